@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command apiserver serves the Kubernetes API.
+// Command apiserver is the API server: it serves the Kubernetes API.
 package main
 
 import (

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cni is the CNI plugin of the pod network. A container runtime runs it for each sandbox
-// that it creates or removes.
+// Command cni is the CNI plugin that connects pods to the pod network. A container runtime runs it
+// each time that it creates or removes a pod sandbox.
 package main
 
 import (

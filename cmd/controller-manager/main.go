@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command controller-manager runs the controllers of Kubernetes' own kinds.
+// Command controller-manager runs the controllers of Kubernetes' built-in kinds.
 package main
 
 import (

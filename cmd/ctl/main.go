@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command ctl is the command line: every verb of kubectl, and `ctl cluster` to create clusters on
-// this machine.
+// Command ctl is the command-line client. It has all commands of kubectl, and `ctl cluster` to
+// create clusters on this machine.
 package main
 
 import (

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command ingress serves Ingresses of the class keelson from a pod.
+// Command ingress is an ingress proxy. It runs in a pod and serves Ingresses of the class keelson.
 package main
 
 import (

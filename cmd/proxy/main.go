@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command proxy makes Services work on a node, by nftables.
+// Command proxy forwards the traffic of Services on a node, by rules of nftables.
 package main
 
 import (

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command scheduler gives pending pods nodes.
+// Command scheduler assigns pending pods to nodes.
 package main
 
 import (

@@ -13,8 +13,8 @@ import (
 )
 
 // TestForms compares the answers to requests for tables and for metadata only (and some others in
-// which Kubernetes adds or omits fields) with those of Kubernetes 1.36. Each case has a namespace of
-// its own, so that it can run alone.
+// which Kubernetes adds or omits fields) with those of Kubernetes 1.36. Each case has a namespace
+// of its own, so that it can run alone.
 func TestForms(t *testing.T) {
 	const (
 		tables = "application/json;as=Table;g=meta.k8s.io;v=v1"

@@ -3,8 +3,8 @@
 
 package apiserver_test
 
-// patchAnswers returns the cases of TestAnswers about scales, and about bodies whose kind or version
-// is not that of the path.
+// patchAnswers returns the cases of TestAnswers about scales, and about bodies whose kind or
+// version is not that of the path.
 func patchAnswers() []answer {
 	return []answer{
 		{"create in an older version", "", "POST", deploymentsAPI,

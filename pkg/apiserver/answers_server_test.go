@@ -3,7 +3,8 @@
 
 package apiserver_test
 
-// serverAnswers returns the cases of TestAnswers about the server's own paths, discovery and OpenAPI.
+// serverAnswers returns the cases of TestAnswers about the server's own paths, discovery and
+// OpenAPI.
 func serverAnswers() []answer {
 	return []answer{
 		{"service range made at the start", "", "GET", networkAPI + "servicecidrs/kubernetes", "", 200,

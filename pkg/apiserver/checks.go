@@ -185,8 +185,8 @@ func (a *assembly) authorizationSynced() error {
 }
 
 // awaitAuthorization runs once the default policy exists. It closes a.decides when roles, bindings
-// and nodes are loaded. Until then, the server delays requests that no authorizer allows, instead of
-// rejecting them.
+// and nodes are loaded. Until then, the server delays requests that no authorizer allows, instead
+// of rejecting them.
 func (a *assembly) awaitAuthorization(ctx context.Context) {
 	err := a.poll(ctx, func(context.Context) bool { return a.authorizationSynced() == nil })
 	if err == nil {

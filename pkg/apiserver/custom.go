@@ -36,8 +36,8 @@ func (a *assembly) newCustomResources() (*customresources.Controller, error) {
 	}), nil
 }
 
-// arrived reports whether gr, which is not served yet, has a definition. If it has one, arrived first
-// waits until gr is served.
+// arrived reports whether gr, which is not served yet, has a definition. If it has one, arrived
+// first waits until gr is served.
 func (a *assembly) arrived(ctx context.Context, gr schema.GroupResource) bool {
 	return a.custom.Arrived(ctx, gr)
 }

@@ -194,8 +194,8 @@ func location(row *resource.Row) schema.GroupResource {
 	return gr
 }
 
-// The resources under which the configuration selects the database of objects that are stored but not
-// served:
+// The resources under which the configuration selects the database of objects that are stored but
+// not served:
 var (
 	portRangesLocation   = corev1.Resource("services")
 	serverLeasesLocation = corev1.Resource("apiServerIPInfo")

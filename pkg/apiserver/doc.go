@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package apiserver assembles the API server: storage, the rows of the kind table, authentication,
-// authorization, admission, the allocators of service addresses and node ports, and the HTTPS server
-// in front. A row of the kind table describes one resource.
+// authorization, admission, the allocators of service addresses and node ports, and the HTTPS
+// server in front. A row of the kind table describes one resource.
 //
 // New checks a configuration and starts nothing. Run starts everything, serves until its context
 // ends, drains, and returns when all its goroutines have ended. The package has no global state:

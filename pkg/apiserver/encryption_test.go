@@ -113,8 +113,8 @@ func TestEncryption(t *testing.T) {
 	}
 }
 
-// TestChecksOfEncryption checks which of readyz, healthz and livez list the checks of the key servers
-// and of the reload of the encryption configuration. The lists must be those of Kubernetes.
+// TestChecksOfEncryption checks which of readyz, healthz and livez list the checks of the key
+// servers and of the reload of the encryption configuration. The lists must be those of Kubernetes.
 func TestChecksOfEncryption(t *testing.T) {
 	file := encryptionConfig(t, "identity: {}")
 	s := testserver.Start(t,

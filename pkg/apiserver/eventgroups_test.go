@@ -16,8 +16,9 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestEventsOfBothGroups checks that the core group and events.k8s.io show the same events, whichever
-// group a client created them in, and that field selectors use the field names of the group.
+// TestEventsOfBothGroups checks that the core group and events.k8s.io show the same events,
+// whichever group a client created them in, and that field selectors use the field names of the
+// group.
 func TestEventsOfBothGroups(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx, old, newer := t.Context(), s.Client.CoreV1().Events("default"), s.Client.EventsV1().Events("default")

@@ -40,9 +40,9 @@ func (a *assembly) namespaceCheck(row *resource.Row) registry.NamespaceCheck {
 	}
 }
 
-// openNamespace returns the namespace of a new object if objects may be created in it. Unless latest
-// is set, it may decide from the cache that the creation is allowed. Before it rejects a creation,
-// it always reads the current namespace from the store.
+// openNamespace returns the namespace of a new object if objects may be created in it. Unless
+// latest is set, it may decide from the cache that the creation is allowed. Before it rejects a
+// creation, it always reads the current namespace from the store.
 func (a *assembly) openNamespace(ctx context.Context, attrs admission.Attributes, latest bool) (*store.Record, error) {
 	if !latest {
 		ns, err := a.namespaces.Get(ctx, attrs.GetNamespace(), "0")

@@ -25,8 +25,8 @@ func protocols(cfg *config.Serving) []string {
 	return []string{"h2", "http/1.1"}
 }
 
-// keepSelfSigned loads the self-signed certificate and key from dir, or creates them there. The same
-// certificate is used after a restart, so that clients can trust it.
+// keepSelfSigned loads the self-signed certificate and key from dir, or creates them there. The
+// same certificate is used after a restart, so that clients can trust it.
 func (s *serving) keepSelfSigned(dir string, cfg *config.Config) error {
 	s.certFile, s.keyFile = filepath.Join(dir, pairName+".crt"), filepath.Join(dir, pairName+".key")
 	if there, err := certutil.CanReadCertAndKey(s.certFile, s.keyFile); there || err != nil {

@@ -96,8 +96,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestAdvertisedAddress checks that discovery documents contain the advertised address, even if it is
-// a loopback address.
+// TestAdvertisedAddress checks that discovery documents contain the advertised address, even if it
+// is a loopback address.
 func TestAdvertisedAddress(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.AdvertiseAddress = "127.0.0.1" }})
 	for path, want := range map[string]string{

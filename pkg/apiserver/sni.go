@@ -15,8 +15,9 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// loadNamed reads the certificates of --tls-sni-cert-key, and returns them by server name. A name in
-// the flag has precedence over a name in a certificate, and an earlier certificate over a later one.
+// loadNamed reads the certificates of --tls-sni-cert-key, and returns them by server name. A name
+// in the flag has precedence over a name in a certificate, and an earlier certificate over a later
+// one.
 func loadNamed(pairs []cliflag.NamedCertKey) (map[string]*tls.Certificate, error) {
 	given, own := map[string]*tls.Certificate{}, map[string]*tls.Certificate{}
 	for _, pair := range slices.Backward(pairs) {

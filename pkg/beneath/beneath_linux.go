@@ -4,16 +4,16 @@
 // Package beneath opens files below directories that containers can change at any time, such as
 // volumes and logs.
 //
-// To check a path before it is used is not enough: between the check and the use, a container can
-// replace a directory by a symbolic link. Here the kernel resolves each path in one step, and the
-// file type is checked through a descriptor before the file is opened.
+// Checking a path before it is opened is not enough: in between, a container can replace a
+// directory by a symbolic link. In this package, the kernel resolves each path in one step. The
+// type of the file is then checked through a descriptor, before the file is opened for reading.
 //
 // Invariants:
 //
 //   - No symbolic link and no ".." leads out of the directory.
-//   - Only regular files and directories are opened. Opening a named pipe blocks, and opening a
-//     device has side effects: a container with CAP_MKNOD could make the kubelet start the node's
-//     watchdog.
+//   - Only regular files and directories are opened. Opening a named pipe would block, and opening
+//     a device can have side effects: a container with CAP_MKNOD could make the kubelet start the
+//     watchdog of the node.
 //
 // The directory itself and the path to it are trusted.
 package beneath
@@ -29,19 +29,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrSpecial reports that a file is a pipe, a socket or a device.
+// ErrSpecial is the error for a pipe, a socket or a device.
 var ErrSpecial = errors.New("not a regular file")
 
-// maxAttempts is how often the kernel is asked to resolve a path if concurrent renames interfere.
+// maxAttempts is how many times the kernel is asked to resolve a path if concurrent renames prevent
+// this.
 const maxAttempts = 1000
 
-// Open opens a regular file or a directory below dir for reading. Symbolic links that stay below
-// dir are followed.
+// Open opens a regular file or a directory below dir for reading. It follows symbolic links whose
+// targets are below dir. It does not follow absolute links.
 func Open(dir, name string) (*os.File, error) {
 	return open(dir, name, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
 }
 
-// OpenNoLinks is like Open, but fails if name contains a symbolic link.
+// OpenNoLinks does the same as Open, but fails if name contains a symbolic link.
 func OpenNoLinks(dir, name string) (*os.File, error) {
 	return open(dir, name, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
 }
@@ -52,7 +53,7 @@ func OpenRoot(dir, name string) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // can be closed, because the root has its own descriptor
+	defer func() { _ = f.Close() }() // the root has a descriptor of its own
 	return os.OpenRoot(Path(int(f.Fd())))
 }
 
@@ -62,13 +63,13 @@ func open(dir, name string, resolve uint64) (*os.File, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	// An error of close loses nothing, because the descriptor is only a reference (O_PATH).
+	// The descriptor is only a reference (O_PATH), so an error of close does not matter.
 	defer func() { _ = unix.Close(root) }()
 	fd, err := openat2(root, name, unix.O_PATH, resolve)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	// An error of close loses nothing, because the descriptor is only a reference (O_PATH).
+	// The descriptor is only a reference (O_PATH), so an error of close does not matter.
 	defer func() { _ = unix.Close(fd) }()
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
@@ -84,12 +85,12 @@ func open(dir, name string, resolve uint64) (*os.File, error) {
 	return os.NewFile(uintptr(opened), path), nil
 }
 
-// Path returns a path to the file behind a descriptor of this process, even if the file was
-// renamed.
+// Path returns a path by which this process can open the file behind one of its descriptors. It
+// works even if the file was renamed.
 func Path(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// OpenAt opens a path below the directory root, with flags of open(2). It follows symbolic links
-// that stay below root.
+// OpenAt opens a path below the directory with descriptor root. flags are those of open(2). It
+// follows symbolic links whose targets are below root.
 func OpenAt(root int, path string, flags uint64) (int, error) {
 	fd, err := openat2(root, path, flags, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
 	if err != nil {
@@ -99,10 +100,9 @@ func OpenAt(root int, path string, flags uint64) (int, error) {
 }
 
 // Resolve returns the path, relative to dir, of an existing file below dir, with all symbolic links
-// resolved. Unlike the functions that open files, it follows links from the root of this process's
-// file system, so an absolute link to a target below dir is allowed. The error is EXDEV if the file
-// is not below dir. Links may be replaced at any time after that, so open the result with OpenAt or
-// OpenNoLinks.
+// resolved. Unlike Open, it also follows absolute links to targets below dir. If the file is not
+// below dir, the error is EXDEV. A container may replace links after that, so open the result with
+// OpenAt or OpenNoLinks.
 func Resolve(dir, name string) (string, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -123,7 +123,7 @@ func openat2(root int, path string, flags, resolve uint64) (int, error) {
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve}
 	for attempt := 1; ; attempt++ {
 		fd, err := unix.Openat2(root, path, &how)
-		// The path is resolved again if there was a rename meanwhile.
+		// EAGAIN means that a file or directory was renamed meanwhile, so try again.
 		again := errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)
 		if !again || attempt == maxAttempts {
 			return fd, err

@@ -35,7 +35,7 @@ func TestOpen(t *testing.T) {
 	}
 	check(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	for name, c := range map[string]struct {
-		followed, exact bool // followed: Open opens the file; exact: OpenNoLinks opens it too
+		followed, exact bool // whether Open opens the file, and whether OpenNoLinks opens it
 	}{
 		"sub/file": {true, true}, "sub/../sub/file": {true, true}, "link": {true, false}, "dirlink/file": {true, false},
 		"absolute": {}, "up": {}, "outdir/file": {}, "magic" + outside + "/file": {}, "loop": {}, "missing": {}, "pipe": {},

@@ -13,16 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files is a directory, such as the node's log directory, as a file system. A pod that has it as a
-// volume can create any file there. So only symbolic links to targets inside the directory are
-// followed (links in /var/log/containers are absolute and lead to /var/log/pods), and only regular
-// files and directories are opened.
+// Files is a file system with the files of a directory, such as the node's log directory. A pod may
+// have the directory as a volume and create any file in it. So symbolic links are followed only if
+// their targets are inside the directory, and only regular files and directories are opened.
+// Absolute links are allowed, because links in /var/log/containers are absolute and lead to
+// /var/log/pods.
 type Files string
 
 var _ fs.StatFS = Files("")
 
-// escapeError is the error for a link that leads out of the directory. Its text is the same as that
-// of [os.Root]'s error. HTTP servers respond to it with 403.
+// escapeError is the error for a link that leads out of the directory. It has the text of
+// [os.Root]'s error for that. HTTP servers answer it with 403.
 type escapeError struct{}
 
 func (escapeError) Error() string        { return "path escapes from parent" }
@@ -47,7 +48,7 @@ func (l Files) Stat(name string) (fs.FileInfo, error) {
 	return info, errors.Join(err, f.Close())
 }
 
-// open opens a file or directory. Its errors reveal nothing about files outside the directory.
+// open opens a file or directory. Its errors contain nothing about files outside the directory.
 func (l Files) open(name string) (*os.File, error) {
 	if !filepath.IsLocal(name) {
 		return nil, escapeError{}
@@ -66,9 +67,9 @@ func (l Files) open(name string) (*os.File, error) {
 	return nil, err
 }
 
-// openAbsolute opens the target of an absolute link in the directory. It first resolves the link
-// and then opens the resolved name without following links, so that replacing the link in between
-// has no effect.
+// openAbsolute opens a file by resolving absolute links to targets in the directory. It opens the
+// resolved name without following links, so a link that is replaced in between cannot lead out of
+// the directory.
 func (l Files) openAbsolute(name string) (*os.File, error) {
 	rel, err := Resolve(string(l), name)
 	if err != nil {

@@ -1,14 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package features has the feature gates of Kubernetes and which of them are enabled in a process:
-// those enabled by default in its version of Kubernetes, changed by the API server's flags or the
-// kubelet's configuration.
+// Package features has the feature gates of Kubernetes, and determines which of them are enabled in
+// a process: those that its version of Kubernetes enables by default, changed by the flags of the
+// API server or by the configuration of the kubelet.
 //
-// Most gates cannot be changed, because the server has the feature or does not have it. Two kinds
-// of gates can be changed: those that the server's code checks by Turned, and those of other
-// components, because all components often get the same --feature-gates. The package has no global
-// state: a server's features are part of its configuration.
+// Most gates cannot be changed, because the code of the server always has the feature or never has
+// it. Two kinds of gates can be changed: those that the server's code checks by Turned, and those
+// of other components, because all components often get the same --feature-gates. The package has
+// no global state: a server's features are part of its configuration.
 package features
 
 import (
@@ -22,31 +22,31 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// The features that the server's code checks.
+// Features that the server's code checks.
 const (
-	// ComponentFlagz serves the server's flags at /flagz.
+	// ComponentFlagz enables the page /flagz, which shows the server's flags.
 	ComponentFlagz = "ComponentFlagz"
-	// ComponentStatusz serves the server's state at /statusz.
+	// ComponentStatusz enables the page /statusz, which shows the server's state.
 	ComponentStatusz = "ComponentStatusz"
-	// StorageVersionAPI publishes in which versions servers store objects.
+	// StorageVersionAPI makes servers publish the versions in which they store objects.
 	StorageVersionAPI = "StorageVersionAPI"
-	// StorageVersionHash adds the hash of the stored kind to discovery.
+	// StorageVersionHash adds to discovery a hash of the kind that is stored for each resource.
 	StorageVersionHash = "StorageVersionHash"
-	// StorageVersionMigrator rewrites all objects of a resource on request.
+	// StorageVersionMigrator rewrites all stored objects of a resource if a client requests it.
 	StorageVersionMigrator = "StorageVersionMigrator"
-	// WatchList lets watches send the current objects first.
+	// WatchList allows watches to begin with the current objects.
 	WatchList = "WatchList"
 )
 
-// The gates that stand for all alpha and all beta features.
+// Gates that change all alpha features and all beta features.
 const (
 	allAlpha = "AllAlpha"
 	allBeta  = "AllBeta"
 )
 
-// list has one line per feature: its name, its stage, 1 if it is enabled by default, "locked" if
-// Kubernetes does not allow a change, "turns" if this server allows one and "fixed" if it does not,
-// and the features that it requires.
+// list has one line per feature, with these fields: its name; its stage; 1 if it is enabled by
+// default; "locked" if Kubernetes does not allow a change, "turns" if this server allows one, or
+// "fixed" if this server does not allow one; and the features that it requires.
 //
 //go:embed features.txt
 var list string
@@ -59,7 +59,7 @@ type feature struct {
 	needs         []featuregate.Feature
 }
 
-// all returns the features by name. Callers must not change the map.
+// all returns all features, by name. Callers must not change the map.
 var all = sync.OnceValues(func() (map[string]feature, error) {
 	out := map[string]feature{}
 	for line := range strings.Lines(list) {
@@ -70,7 +70,7 @@ var all = sync.OnceValues(func() (map[string]feature, error) {
 		f := feature{name: words[0], stage: words[1], on: words[2] == "1", locked: words[3] == "locked",
 			turns: words[3] == "turns"}
 		if f.stage == "GA" {
-			f.stage = "" // Kubernetes writes this stage as an empty string
+			f.stage = "" // in Kubernetes, an empty string stands for this stage
 		}
 		for _, need := range words[4:] {
 			f.needs = append(f.needs, featuregate.Feature(need))
@@ -80,7 +80,7 @@ var all = sync.OnceValues(func() (map[string]feature, error) {
 	return out, nil
 })
 
-// gate returns all features with their defaults.
+// gate returns a feature gate with all features and their defaults.
 func gate() (featuregate.MutableVersionedFeatureGate, error) {
 	known, err := all()
 	if err != nil {
@@ -89,7 +89,7 @@ func gate() (featuregate.MutableVersionedFeatureGate, error) {
 	specs, needs := map[featuregate.Feature]featuregate.VersionedSpecs{}, map[featuregate.Feature][]featuregate.Feature{}
 	for name, f := range known {
 		if name == allAlpha || name == allBeta {
-			continue // every feature gate has these two already
+			continue // every feature gate already has AllAlpha and AllBeta
 		}
 		spec := featuregate.FeatureSpec{Default: f.on, LockToDefault: f.locked, PreRelease: featuregate.Alpha,
 			Version: version.MajorMinor(0, 0)}
@@ -129,7 +129,7 @@ func (t Turned) Enabled(name string) bool {
 	return err == nil && known[name].on
 }
 
-// Register registers kubernetes_feature_enabled. t may have names of features that do not exist.
+// Register registers the metric kubernetes_feature_enabled. Unknown features in t are ignored.
 func Register(r prometheus.Registerer, t Turned) error {
 	known, err := all()
 	if err != nil {

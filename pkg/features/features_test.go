@@ -12,7 +12,7 @@ import (
 	"keelson.dev/keelson/pkg/features"
 )
 
-// TestMetric checks that each line of the list is a feature in the metric.
+// TestMetric checks that the metric has every feature in the list.
 func TestMetric(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	if err := features.Register(registry, nil); err != nil {

@@ -18,29 +18,29 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// oldest is the maximum number of releases between Kubernetes' server and the release that it
-// emulates or is compatible with.
+// oldest is how many minor releases the emulated release, or the oldest compatible one, may be
+// older than Kubernetes' server.
 const oldest = 3
 
 // release returns the Kubernetes release of this server.
 func release() *version.Version { return version.MustParse(daemon.Major + "." + daemon.Minor) }
 
-// effective returns the version of a server that was started without flags.
+// effective returns the versions of a server without flags for them.
 func effective() compatibility.MutableEffectiveVersion {
 	floor := release().SubtractMinor(oldest)
 	return compatibility.NewEffectiveVersion(release(), false, floor, floor)
 }
 
-// Options are the settings of features and of emulated releases. The zero value has all defaults.
+// Options are the settings of features and of emulated releases. The zero value has the defaults.
 type Options struct {
-	// Turned has the features that differ from their defaults.
+	// Turned has the features whose values differ from their defaults.
 	Turned Turned
 
-	// flags are the parsed flags. They are nil if there was no command line.
+	// flags has the values of flags. It is nil if AddFlags was not called.
 	flags *flags
 }
 
-// flags are the flags of features and releases.
+// flags has the values of the flags for features and releases.
 type flags struct {
 	registry compatibility.ComponentGlobalsRegistry
 	version  compatibility.EffectiveVersion
@@ -49,7 +49,7 @@ type flags struct {
 	forward, forwardAPIs bool
 }
 
-// AddFlags adds the flags of features and releases.
+// AddFlags adds the flags for features and releases to fs.
 func (o *Options) AddFlags(fs *pflag.FlagSet) error {
 	g, err := gate()
 	if err != nil {
@@ -70,10 +70,10 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) error {
 	return nil
 }
 
-// Note stores the values of the parsed flags.
+// Note sets Turned from the flags. It is called after the flags have been parsed.
 func (o *Options) Note() error {
 	if err := o.flags.registry.Set(); err != nil {
-		return err // the error has Kubernetes' text
+		return err // returned unwrapped, because it has Kubernetes' text
 	}
 	known, err := all()
 	if err != nil {
@@ -91,7 +91,7 @@ func (o *Options) Note() error {
 	return nil
 }
 
-// Validate reports invalid and unsupported settings.
+// Validate calls add for settings that are invalid or that this server does not support.
 func (o *Options) Validate(add func(format string, args ...any)) {
 	if f := o.flags; f != nil {
 		f.validate(add)
@@ -108,7 +108,7 @@ func (o *Options) Validate(add func(format string, args ...any)) {
 		}
 		text := fmt.Sprintf("%s=%t", name, o.Turned[name])
 		if name == allAlpha || name == allBeta {
-			fixed = []string{text} // stands for all features that the gate changes
+			fixed = []string{text} // report only AllAlpha or AllBeta, and not each feature that it changes
 			break
 		}
 		fixed = append(fixed, text)
@@ -119,7 +119,7 @@ func (o *Options) Validate(add func(format string, args ...any)) {
 	}
 }
 
-// validate validates the releases.
+// validate calls add for each emulated or compatible release that is not supported.
 func (f *flags) validate(add func(format string, args ...any)) {
 	errs := f.registry.Validate()
 	own := effective()

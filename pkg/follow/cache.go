@@ -19,43 +19,44 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Delays between attempts to list and watch. They grow slowly, so that after a short outage a
-// process is up to date again in about as much time as the outage lasted. After an attempt that
-// lasted longer than resetAfter, the next delay is firstDelay again.
+// Delays between attempts to list and watch. They grow slowly: after a short outage, a process is
+// up to date again after about as much time as the outage lasted. After an attempt that lasted
+// longer than resetAfter, the next delay is firstDelay again.
 const (
 	firstDelay  = 50 * time.Millisecond
 	delayFactor = 1.5
 	delayJitter = 0.5
 	lastDelay   = 30 * time.Second
-	// startDelay replaces lastDelay until the first list is complete: a process that waits to start
-	// should start soon after the API server.
+	// startDelay is the maximum delay until the first list is complete. It is short, because a process
+	// that cannot start without the list should start soon after the API server.
 	startDelay = 2 * time.Second
 	resetAfter = 2 * time.Minute
 )
 
-// quietFailures is how many failures in succession are logged at debug level only. The first
-// failures are usual: for example, the authorizer of an API server sees a new pod a moment later
-// than the kubelet.
+// quietFailures is how many consecutive failures are logged at debug level. Later ones are logged
+// as warnings. A few failures are usual: for example, the authorizer of an API server may receive a
+// new pod later than the kubelet does.
 const quietFailures = 5
 
-// Config describes a Cache of objects of type A. The cache keeps a K for each object.
+// Config configures a Cache of objects of type A. For each object, the cache keeps a value of type
+// K.
 type Config[A, K any] struct {
 	// Source lists and watches the objects.
 	Source cache.ListerWatcher
-	// Keep converts an object. The cache does not keep objects for which it returns nil. Managed
-	// fields are removed from the object before the call. The result may share memory with the
-	// object.
+	// Keep converts an object to the value that the cache keeps. If it returns nil, the cache does not
+	// keep the object. Managed fields are removed from the object before the call. The value may share
+	// memory with the object.
 	Keep func(*A) *K
-	// Changed, if not nil, is called for each change after the cache has it: old is nil for a new
-	// object, and current is nil for a deleted one. After a repeated list it is called for all
-	// objects, changed or not. If a watch was interrupted, current can be another object of the
-	// same name as old. Calls do not overlap. They must not block for long.
+	// Changed, if not nil, is called for each change, after the cache has it. old is nil for a new
+	// object, and current is nil for a deleted one. When a list is repeated, Changed is called for all
+	// objects, even for those that have not changed. If a watch was interrupted, current can be a new
+	// object with the same name as old. There is one call at a time, and it must not block for long.
 	Changed func(name types.NamespacedName, old, current *K)
 	Clock   clock.Clock
 	Log     *slog.Logger
 }
 
-// Cache follows one list of objects. It is safe for concurrent use.
+// Cache keeps one list of objects up to date. It is safe for concurrent use.
 type Cache[A, K any] struct {
 	cfg    Config[A, K]
 	synced chan struct{}
@@ -69,12 +70,12 @@ var (
 	_ cache.TransformingStore = (*Cache[int, int])(nil)
 )
 
-// NewCache returns an empty cache. The cache follows nothing before Run is called.
+// NewCache returns an empty cache. Run fills it.
 func NewCache[A, K any](cfg Config[A, K]) *Cache[A, K] {
 	return &Cache[A, K]{cfg: cfg, synced: make(chan struct{}), kept: map[types.NamespacedName]*K{}}
 }
 
-// Run follows the source until ctx ends.
+// Run lists and watches the source until ctx is done.
 func (c *Cache[A, K]) Run(ctx context.Context) {
 	kind := fmt.Sprintf("%T", new(A))
 	until := contextClock{c.cfg.Clock, ctx, c.synced}
@@ -82,7 +83,7 @@ func (c *Cache[A, K]) Run(ctx context.Context) {
 	r := cache.NewReflectorWithOptions(c.cfg.Source, new(A), c, cache.ReflectorOptions{
 		Name: kind, Clock: until, Backoff: &backoff,
 	})
-	failures := 0 // number of failures in a row
+	failures := 0 // number of consecutive failures
 	for delays := backoff; ctx.Err() == nil; {
 		began := until.Now()
 		err := r.ListAndWatchWithContext(ctx)
@@ -105,18 +106,18 @@ func (c *Cache[A, K]) Run(ctx context.Context) {
 	}
 }
 
-// Synced returns a channel that is closed when the first list is complete, and Changed has been
-// called for all objects in it.
+// Synced returns a channel that is closed once the first list is complete and Changed has been
+// called for all its objects.
 func (c *Cache[A, K]) Synced() <-chan struct{} { return c.synced }
 
-// Get returns the kept form of an object, or nil if the cache does not have it.
+// Get returns the kept value of an object, or nil if the cache does not have the object.
 func (c *Cache[A, K]) Get(name types.NamespacedName) *K {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.kept[name]
 }
 
-// All returns the kept form of all objects, by name. The map belongs to the caller.
+// All returns the kept values of all objects, by name. The caller may modify the map.
 func (c *Cache[A, K]) All() map[types.NamespacedName]*K {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -130,13 +131,13 @@ func (c *Cache[A, K]) Len() int {
 	return len(c.kept)
 }
 
-// entry is a converted object.
+// entry is the kept value of an object, with the object's name.
 type entry[K any] struct {
 	name types.NamespacedName
 	kept *K
 }
 
-// convert returns the kept form of an object. The object may have been converted already.
+// convert converts an object to an entry. If obj is an entry already, convert returns it.
 func (c *Cache[A, K]) convert(obj any) (entry[K], error) {
 	if e, ok := obj.(entry[K]); ok {
 		return e, nil
@@ -155,8 +156,8 @@ func (c *Cache[A, K]) convert(obj any) (entry[K], error) {
 	return e, nil
 }
 
-// Transformer implements cache.TransformingStore: it makes the reflector convert the objects of a
-// streamed list one by one, instead of collecting whole objects.
+// Transformer implements cache.TransformingStore. By it, the reflector converts the objects of a
+// streamed list one by one as they arrive, instead of collecting the whole objects.
 func (c *Cache[A, K]) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) { return c.convert(obj) }
 }
@@ -184,7 +185,7 @@ func (c *Cache[A, K]) Delete(obj any) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore. Objects that are not in the list are deleted.
+// Replace implements cache.ReflectorStore. Objects that are not in the new list are removed.
 func (c *Cache[A, K]) Replace(list []any, _ string) error {
 	gone := c.All()
 	for _, obj := range list {
@@ -206,8 +207,8 @@ func (c *Cache[A, K]) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore. It does nothing: owners that want to handle all objects
-// again do so without the cache.
+// Resync implements cache.ReflectorStore. It does nothing, because no owner of a cache needs
+// repeated calls of Changed.
 func (c *Cache[A, K]) Resync() error { return nil }
 
 func (c *Cache[A, K]) put(e entry[K]) {
@@ -224,8 +225,8 @@ func (c *Cache[A, K]) put(e entry[K]) {
 	}
 }
 
-// Wait returns when the first list of every cache is complete. If ctx ends earlier, it returns the
-// cause.
+// Wait waits until the first list of every cache is complete. If ctx is done earlier, it returns an
+// error with the cause.
 func Wait(ctx context.Context, caches ...interface{ Synced() <-chan struct{} }) error {
 	for _, c := range caches {
 		select {
@@ -237,9 +238,9 @@ func Wait(ctx context.Context, caches ...interface{ Synced() <-chan struct{} }) 
 	return nil
 }
 
-// contextClock is the clock of the delays between attempts. It ends them when a context ends, and
-// shortens them until a cache is synced. The reflector does neither for its own delays, which can last
-// 45 s after a refused connection.
+// contextClock is a clock for the delays between attempts. A delay ends early when ctx is done, and
+// is at most about startDelay until the cache is synced. The reflector does neither for its delays,
+// which can last 45 s after a refused connection.
 type contextClock struct {
 	clock.Clock
 	ctx    context.Context

@@ -34,17 +34,17 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// advance lets the virtual time of a test's bubble pass.
+// advance waits for d in the virtual time of synctest.
 func advance(d time.Duration) { clock.Real().Sleep(d) }
 
-// server is a fake API server with one list of ConfigMaps. It streams lists, as Keelson's API
+// server is a fake API server with one list of ConfigMaps. It streams lists, as this project's API
 // server does.
 type server struct {
 	mu       sync.Mutex
 	revision int
 	objects  map[string]*v1.ConfigMap
 	watches  []*watch.FakeWatcher
-	compact  int   // watches from revisions before this one are refused as expired
+	compact  int   // watches from revisions before this one are rejected as expired
 	down     error // if not nil, all requests fail with this error
 	noWatch  error // if not nil, all watches fail with this error
 	requests int
@@ -52,7 +52,7 @@ type server struct {
 
 func newServer() *server { return &server{objects: map[string]*v1.ConfigMap{}} }
 
-// List implements Client. A client that can stream never falls back to it.
+// List implements Client. Clients that can stream a list do not call it.
 func (s *server) List(context.Context, metav1.ListOptions) (*v1.ConfigMapList, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +103,8 @@ func (s *server) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface
 	return w, nil
 }
 
-// set writes an object, or deletes it if data is empty. It is sent to all watches.
+// set writes the object with the given name, or deletes it if data is empty. All watches receive
+// the event.
 func (s *server) set(name, data string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +134,8 @@ func (s *server) set(name, data string) {
 	}
 }
 
-// interrupt ends all watches. If err is not nil, all requests fail with it from now on.
+// interrupt ends all watches. If err is not nil, all requests fail with err from now on; if it is
+// nil, requests succeed again.
 func (s *server) interrupt(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +146,7 @@ func (s *server) interrupt(err error) {
 	s.watches = nil
 }
 
-// expire makes watches from all present revisions impossible.
+// expire makes watches from all revisions up to the present one fail as expired.
 func (s *server) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,11 +164,11 @@ func (s *server) data() map[string]string {
 	return out
 }
 
-// follower runs a cache of the data of ConfigMaps.
+// follower is a running cache of the data of ConfigMaps.
 type follower struct {
 	*Cache[v1.ConfigMap, string]
 	log  bytes.Buffer
-	seen map[string]string // the objects that Changed has reported
+	seen map[string]string // the objects as the calls of Changed have reported them
 	stop func()
 }
 
@@ -223,7 +225,7 @@ func (f *follower) data() map[string]string {
 	return out
 }
 
-// check compares the cache with the server when no goroutine has work left.
+// check compares the contents of the cache, and what Changed has reported, with want.
 func (f *follower) check(t interface {
 	Helper()
 	Errorf(string, ...any)
@@ -239,7 +241,8 @@ func (f *follower) check(t interface {
 	}
 }
 
-// TestInterruptions checks what a cache does when a watch ends, in each possible way.
+// TestInterruptions checks that a cache has all changes after a watch has ended, for each way in
+// which it can end.
 func TestInterruptions(t *testing.T) {
 	refused := fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
 	internal := apierrors.NewInternalError(errors.New("x"))
@@ -284,8 +287,8 @@ func TestInterruptions(t *testing.T) {
 	}
 }
 
-// TestStartBeforeTheServer checks that a cache waits for an API server that does not run yet, that
-// it is synced only then, and that it is not much later than the server.
+// TestStartBeforeTheServer starts a cache before the API server. The cache must be synced soon
+// after the server has started, and not before.
 func TestStartBeforeTheServer(t *testing.T) {
 	for name, err := range map[string]error{
 		"refused":   fmt.Errorf("dial: %w", syscall.ECONNREFUSED),
@@ -315,8 +318,8 @@ func TestStartBeforeTheServer(t *testing.T) {
 	}
 }
 
-// TestBackoff checks that requests to a server that is down become rare, and that failures are
-// logged if they continue.
+// TestBackoff checks that a cache sends few requests while requests fail for a long time, and that
+// repeated failures are logged as warnings.
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -335,8 +338,8 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// TestStartDelay checks that a cache without its first list retries often enough to be complete
-// soon after the API server has started.
+// TestStartDelay checks that the first list of a cache is complete soon after the API server has
+// started, even if the cache has waited for a long time.
 func TestStartDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -353,7 +356,7 @@ func TestStartDelay(t *testing.T) {
 	})
 }
 
-// TestWatchFails checks that a watch that fails all the time is logged as a warning, even though lists
+// TestWatchFails checks that if all watches fail, this is logged as a warning, although lists
 // succeed.
 func TestWatchFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -366,7 +369,8 @@ func TestWatchFails(t *testing.T) {
 	})
 }
 
-// checkLevels checks that the first failures are logged at debug level and all others as warnings.
+// checkLevels checks that the first quietFailures failures are logged at debug level, and all later
+// ones as warnings.
 func (f *follower) checkLevels(t *testing.T) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(f.log.String()), "\n")
@@ -384,7 +388,8 @@ func (f *follower) checkLevels(t *testing.T) {
 	}
 }
 
-// TestStop checks that a cache stops at once, also while it waits before it connects again.
+// TestStop checks that Run returns at once when its context is canceled, even while it waits for
+// the next attempt.
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -403,7 +408,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// slowList delays the events of a list.
+// slowList is a server that sends each event of a list after a pause of step.
 type slowList struct {
 	*server
 	step time.Duration
@@ -420,8 +425,8 @@ func (s slowList) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 	}), nil
 }
 
-// TestChangeWhileSyncing checks that nothing is reported before a slow list is complete, and that
-// changes that happen meanwhile are not lost.
+// TestChangeWhileSyncing checks that a cache is empty until a slow list is complete, and that the
+// changes during the list are not lost.
 func TestChangeWhileSyncing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -452,7 +457,7 @@ func TestChangeWhileSyncing(t *testing.T) {
 	})
 }
 
-// TestRandom compares a cache with a server that changes and fails at random.
+// TestRandom compares a cache with a server whose objects change and whose requests fail at random.
 func TestRandom(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		type step struct {
@@ -495,8 +500,8 @@ func TestRandom(t *testing.T) {
 	})
 }
 
-// TestReplaceOrder checks the calls of Changed in detail: a list that follows an interruption is
-// reported as changes of the objects that were known.
+// TestReplaceOrder checks the calls of Changed one by one. A list after an interruption must be
+// reported as changes of the objects that the cache had before.
 func TestReplaceOrder(t *testing.T) {
 	var got []string
 	c := NewCache(Config[v1.ConfigMap, v1.ConfigMap]{
@@ -541,7 +546,7 @@ func TestReplaceOrder(t *testing.T) {
 	}
 }
 
-// TestSelectors checks which selectors are sent to the API server.
+// TestSelectors checks which field selectors the options send to the API server.
 func TestSelectors(t *testing.T) {
 	var got []string
 	for _, option := range []func(*metav1.ListOptions){Named("n1"), Fields("spec.nodeName=n1")} {

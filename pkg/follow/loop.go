@@ -11,25 +11,26 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Signal wakes one goroutine. It stores that it was raised, but not how often.
+// Signal wakes one goroutine. It is either raised or not: raising it several times wakes the
+// goroutine once.
 type Signal chan struct{}
 
 // NewSignal returns a signal that is not raised.
 func NewSignal() Signal { return make(Signal, 1) }
 
-// Raise wakes the receiver. It does not block.
+// Raise raises the signal, which wakes the goroutine that receives from it. It does not block.
 func (s Signal) Raise() {
 	select {
 	case s <- struct{}{}:
-	default: // the signal is already pending
+	default: // the signal is already raised
 	}
 }
 
-// Changes collects changes in a batch until its owner takes them. A batch should have one entry for
-// each object, however often the object changes, so that it never has more entries than there are
+// Changes collects changes in a batch, until the owner takes the batch. A batch should have one
+// entry per object, however often the object changes, so that its size is limited by the number of
 // objects. It is safe for concurrent use.
 type Changes[B any] struct {
-	// Each change raises Signal.
+	// Signal is raised after each change.
 	Signal
 	empty func() B
 
@@ -37,12 +38,12 @@ type Changes[B any] struct {
 	batch B
 }
 
-// NewChanges returns a collection without changes. Each batch starts as a result of empty.
+// NewChanges returns a Changes without changes. empty returns a new batch.
 func NewChanges[B any](empty func() B) *Changes[B] {
 	return &Changes[B]{Signal: NewSignal(), empty: empty, batch: empty()}
 }
 
-// Note calls change to add to the batch, and wakes the owner.
+// Note calls change, which adds a change to the batch, and raises Signal.
 func (c *Changes[B]) Note(change func(*B)) {
 	c.mu.Lock()
 	change(&c.batch)
@@ -59,23 +60,25 @@ func (c *Changes[B]) Take() B {
 	return out
 }
 
-// Loop calls a function at the start, when something has changed, and again after it failed.
+// Loop calls a function, which is called a round here: at the start, after changes, and again after
+// a failure.
 type Loop struct {
 	Clock clock.Clock
-	// Wake signals that something has changed.
+	// Wake is raised when something has changed.
 	Wake Signal
-	// Settle, if not nil, returns how long to wait after a change before the next round, so that
-	// changes that come together need one round only. Its argument is how long the last round took.
+	// Settle, if not nil, returns how long to wait after a change before the next round, so that one
+	// round handles many changes in this time. took is the duration of the last round.
 	Settle func(took time.Duration) time.Duration
-	// Period, if not 0, is how often Check and then a round run without a change. Check may be nil.
+	// Period, if not 0, is the interval of rounds without a change. Check, if not nil, is called
+	// before each of these rounds.
 	Period time.Duration
 	Check  func()
-	// FirstRetry and LastRetry bound the delay after a failed round. It doubles with each failure.
+	// FirstRetry is the delay after a failed round. It doubles with each further failure, up to
+	// LastRetry.
 	FirstRetry, LastRetry time.Duration
 }
 
-// Run calls round, never twice at the same time, until ctx ends. A round returns whether it
-// succeeded.
+// Run calls round until ctx is done, one call at a time. round returns whether it succeeded.
 func (l Loop) Run(ctx context.Context, round func(ctx context.Context) bool) {
 	var period <-chan time.Time
 	if l.Period > 0 {
@@ -83,7 +86,7 @@ func (l Loop) Run(ctx context.Context, round func(ctx context.Context) bool) {
 		defer t.Stop()
 		period = t.C()
 	}
-	retry := l.Clock.NewTimer(0) // expires at once, for the first round
+	retry := l.Clock.NewTimer(0) // fires at once, for the first round
 	defer retry.Stop()
 	delay := l.FirstRetry
 	var took time.Duration
@@ -114,8 +117,8 @@ func (l Loop) Run(ctx context.Context, round func(ctx context.Context) bool) {
 	}
 }
 
-// settle waits for the time that Settle returns, or for the end of ctx. Changes that happen
-// meanwhile need no further round.
+// settle waits for the time that Settle returns, or until ctx is done. Then it clears Wake, because
+// the next round handles the changes during this time.
 func (l Loop) settle(ctx context.Context, took time.Duration) {
 	if l.Settle == nil {
 		return

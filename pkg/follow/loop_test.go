@@ -15,8 +15,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// rounds runs a loop for a little less than a minute, and returns the time of each round since the
-// start. A round fails if fail returns true for its number.
+// rounds runs a loop for 59 s and calls during meanwhile. It returns the time of each round since
+// the start. The round with number n, counted from 0, fails if fail(n) is true.
 func rounds(t *testing.T, l Loop, during func(), fail func(n int) bool) []time.Duration {
 	t.Helper()
 	l.Clock = clock.Real()
@@ -89,7 +89,7 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// TestCheck checks that a check precedes each periodic round, and no other.
+// TestCheck checks that Check is called before each periodic round, and not before other rounds.
 func TestCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var order []string
@@ -104,7 +104,7 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// TestSettleTakesTheLastRound checks that Settle gets the duration of the last round.
+// TestSettleTakesTheLastRound checks that the argument of Settle is the duration of the last round.
 func TestSettleTakesTheLastRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []time.Duration
@@ -119,7 +119,8 @@ func TestSettleTakesTheLastRound(t *testing.T) {
 	})
 }
 
-// TestStopWhileSettling checks that the end of the context ends the pause, and that no round follows.
+// TestStopWhileSettling checks that Run returns when its context is canceled while it waits for
+// Settle's time, without another round.
 func TestStopWhileSettling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := Loop{Wake: NewSignal(), Settle: func(time.Duration) time.Duration { return time.Hour }}
@@ -130,7 +131,8 @@ func TestStopWhileSettling(t *testing.T) {
 	})
 }
 
-// TestSignal checks that a signal that is raised several times without a receiver wakes it once.
+// TestSignal checks that a signal that is raised several times before it is received wakes the
+// receiver once.
 func TestSignal(t *testing.T) {
 	s := NewSignal()
 	s.Raise()
@@ -143,7 +145,7 @@ func TestSignal(t *testing.T) {
 	}
 }
 
-// TestChanges checks that concurrent changes are all taken, each once.
+// TestChanges checks that the batches contain each of many concurrent changes exactly once.
 func TestChanges(t *testing.T) {
 	const writers, each = 8, 200
 	c := NewChanges(func() map[string]int { return map[string]int{} })
@@ -156,7 +158,7 @@ func TestChanges(t *testing.T) {
 		})
 	}
 	total := map[string]int{}
-	for len(total) < writers*each { // if changes are lost, this loop ends with the test's deadline
+	for len(total) < writers*each { // if a change is lost, this loop does not end and the test times out
 		<-c.Signal
 		for name, n := range c.Take() {
 			total[name] += n

@@ -23,8 +23,8 @@ type Client[L runtime.Object] interface {
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
-// Source returns the source of a Cache: all objects of client, or the objects that the options
-// select.
+// Source returns the source for a Cache. The options restrict which objects of client it lists and
+// watches.
 func Source[L runtime.Object](client Client[L], options ...func(*metav1.ListOptions)) cache.ListerWatcher {
 	apply := func(o metav1.ListOptions) metav1.ListOptions {
 		for _, option := range options {
@@ -42,29 +42,29 @@ func Source[L runtime.Object](client Client[L], options ...func(*metav1.ListOpti
 	}
 }
 
-// Named selects one object by name. The Node authorizer allows a kubelet to watch a Secret or
-// ConfigMap only in this way.
+// Named restricts a Source to the object with the given name. The Node authorizer allows a kubelet
+// to watch a Secret or ConfigMap only in this way.
 func Named(name string) func(*metav1.ListOptions) {
 	return Fields(fields.OneTermEqualSelector(metav1.ObjectNameField, name).String())
 }
 
-// Fields selects objects by a field selector.
+// Fields restricts a Source to objects that a field selector selects.
 func Fields(selector string) func(*metav1.ListOptions) {
 	return func(o *metav1.ListOptions) { o.FieldSelector = selector }
 }
 
-// Latest makes lists return the latest state. Without it a list may return an older state, if the
-// API server cannot stream lists: a process that has just started could then miss objects that it
-// or an earlier process has written.
+// Latest makes lists return the latest state of the API server. It matters only if the API server
+// cannot stream lists. Without Latest, a list may then return an older state, without objects that
+// this process or its predecessor has just written.
 func Latest(o *metav1.ListOptions) {
 	if o.ResourceVersion == "0" {
 		o.ResourceVersion = ""
 	}
 }
 
-// NewInformers returns shared informers without managed fields. Options can replace the transform
-// that removes them. If resync is not 0, the informers repeat all objects to their handlers after
-// each such period.
+// NewInformers returns shared informers, which drop managed fields. Options can replace the
+// transform that drops these. If resync is not 0, the informers call their handlers for all objects
+// at this interval.
 func NewInformers(
 	client kubernetes.Interface, resync time.Duration, options ...informers.SharedInformerOption,
 ) informers.SharedInformerFactory {
@@ -72,8 +72,8 @@ func NewInformers(
 	return informers.NewSharedInformerFactoryWithOptions(client, resync, options...)
 }
 
-// WithoutManagedFields is a transform of informers. Managed fields are large, and none of Keelson's
-// processes reads them from a cache.
+// WithoutManagedFields is a transform for informers that drops managed fields. These are large, and
+// no program of this project reads them from a cache.
 func WithoutManagedFields(obj any) (any, error) {
 	if m, err := meta.Accessor(obj); err == nil {
 		m.SetManagedFields(nil)

@@ -1,19 +1,20 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package halfclose lets a proxied stream deliver what one side has sent even if the other side's
-// data cannot be delivered any more.
+// Package halfclose makes a proxy of streams deliver all data that one side has sent, even if the
+// data of the other side can no longer be delivered.
 //
 // A command may exit before it has read its input. The server of the stream then writes the last
 // output and the exit code, and closes its connection, while the client is still sending. The proxy
-// of k8s.io/apimachinery ends both directions as soon as one fails, and closing a TCP connection
-// with unread data resets it, which drops data that was not delivered yet. In both cases the client
-// would take the end of the connection for success.
+// of k8s.io/apimachinery ends both directions as soon as one of them fails. Besides, closing a TCP
+// connection with unread data resets it, which drops data that has not been delivered. In both
+// cases, the client would not receive the exit code, and would take the end of the connection for
+// success.
 //
-// So a connection from Dial discards data that its peer does not accept, and lets the other
-// direction end the stream. A connection that was hijacked from Linger first closes its writing
-// side, and reads what the client still sends, until the client has received everything and has
-// closed its side. Neither buffers data.
+// Therefore a connection from Dial ignores failed writes, and the stream ends only when reads end.
+// A connection hijacked from Linger, when it is closed, first closes only its writing side. It then
+// discards what the client still sends, until the client has received everything and has closed its
+// side. Neither of the two buffers data.
 package halfclose
 
 import (
@@ -31,17 +32,17 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Patience is how long servers let a closed connection wait for a client that receives nothing.
+// Patience is how long servers let a closed connection wait while the client receives no data.
 const Patience = 5 * time.Second
 
-// maxPeriods limits how long a server waits, in periods of Patience, for a client that still receives
-// data but does not close its side.
+// maxPeriods is the maximum number of periods of patience that a server waits for a client that
+// still receives data but does not close its side.
 const maxPeriods = 120
 
 // DialFunc connects to an address.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Dial returns a DialFunc whose connections discard writes that fail.
+// Dial returns a DialFunc like dial. Its connections ignore errors of writes.
 func Dial(dial DialFunc) DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
@@ -54,14 +55,15 @@ func Dial(dial DialFunc) DialFunc {
 
 type backend struct{ net.Conn }
 
-// Write never fails: if the peer is gone, reads report it after the last data.
+// Write never fails. If the peer has closed the connection, reads return this after the last data.
 func (c backend) Write(p []byte) (int, error) {
 	_, _ = c.Conn.Write(p)
 	return len(p), nil
 }
 
-// Linger returns a writer whose hijacked connection waits, when it is closed, until the client has
-// closed its side, or has received nothing for patience, and for at most 120 times patience.
+// Linger returns a writer for w. When the connection hijacked from it is closed, it first waits
+// until the client has closed its side. It waits at most until the client has received nothing for
+// patience, and at most 120 times patience altogether.
 func Linger(w http.ResponseWriter, clk clock.Clock, patience time.Duration) http.ResponseWriter {
 	return &lingering{w, clk, patience}
 }
@@ -72,7 +74,7 @@ type lingering struct {
 	patience time.Duration
 }
 
-// Unwrap returns the writer below, for http.ResponseController.
+// Unwrap returns the inner writer, for http.ResponseController.
 func (w *lingering) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Hijack implements http.Hijacker.
@@ -90,22 +92,24 @@ type client struct {
 	patience time.Duration
 }
 
-// Close implements net.Conn. It closes the writing side, and waits for the client to close its own.
-// It does not wait if the writing side cannot be closed separately.
+// Close implements net.Conn. It closes the writing side, waits until the client closes its side,
+// and then closes the connection. If the writing side cannot be closed on its own, it does not
+// wait.
 func (c client) Close() error {
 	done := make(chan struct{})
 	var limit sync.WaitGroup
 	limit.Go(func() { c.limit(done) })
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-		_, _ = io.Copy(io.Discard, c.Conn) // until the client closes, or the deadline
+		_, _ = io.Copy(io.Discard, c.Conn) // returns when the client closes its side, or at the deadline that limit sets
 	}
 	close(done)
 	limit.Wait()
 	return c.Conn.Close()
 }
 
-// limit ends the reads and writes of the connection when patience ends before done closes. A write
-// may be blocked because the client does not read.
+// limit makes reads and writes of the connection fail when the client has received nothing for
+// patience, unless done is closed earlier. It includes writes, because a write blocks if the client
+// does not read.
 func (c client) limit(done <-chan struct{}) {
 	ticker := c.clock.NewTicker(c.patience)
 	defer ticker.Stop()
@@ -125,8 +129,8 @@ func (c client) limit(done <-chan struct{}) {
 	_ = c.SetDeadline(c.clock.Now())
 }
 
-// unsent returns how many bytes the peer of a TCP connection, or of TLS over TCP, has not received.
-// It returns 0 for other connections.
+// unsent returns the number of bytes that the peer of a TCP connection, or of TLS over TCP, has not
+// acknowledged. For other connections, it returns 0.
 func unsent(conn net.Conn) int {
 	if tls, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = tls.NetConn()

@@ -26,15 +26,15 @@ import (
 	"keelson.dev/keelson/pkg/halfclose"
 )
 
-// responder fails a test whose proxy cannot reach the server.
+// responder fails the test if a proxy cannot reach the server.
 type responder struct{ t *testing.T }
 
 func (r responder) Error(_ http.ResponseWriter, _ *http.Request, err error) { r.t.Error(err) }
 
 const last = "the last output and the exit code"
 
-// server upgrades each connection, writes its output, and closes the connection without reading
-// what the client has sent, which resets it.
+// server runs a server that upgrades each connection, reads a part of what the client sends, writes
+// its output, and closes the connection. The unread data resets the connection.
 func server(t *testing.T) *url.URL {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -45,7 +45,7 @@ func server(t *testing.T) *url.URL {
 		}
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
-		_, _ = io.CopyN(io.Discard, rw, 1<<20) // the client sends more than that
+		_, _ = io.CopyN(io.Discard, rw, 1<<20) // read only a part of what the client sends
 		_, _ = io.WriteString(conn, last)
 	}))
 	t.Cleanup(s.Close)
@@ -56,9 +56,9 @@ func server(t *testing.T) *url.URL {
 	return at
 }
 
-// TestLastOutputIsDelivered checks that through a chain of proxies, such as the API server and the kubelet, a
-// client that is still sending receives everything that the server sent before it closed the
-// connection.
+// TestLastOutputIsDelivered uses a chain of two proxies, as of an API server and a kubelet. It
+// checks that a client that is still sending receives everything that the server had sent before it
+// closed the connection.
 func TestLastOutputIsDelivered(t *testing.T) {
 	at := server(t)
 	for range 2 {
@@ -110,12 +110,12 @@ func TestLastOutputIsDelivered(t *testing.T) {
 	}
 }
 
-// endless is a reader that never ends.
+// endless is a reader whose data does not end.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestDialFails checks that an error of the dialer is returned.
+// TestDialFails checks that the error of the inner dialer is returned.
 func TestDialFails(t *testing.T) {
 	dial := halfclose.Dial(func(context.Context, string, string) (net.Conn, error) { return nil, io.ErrUnexpectedEOF })
 	if conn, err := dial(t.Context(), "tcp", "x"); conn != nil || !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -123,8 +123,8 @@ func TestDialFails(t *testing.T) {
 	}
 }
 
-// TestSlowClient checks that a client receives everything if it reads so slowly that this takes
-// longer than the patience, and still sends.
+// TestSlowClient checks that a client that is still sending receives everything, even if it reads
+// so slowly that this takes longer than the patience.
 func TestSlowClient(t *testing.T) {
 	const size = 4 << 20
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -167,8 +167,8 @@ func TestSlowClient(t *testing.T) {
 	<-sent
 }
 
-// TestUnhijackedResponses checks that responses of handlers that do not hijack the connection are
-// unchanged.
+// TestUnhijackedResponses checks that Linger does not change the answer of a handler that does not
+// hijack the connection.
 func TestUnhijackedResponses(t *testing.T) {
 	w := httptest.NewRecorder()
 	l := halfclose.Linger(w, clock.Real(), time.Minute)
@@ -182,7 +182,7 @@ func TestUnhijackedResponses(t *testing.T) {
 	}
 }
 
-// hijacked is an http.ResponseWriter whose connection is conn.
+// hijacked is an http.ResponseWriter whose Hijack returns conn.
 type hijacked struct {
 	http.ResponseWriter
 	conn net.Conn
@@ -190,8 +190,8 @@ type hijacked struct {
 
 func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, nil, nil }
 
-// tlsLike is a connection on which CloseWrite waits for writes to return, and then writes itself,
-// as with TLS.
+// tlsLike is a connection whose CloseWrite first waits until other writes have returned and then
+// writes data itself, like that of a TLS connection.
 type tlsLike struct {
 	net.Conn
 	turn chan struct{}
@@ -208,8 +208,8 @@ func (c tlsLike) CloseWrite() error {
 	return err
 }
 
-// TestClientDoesNotRead checks that Close ends a write that is blocked because the client does not
-// read.
+// TestClientDoesNotRead checks that Close makes a write fail that is blocked because the client
+// does not read.
 func TestClientDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, client := net.Pipe()
@@ -224,7 +224,7 @@ func TestClientDoesNotRead(t *testing.T) {
 			_, err := conn.Write([]byte("x"))
 			written <- err
 		}()
-		synctest.Wait() // until the write is blocked
+		synctest.Wait() // wait until the write is blocked
 		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package health serves /healthz, /livez and /readyz as Kubernetes' components do: named checks in
-// a fixed order, ?verbose, ?exclude=NAME, and one path for each check. The reason of a failure is
-// logged but not sent, because the paths need no authentication.
+// a fixed order, the parameters verbose and exclude, and one path for each check. The answer about
+// all checks does not contain the reasons of failures, which are logged. The answer about a single
+// check contains its reason.
 package health
 
 import (
@@ -18,25 +19,25 @@ import (
 	"sync/atomic"
 )
 
-// Check is one named condition. Run returns nil if it holds.
+// Check is a named health check. Run returns nil if the check passes.
 type Check struct {
 	Name string
-	// Group is a name that excludes several checks at once; it may be empty.
+	// Group is another name, which several checks share, to exclude all of them. It may be empty.
 	Group string
 	Run   func(ctx context.Context) error
 }
 
-// Ping is a check that always passes.
+// Ping returns a check that always passes.
 func Ping() Check { return Check{Name: "ping", Run: func(context.Context) error { return nil }} }
 
-// Gate is a check that fails until Open is called.
+// Gate is a check that passes while the gate is open. It is closed at first.
 type Gate struct {
 	name string
 	open atomic.Bool
 	why  string
 }
 
-// NewGate returns a closed gate; why is the text of the check's error while it is closed.
+// NewGate returns a closed gate. While it is closed, the error of its check is why.
 func NewGate(name, why string) *Gate { return &Gate{name: name, why: why} }
 
 // Open makes the check pass.
@@ -45,7 +46,7 @@ func (g *Gate) Open() { g.open.Store(true) }
 // Close makes the check fail.
 func (g *Gate) Close() { g.open.Store(false) }
 
-// Check returns the gate's check.
+// Check returns the check that passes while the gate is open.
 func (g *Gate) Check() Check {
 	return Check{Name: g.name, Run: func(context.Context) error {
 		if g.open.Load() {
@@ -55,7 +56,7 @@ func (g *Gate) Check() Check {
 	}}
 }
 
-// Once returns a check that runs c until c has passed once. From then on it always passes.
+// Once returns a check that runs c until c has passed for the first time, and then always passes.
 func Once(c Check) Check {
 	var held atomic.Bool
 	return Check{Name: c.Name, Group: c.Group, Run: func(ctx context.Context) error {
@@ -70,7 +71,8 @@ func Once(c Check) Check {
 	}}
 }
 
-// Handler serves root ("/readyz") and one path below it for each check.
+// Handler serves root, such as "/readyz", with the results of all checks, and a path below root for
+// each check.
 func Handler(root string, log *slog.Logger, checks ...Check) http.Handler {
 	name := strings.TrimPrefix(root, "/")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -137,7 +139,8 @@ func serveAll(w http.ResponseWriter, r *http.Request, root string, log *slog.Log
 	fmt.Fprintf(w, "%s check passed\n", root)
 }
 
-// excludes maps each name that the request excludes to whether such a check exists.
+// excludes returns a map with the names in the parameters exclude. The values are false. The caller
+// sets the value of a name to true when it finds a check with this name or group.
 func excludes(r *http.Request) map[string]bool {
 	out := map[string]bool{}
 	for _, v := range r.URL.Query()["exclude"] {

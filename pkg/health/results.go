@@ -13,17 +13,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// ResultsPath is the path of the check results' metrics.
+// ResultsPath is the path that serves the metrics of check results.
 const ResultsPath = "/metrics/slis"
 
-// Results are metrics of check results, with Kubernetes' names, for service level indicators. They
-// are safe for concurrent use.
+// Results are metrics of the results of checks, with Kubernetes' names. They are meant for service
+// level indicators. They are safe for concurrent use.
 type Results struct {
 	last  *prometheus.GaugeVec
 	total *prometheus.CounterVec
 }
 
-// NewResults returns empty Results.
+// NewResults returns Results without any results.
 func NewResults() *Results {
 	return &Results{
 		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -35,7 +35,7 @@ func NewResults() *Results {
 	}
 }
 
-// Watch returns checks whose results are counted under kind, such as "livez".
+// Watch returns the checks, changed so that their results are counted under kind, such as "livez".
 func (m *Results) Watch(kind string, checks []Check) []Check {
 	watched := slices.Clone(checks)
 	for i, c := range checks {

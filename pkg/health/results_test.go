@@ -13,8 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/health"
 )
 
-// TestResults checks that results are counted by path, that excluded checks are not counted, and
-// that DELETE resets the counts.
+// TestResults checks that the results of checks are counted by path, and that excluded checks are
+// not. A DELETE request must reset the counts.
 func TestResults(t *testing.T) {
 	results, gate := health.NewResults(), health.NewGate("caches", "empty")
 	checks := []health.Check{health.Ping(), gate.Check()}

@@ -2,12 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package memlimit sets the two limits that the Go runtime has for the memory of a process: GOGC,
-// the garbage that may gather before the heap is collected, and GOMEMLIMIT.
+// which is how much garbage may accumulate before a collection, and GOMEMLIMIT.
 //
-// GOGC comes from a profile that the process chooses, and GOMEMLIMIT is 90 % of the memory limit of
-// the process's cgroup, if there is one. If one of them is set as an environment variable, that
-// value takes precedence. The metrics go_gc_gogc_percent and go_gc_gomemlimit_bytes show the values
-// in use.
+// The process chooses GOGC by a Profile. GOMEMLIMIT is 90 % of the memory limit of the process's
+// cgroup, if the cgroup has one. If one of the two is set as an environment variable, that value is
+// used instead. The metrics go_gc_gogc_percent and go_gc_gomemlimit_bytes show the values in use.
 package memlimit
 
 import (
@@ -23,14 +22,14 @@ import (
 type Profile int
 
 const (
-	// Node is for the agents and control loops, which have small heaps and are idle most of the
-	// time.
+	// Node is for kubelets, proxies and controllers. Their heaps are small, and they are idle most of
+	// the time.
 	Node Profile = 50
-	// Server is for the API server, whose requests create much garbage.
+	// Server is for the API server. Its requests create much garbage.
 	Server Profile = 150
 )
 
-// Set applies a profile to the process. The first statement of main calls it.
+// Set sets GOGC and GOMEMLIMIT of the process. Programs call it at the start of main.
 func Set(p Profile) {
 	gcPercent, memoryLimit := p.settings(os.LookupEnv, memlimit.FromCgroup)
 	if gcPercent != unset {
@@ -41,11 +40,11 @@ func Set(p Profile) {
 	}
 }
 
-// unset means that a setting is not changed: the Go runtime has read it from the environment.
+// unset is the result of settings for a limit that Set must not change.
 const unset = -1
 
-// settings returns the values to set, given the environment and the limit of the cgroup. An error
-// of cgroupLimit means that there is no limit.
+// settings returns the values for GOGC and GOMEMLIMIT, or unset for a limit that is set in the
+// environment. cgroupLimit returns the memory limit of the cgroup, or an error if there is none.
 func (p Profile) settings(lookupEnv func(string) (string, bool), cgroupLimit func() (uint64, error)) (
 	gcPercent int, memoryLimit int64) {
 	gcPercent, memoryLimit = int(p), unset
@@ -56,7 +55,7 @@ func (p Profile) settings(lookupEnv func(string) (string, bool), cgroupLimit fun
 		return gcPercent, unset
 	}
 	if limit, err := cgroupLimit(); err == nil {
-		// The last tenth is for memory that the Go runtime does not manage, such as the page cache.
+		// Leave a tenth for memory that the Go runtime does not manage, such as the page cache.
 		memoryLimit = int64(min(limit, math.MaxInt64) / 10 * 9)
 	}
 	return gcPercent, memoryLimit

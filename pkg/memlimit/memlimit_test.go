@@ -13,7 +13,7 @@ func TestSettings(t *testing.T) {
 	const mb = 1 << 20
 	for name, test := range map[string]struct {
 		environment map[string]string
-		cgroup      uint64 // memory limit of the cgroup in bytes; 0 if there is none
+		cgroup      uint64 // memory limit of the cgroup in bytes; 0 means no limit
 		gcPercent   int
 		memoryLimit int64
 	}{

@@ -1,21 +1,20 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeclaims decides which names, addresses and pod ranges a node may claim.
+// Package nodeclaims decides which names, addresses and pod ranges a node may have.
 //
 // A kubelet writes its own Node: its name, its addresses and, before the cluster assigns one, its
-// pod range. Other components rely on these data: they route pods' packets, connect to kubelets and
-// sign certificates. But a node may lie. This package has the rules that all of these components
-// apply:
+// pod range. Other components trust these data: they route the packets of pods, connect to kubelets
+// and sign certificates. But a kubelet that an attacker controls may write false data. This package
+// has the rules by which all these components decide what to trust:
 //
-//   - Each address and each pod range has one owner, the oldest node that claims it. A node cannot
-//     choose its age, because the API server writes creation times.
-//   - A pod range must be inside the cluster's own ranges, if these are known.
-//   - Names and addresses of the API server, of services and of the machine itself belong to no
-//     node.
+//   - Each address and each pod range has one owner: the oldest node that claims it. A node cannot
+//     choose its age, because the API server sets creation times.
+//   - A pod range must be inside the cluster's pod ranges, if these are known.
+//   - No node owns names and addresses of the API server, of services and of the machine itself.
 //
-// All functions are pure. The package does not watch nodes and does not reject requests: its callers
-// do.
+// The functions have no side effects. The package neither watches nodes nor rejects requests; its
+// callers do.
 package nodeclaims
 
 import (
@@ -31,18 +30,18 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// Claim holds the pod ranges and addresses that a node claims.
+// Claim has the pod ranges and addresses that a node claims to own.
 type Claim struct {
 	Name    string
 	UID     types.UID
 	Created time.Time
-	// PodRanges are the node's pod ranges, masked.
+	// PodRanges are the node's pod ranges. Their host bits are zero.
 	PodRanges []netip.Prefix
 	// Addresses are the node's internal addresses, in the order of its status.
 	Addresses []netip.Addr
 }
 
-// Of returns the claims of a Node. It leaves out ranges and addresses that cannot be parsed.
+// Of returns the claims of a Node. It omits ranges and addresses that cannot be parsed.
 func Of(n *v1.Node) Claim {
 	c := Claim{Name: n.Name, UID: n.UID, Created: n.CreationTimestamp.Time}
 	ranges := n.Spec.PodCIDRs
@@ -62,25 +61,26 @@ func Of(n *v1.Node) Claim {
 	return c
 }
 
-// Older orders claims by age. Creation times have a resolution of one second. Nodes of the same
-// second are ordered by UID, which the API server chooses.
+// Older compares claims by the age of their nodes. The result is negative if a's node is older.
+// Creation times have a resolution of one second. Nodes that were created in the same second are
+// ordered by UID, which the API server chooses.
 func Older(a, b Claim) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Name, b.Name))
 }
 
-// Refusal is a claim that was refused.
+// Refusal is a claimed address or pod range that the node does not own.
 type Refusal struct {
 	Node  string
 	What  netip.Prefix
 	Cause string
 }
 
-// String returns the refusal for a log.
+// String returns the refusal as text for a log.
 func (r Refusal) String() string { return fmt.Sprintf("%s of node %s: %s", r.What, r.Node, r.Cause) }
 
-// Settle returns the claims, oldest node first, each with only the ranges and addresses that the
-// node owns. It also returns the refused claims. Pod ranges must be inside one of within, unless
-// within is empty.
+// Settle returns the claims with only those ranges and addresses that their nodes own. The oldest
+// node comes first. It also returns the claims that it has refused. Unless within is empty, a pod
+// range must be inside one of the ranges in within.
 func Settle(claims []Claim, within []netip.Prefix) ([]Claim, []Refusal) {
 	claims = slices.SortedFunc(slices.Values(claims), Older)
 	var owned disjoint
@@ -113,7 +113,7 @@ func Settle(claims []Claim, within []netip.Prefix) ([]Claim, []Refusal) {
 	return claims, refused
 }
 
-// outside returns why p cannot be a pod range; "" if it can.
+// outside returns why p cannot be a pod range, or "" if it can.
 func outside(p netip.Prefix, within []netip.Prefix) string {
 	if p.Addr().Is4In6() || slices.ContainsFunc(outbound.SpecialRanges(), p.Overlaps) {
 		return "it contains addresses that pods cannot have"
@@ -128,10 +128,12 @@ func outside(p netip.Prefix, within []netip.Prefix) string {
 // disjoint is a sorted set of prefixes that do not overlap.
 type disjoint []netip.Prefix
 
-// add adds p and reports true, unless p overlaps a prefix in the set.
+// add adds p to the set and returns true. If p overlaps a prefix in the set, it returns false and
+// does not add p.
 func (d *disjoint) add(p netip.Prefix) bool {
 	at, found := slices.BinarySearchFunc(*d, p, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	// Of two overlapping prefixes one contains the other, so only the neighbours can overlap p.
+	// Two prefixes overlap only if one contains the other, so only the neighbours of p in the order
+	// can overlap p.
 	if found || at > 0 && (*d)[at-1].Overlaps(p) || at < len(*d) && (*d)[at].Overlaps(p) {
 		return false
 	}

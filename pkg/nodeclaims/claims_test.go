@@ -33,9 +33,8 @@ func drawClaim(t *rapid.T) Claim {
 	return c
 }
 
-// TestSettleProperties checks, for any claims, that no range or address has two owners, that the
-// ranges and addresses of an older node do not depend on younger nodes, and that the order of the
-// list does not matter.
+// TestSettleProperties checks Settle for random claims: no range or address has two owners, what an
+// older node owns does not depend on younger nodes, and the order of the list does not matter.
 func TestSettleProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		claims := rapid.SliceOfNDistinct(rapid.Custom(drawClaim), 0, 8,

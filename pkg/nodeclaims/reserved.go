@@ -11,17 +11,17 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// Reserved are names and addresses that belong to no node. In addition, localhost, names of services,
-// and loopback, link-local, multicast and metadata addresses are always reserved.
+// Reserved has names and addresses that no node may have. In addition, no node may have the name
+// localhost, a name of a service, or a loopback, link-local, multicast or metadata address.
 type Reserved struct {
-	// Names are the names of the API server.
+	// Names are the DNS names of the API server.
 	Names []string
-	// Ranges are the service ranges and the API server's addresses.
+	// Ranges are the service ranges and the addresses of the API server.
 	Ranges []netip.Prefix
 }
 
-// Name returns why a node cannot have a name; "" if it can. For a name that is an address, the rules
-// of addresses apply.
+// Name returns why a node cannot have the given name, or "" if it can. If name is an IP address,
+// the rules for addresses apply.
 func (r Reserved) Name(name string) string {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if a, err := netip.ParseAddr(name); err == nil {
@@ -39,7 +39,7 @@ func (r Reserved) Name(name string) string {
 	return ""
 }
 
-// Address returns why a node cannot have an address; "" if it can.
+// Address returns why a node cannot have the given address, or "" if it can.
 func (r Reserved) Address(a netip.Addr) string {
 	a = a.Unmap().WithZone("")
 	if why := special(a); why != "" {

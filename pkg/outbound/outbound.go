@@ -1,21 +1,20 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outbound makes connections that a control plane makes because a user's object requests
-// them: to webhooks, aggregated servers, nodes, pods and services. It prevents users from using the
-// control plane's place in the network to reach addresses that the users could not reach
-// themselves.
+// Package outbound makes the connections that the control plane makes because a user's object
+// contains the address: to webhooks, extension servers, nodes, pods and services. It prevents users
+// from reaching, through the control plane, addresses that they could not reach themselves.
 //
 // Invariants:
 //
-//   - The address that is checked is the address that is connected to: the check happens after name
-//     resolution, between creating the socket and connecting it. No second look-up could return
-//     another address.
-//   - Redirects are not followed ([NoRedirects]), so a response cannot choose the next target.
-//   - An address in another notation (IPv4 in IPv6, with a zone, translated by NAT64) is treated as
-//     the address that it stands for.
+//   - The address that is checked is the address of the connection: the check happens after name
+//     resolution, between creating the socket and connecting it. So a second name resolution cannot
+//     return another address.
+//   - Redirects are not followed ([NoRedirects]), so an answer cannot choose another target.
+//   - An IPv4 address inside an IPv6 address, also by NAT64, is treated as the IPv4 address. A zone
+//     is ignored.
 //
-// The policy itself is part of the server's configuration.
+// The policy, which decides what addresses are allowed, is part of the server's configuration.
 package outbound
 
 import (
@@ -31,18 +30,18 @@ import (
 	"time"
 )
 
-// ErrDenied is wrapped by every error about a target that the policy forbids.
+// ErrDenied is wrapped by all errors about addresses that the policy forbids.
 var ErrDenied = errors.New("address not allowed")
 
-// ErrRedirect is wrapped by the error about a response that is a redirect.
+// ErrRedirect is wrapped by all errors about answers that are redirects.
 var ErrRedirect = errors.New("redirects are not followed")
 
-// SpecialName stands for [SpecialRanges] in a list of ranges.
+// SpecialName stands for [SpecialRanges] in a list of ranges for ParseRanges.
 const SpecialName = "special"
 
-// SpecialRanges returns the ranges in which no other machine offers a service: the machine itself,
-// its links (where clouds serve instance metadata), multicast groups, and addresses that are not
-// valid.
+// SpecialRanges returns ranges of addresses at which no other machine of the network offers a
+// service: loopback and link-local addresses (by which clouds serve instance metadata), multicast
+// groups, and invalid addresses.
 func SpecialRanges() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"),
@@ -52,7 +51,7 @@ func SpecialRanges() []netip.Prefix {
 		netip.MustParsePrefix("::/127"),
 		netip.MustParsePrefix("fe80::/10"),
 		netip.MustParsePrefix("ff00::/8"),
-		// Addresses of metadata services that are not link-local.
+		// Clouds serve instance metadata at these addresses, which are not link-local.
 		netip.MustParsePrefix("100.100.100.200/32"),
 		netip.MustParsePrefix("fd00:ec2::254/128"),
 	}
@@ -75,8 +74,8 @@ func ParseRanges(list []string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// Policy says which addresses may be connected to: all except those in Deny, and those in Allow in
-// any case. The zero value allows all.
+// Policy decides to which addresses connections are allowed: to all that are not in Deny, and to
+// those that are in Allow. The zero value allows all addresses.
 type Policy struct {
 	Deny, Allow []netip.Prefix
 }
@@ -94,7 +93,8 @@ func (p Policy) Check(a netip.Addr) error {
 	return nil
 }
 
-// With returns a policy that also forbids the ranges deny, even if Allow contains them.
+// With returns a policy that also forbids the ranges in deny. It drops the ranges of Allow that
+// overlap these.
 func (p Policy) With(deny []netip.Prefix) Policy {
 	return Policy{Deny: slices.Concat(p.Deny, deny),
 		Allow: slices.DeleteFunc(slices.Clone(p.Allow), func(a netip.Prefix) bool {
@@ -102,11 +102,11 @@ func (p Policy) With(deny []netip.Prefix) Policy {
 		})}
 }
 
-// translated are the prefixes of NAT64 (RFC 6052, RFC 8215) whose last four bytes are an IPv4
-// address.
+// translated are the prefixes of NAT64 (RFC 6052, RFC 8215). The last four bytes of an address with
+// such a prefix are an IPv4 address.
 var translated = [...]netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/96")}
 
-// meant returns the address that a stands for.
+// meant returns the address that a stands for: the IPv4 address in a, or a without its zone.
 func meant(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	for _, p := range translated {
@@ -129,7 +129,7 @@ const (
 	keepAlive      = 30 * time.Second
 )
 
-// NewDialer returns a dialer that enforces p.
+// NewDialer returns a dialer that connects only to addresses that p allows.
 func NewDialer(p Policy) *Dialer {
 	d := &Dialer{policy: p}
 	d.dialer = net.Dialer{Timeout: connectTimeout, KeepAlive: keepAlive}
@@ -144,13 +144,14 @@ func NewDialer(p Policy) *Dialer {
 // Policy returns the dialer's policy.
 func (d *Dialer) Policy() Policy { return d.policy }
 
-// DialContext connects. It resolves a name once, and checks each address before anything is sent to
-// it.
+// DialContext connects to an address. It resolves a name once, and checks each of its addresses
+// before it sends anything to that address.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return d.dialer.DialContext(ctx, network, address)
 }
 
-// check is called with each address before the connection to it is opened.
+// check is called with an address before a connection to it is opened. An error prevents the
+// connection.
 func (d *Dialer) check(network, address string) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return fmt.Errorf("network %s: %w", network, ErrDenied)
@@ -162,7 +163,7 @@ func (d *Dialer) check(network, address string) error {
 	return d.policy.Check(at.Addr())
 }
 
-// NoRedirects returns a transport that turns every redirect into an error.
+// NoRedirects returns a transport that returns an error if the answer is a redirect.
 func NoRedirects(rt http.RoundTripper) http.RoundTripper { return noRedirects{rt} }
 
 type noRedirects struct{ http.RoundTripper }
@@ -174,13 +175,13 @@ func (n noRedirects) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 && resp.StatusCode != http.StatusNotModified {
-		// The error contains no part of the response, because the user who gets the error may not
-		// be able to reach the target.
+		// The error contains nothing of the answer, because the user who receives the error may not be
+		// allowed to reach the target.
 		_ = resp.Body.Close()
 		return nil, fmt.Errorf("%s answered with status %d: %w", r.URL.Host, resp.StatusCode, ErrRedirect)
 	}
 	return resp, nil
 }
 
-// WrappedRoundTripper returns the wrapped transport, for code that needs its settings.
+// WrappedRoundTripper returns the inner transport. Code that needs its TLS settings calls it.
 func (n noRedirects) WrappedRoundTripper() http.RoundTripper { return n.RoundTripper }

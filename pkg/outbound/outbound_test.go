@@ -56,7 +56,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckNotations checks that the result does not depend on the notation of an IPv4 address.
+// TestCheckNotations checks that the result for an IPv4 address is the same if it is written as
+// IPv6 or NAT64 address.
 func TestCheckNotations(t *testing.T) {
 	p := Policy{Deny: SpecialRanges()}
 	rapid.Check(t, func(t *rapid.T) {
@@ -71,7 +72,7 @@ func TestCheckNotations(t *testing.T) {
 				t.Fatalf("%s is allowed: %t, %s: %t", plain, want, a, got)
 			}
 		}
-		// Only global unicast addresses are allowed.
+		// The policy must allow only global unicast addresses.
 		if want && !plain.IsGlobalUnicast() {
 			t.Fatalf("%s is allowed", plain)
 		}
@@ -88,7 +89,8 @@ func TestParseRanges(t *testing.T) {
 	}
 }
 
-// TestDialer checks that forbidden targets are not connected to, by address or by name.
+// TestDialer checks that the dialer does not connect to forbidden addresses, neither by address nor
+// by name.
 func TestDialer(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -119,7 +121,7 @@ func TestDialer(t *testing.T) {
 	}
 }
 
-// TestNoRedirects checks that the target of a redirect is never called.
+// TestNoRedirects checks that no request is sent to the target of a redirect.
 func TestNoRedirects(t *testing.T) {
 	asked := false
 	second := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))

@@ -16,17 +16,19 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// DeviceSources are the objects that the usage of a claim of devices depends on.
+// DeviceSources are functions that return the objects from which the usage of a ResourceClaim is
+// computed.
 type DeviceSources struct {
 	Classes resourcelisters.DeviceClassLister
 	Pod     func(namespace, name string) (*corev1.Pod, error)
 	Claims  func(namespace string) ([]*resourcev1.ResourceClaim, error)
 }
 
-// newDeviceClaimEvaluator returns the evaluator of claims of devices. A claim is charged for the
-// maximum number of devices of each class that it can get. A device also counts for the extended
-// resource that its class provides. A claim that was created for the extended resources of a pod is
-// charged only for the part that exceeds what the pod was charged for.
+// newDeviceClaimEvaluator returns the evaluator of ResourceClaims, which request devices. A claim
+// is charged for the maximum number of devices of each class that it can get. Each device is also
+// charged to the extended resource that its class provides. If a claim was created for the extended
+// resources of a pod, the pod has already been charged for them. Such a claim is charged only for
+// devices beyond these.
 func newDeviceClaimEvaluator(facts DeviceSources,
 	charged func(*corev1.Pod) corev1.ResourceList) *evaluator[*resourcev1.ResourceClaim] {
 	gvr := resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
@@ -64,13 +66,13 @@ func newDeviceClaimEvaluator(facts DeviceSources,
 func (d DeviceSources) extendedResource(class string) string {
 	c, err := d.Classes.Get(class)
 	if err != nil {
-		return "" // the class does not exist
+		return "" // the error is that the class does not exist
 	}
 	return ptr.Deref(c.Spec.ExtendedResourceName, "")
 }
 
-// limitsRequests reports whether a quota name limits the requests for the devices of an existing
-// class.
+// limitsRequests reports whether n is the quota name for requests of devices: of a class that
+// exists, or of an extended resource that a class provides.
 func (d DeviceSources) limitsRequests(n corev1.ResourceName) bool {
 	resource, ok := strings.CutPrefix(string(n), requestsPrefix)
 	if !ok {
@@ -86,9 +88,9 @@ func (d DeviceSources) limitsRequests(n corev1.ResourceName) bool {
 	})
 }
 
-// chargedPod returns the pod for whose extended resources a claim was created, or nil. It accepts
-// only one claim for a pod: the one that the pod's status names or, as long as it names none, the
-// oldest. Otherwise a user could create more claims that refer to the pod and are not charged.
+// chargedPod returns the pod for whose extended resources a claim was created, or nil. Each pod has
+// only one such claim: the one that its status names or, as long as it names none, the oldest.
+// Without this limit, a user could create further claims that refer to the pod and are not charged.
 func (d DeviceSources) chargedPod(c *resourcev1.ResourceClaim) *corev1.Pod {
 	ref := extendedResourceOwner(c)
 	if ref == nil {
@@ -114,8 +116,8 @@ func (d DeviceSources) chargedPod(c *resourcev1.ResourceClaim) *corev1.Pod {
 	return pod
 }
 
-// extendedResourceOwner returns the reference to the pod for whose extended resources a claim was
-// created, according to the claim, or nil.
+// extendedResourceOwner returns the owner reference of a claim to the pod for whose extended
+// resources the claim says it was created. It returns nil if the claim does not say so.
 func extendedResourceOwner(c *resourcev1.ResourceClaim) *metav1.OwnerReference {
 	ref := metav1.GetControllerOfNoCopy(c)
 	if c.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" || ref == nil || ref.Kind != "Pod" ||
@@ -125,8 +127,8 @@ func extendedResourceOwner(c *resourcev1.ResourceClaim) *metav1.OwnerReference {
 	return ref
 }
 
-// createdBefore reports whether claim a was created before claim b. A claim that is about to be
-// created has no creation time and is the newest.
+// createdBefore reports whether claim a was created before claim b. A claim without a creation time
+// is just being created, so it is the newest.
 func createdBefore(a, b *resourcev1.ResourceClaim) bool {
 	switch {
 	case b.CreationTimestamp.IsZero():
@@ -145,7 +147,7 @@ func maxDevicesPerClass(c *resourcev1.ResourceClaim) map[string]int {
 		if e := r.Exactly; e != nil {
 			out[e.DeviceClassName] += maxDevices(e.AllocationMode, e.Count)
 		}
-		most := map[string]int{} // the request gets one of these alternatives
+		most := map[string]int{} // by class; the request gets only one of the alternatives
 		for j := range r.FirstAvailable {
 			s := &r.FirstAvailable[j]
 			most[s.DeviceClassName] = max(most[s.DeviceClassName], maxDevices(s.AllocationMode, s.Count))
@@ -157,8 +159,8 @@ func maxDevicesPerClass(c *resourcev1.ResourceClaim) map[string]int {
 	return out
 }
 
-// maxDevices returns the maximum number of devices that a request can get, or 0 if its mode is
-// unknown.
+// maxDevices returns the maximum number of devices that a request can get. It returns 0 for an
+// unknown allocation mode.
 func maxDevices(mode resourcev1.DeviceAllocationMode, exact int64) int {
 	switch mode {
 	case resourcev1.DeviceAllocationModeExactCount:

@@ -18,10 +18,11 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// model is a naive count: one number for each thing that the test's quotas limit.
+// model is the expected usage of all objects of the test, one number for each value that the test's
+// quotas limit.
 type model struct{ pods, withDeadline, mCPU, nodePorts, claims, gib int64 }
 
-// TestUsageModel adds up the usage of random objects and compares it with a naive count.
+// TestUsageModel adds up the usage of random objects, and compares the sum with a simple count.
 func TestUsageModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		objects := map[schema.GroupResource][]runtime.Object{}
@@ -70,7 +71,7 @@ func TestUsageModel(t *testing.T) {
 	})
 }
 
-// addUsage returns the usage that all objects together have in a quota.
+// addUsage returns the sum of the usage of all objects that the quota q counts.
 func addUsage(
 	t *rapid.T, q *corev1.ResourceQuota, evaluators []quotav1.Evaluator, objects map[schema.GroupResource][]runtime.Object,
 ) corev1.ResourceList {

@@ -40,8 +40,8 @@ func newServiceEvaluator() quota.Evaluator {
 	}
 }
 
-// countNodePorts returns how many node ports a load balancer will have. They are not allocated yet
-// when its quota is checked.
+// countNodePorts returns how many node ports a service of type LoadBalancer will have. When its
+// quota is checked, node ports have not been allocated yet.
 func countNodePorts(s *corev1.Service) int {
 	if a := s.Spec.AllocateLoadBalancerNodePorts; a == nil || *a {
 		return len(s.Spec.Ports)
@@ -101,8 +101,8 @@ func newClaimEvaluator() quota.Evaluator {
 	}
 }
 
-// attributesClassNames returns the names of the VolumeAttributesClasses that a claim has or
-// requests.
+// attributesClassNames returns the names of the VolumeAttributesClasses in a claim: the requested
+// one, the current one, and the target of a modification in progress.
 func attributesClassNames(c *corev1.PersistentVolumeClaim) []string {
 	names := []string{ptr.Deref(c.Spec.VolumeAttributesClassName, ""),
 		ptr.Deref(c.Status.CurrentVolumeAttributesClassName, "")}
@@ -113,7 +113,7 @@ func attributesClassNames(c *corev1.PersistentVolumeClaim) []string {
 	return slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" })
 }
 
-// attributesInScope reports whether a scope selector matches one of the classes.
+// attributesInScope reports whether scope selector s matches any of the VolumeAttributesClasses.
 func attributesInScope(s corev1.ScopedResourceSelectorRequirement, classes []string) (bool, error) {
 	if s.Operator == corev1.ScopeSelectorOpExists {
 		return len(classes) > 0, nil
@@ -139,8 +139,9 @@ func storageClass(c *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// chargedStorage returns the storage that a claim is charged for, rounded up to whole bytes. It is
-// the request or, during an expansion, the larger size that was already allocated.
+// chargedStorage returns the storage for which a claim is charged, rounded up to whole bytes. It is
+// the requested storage, or the allocated storage if that is larger because of an expansion. It
+// returns false if the claim requests no storage.
 func chargedStorage(c *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
 	q, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]
 	if !ok {

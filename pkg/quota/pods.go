@@ -22,8 +22,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// computeNames are the quota names that count requests and limits of pods, except the names with a
-// prefix.
+// computeNames returns the quota names that count requests and limits of pods and have no variable
+// part. Names for huge pages and extended resources are not included.
 func computeNames() []corev1.ResourceName {
 	return []corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
@@ -33,8 +33,8 @@ func computeNames() []corev1.ResourceName {
 	}
 }
 
-// requiredPerContainer are the quota names for which each container must state a request or a
-// limit.
+// requiredPerContainer returns the quota names that require every container to have a request or
+// limit for the resource.
 func requiredPerContainer() []corev1.ResourceName {
 	return []corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory,
@@ -67,7 +67,8 @@ func newPodEvaluator(clk clock.Clock) *evaluator[*corev1.Pod] {
 	}
 }
 
-// podWriteHandled reports whether a write may change the usage of a pod.
+// podWriteHandled reports whether a write may change the usage of a pod, so that its quota has to
+// be checked.
 func podWriteHandled(a admission.Attributes) bool {
 	switch a.GetSubresource() {
 	case "":
@@ -83,8 +84,8 @@ func podWriteHandled(a admission.Attributes) bool {
 	return false
 }
 
-// isCharged reports whether a pod is charged for compute resources. A pod that has ended, or whose
-// grace period is over, is not charged.
+// isCharged reports whether a pod is charged for compute resources. It is not if it has failed or
+// succeeded, or if it is being deleted and its grace period is over.
 func isCharged(p *corev1.Pod, now time.Time) bool {
 	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
 		return false
@@ -100,8 +101,8 @@ func isHugePages(n corev1.ResourceName) bool {
 	return strings.HasPrefix(string(n), corev1.ResourceHugePagesPrefix)
 }
 
-// isExtended reports whether n is a resource outside of Kubernetes' own domains, or the devices of
-// a class.
+// isExtended reports whether n is an extended resource, whose domain is not one of Kubernetes, or
+// stands for the devices of a class.
 func isExtended(n corev1.ResourceName) bool {
 	s := string(n)
 	if strings.HasPrefix(s, resourcev1.ResourceDeviceClassPrefix) {
@@ -117,7 +118,7 @@ func isExtendedQuota(n corev1.ResourceName) bool {
 	return ok && isExtended(corev1.ResourceName(rest))
 }
 
-// computeUsage returns requests and limits under the names that quotas use.
+// computeUsage returns requests and limits under the names that they have in quotas.
 func computeUsage(requests, limits corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{corev1.ResourcePods: quantity(1)}
 	for n, q := range requests {
@@ -162,7 +163,7 @@ func podConstraints(required []corev1.ResourceName, p *corev1.Pod) error {
 	return fmt.Errorf("must specify %s", strings.Join(parts, "; "))
 }
 
-// hasDeadline reports whether a pod has an active deadline.
+// hasDeadline reports whether a pod sets activeDeadlineSeconds.
 func hasDeadline(p *corev1.Pod) bool {
 	return p.Spec.ActiveDeadlineSeconds != nil && *p.Spec.ActiveDeadlineSeconds >= 0
 }
@@ -204,8 +205,8 @@ func podInScope(s corev1.ScopedResourceSelectorRequirement, p *corev1.Pod) (bool
 	return false, nil
 }
 
-// selectorMatches reports whether a scope selector matches value. An empty value means that the
-// object has no value for the scope.
+// selectorMatches reports whether scope selector s matches value. value is empty if the object has
+// no value for the scope.
 func selectorMatches(s corev1.ScopedResourceSelectorRequirement, value string) (bool, error) {
 	operator := map[corev1.ScopeSelectorOperator]selection.Operator{
 		corev1.ScopeSelectorOpIn: selection.In, corev1.ScopeSelectorOpNotIn: selection.NotIn,

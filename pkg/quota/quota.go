@@ -26,7 +26,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Configuration returns the evaluators of the built-in kinds.
+// Configuration returns the evaluators of all kinds whose usage quotas limit.
 func Configuration(clk clock.Clock, facts DeviceSources) quota.Configuration {
 	pods := newPodEvaluator(clk)
 	evaluators := []quota.Evaluator{pods, newServiceEvaluator(), newClaimEvaluator(),
@@ -42,7 +42,7 @@ func Configuration(clk clock.Clock, facts DeviceSources) quota.Configuration {
 	return generic.NewConfiguration(evaluators, IgnoredResources())
 }
 
-// IgnoredResources returns the resources that no quota counts: those that are not stored, and
+// IgnoredResources returns the resources that no quota counts: resources that are not stored, and
 // events.
 func IgnoredResources() map[schema.GroupResource]struct{} {
 	out := map[schema.GroupResource]struct{}{}
@@ -60,9 +60,9 @@ func IgnoredResources() map[schema.GroupResource]struct{} {
 	return out
 }
 
-// evaluator evaluates objects of type T. If handles is nil, it handles creates and updates of the
-// object itself. If inScope is nil, no object is in a scope. If constraints is nil, the objects
-// have no constraints.
+// evaluator computes the usage of objects of type T. The functions handles, inScope and constraints
+// may be nil. Then creates and updates of the object itself are handled, no object is in any scope,
+// and objects have no constraints.
 type evaluator[T runtime.Object] struct {
 	resource    schema.GroupResource
 	counts      func(name corev1.ResourceName) bool
@@ -82,10 +82,11 @@ func castTo[T runtime.Object](obj runtime.Object) (T, error) {
 	return t, nil
 }
 
-// GroupResource returns the resource that the evaluator evaluates.
+// GroupResource returns the resource whose objects are evaluated.
 func (e *evaluator[T]) GroupResource() schema.GroupResource { return e.resource }
 
-// Constraints returns an error if an object does not state a value that a quota requires.
+// Constraints returns an error if the object lacks a value that quotas with the names in required
+// require.
 func (e *evaluator[T]) Constraints(required []corev1.ResourceName, item runtime.Object) error {
 	obj, err := castTo[T](item)
 	if err != nil || e.constraints == nil {
@@ -94,7 +95,7 @@ func (e *evaluator[T]) Constraints(required []corev1.ResourceName, item runtime.
 	return e.constraints(required, obj)
 }
 
-// Handles reports whether a write may change the usage.
+// Handles reports whether a write may change the usage of its object.
 func (e *evaluator[T]) Handles(a admission.Attributes) bool {
 	if e.handles != nil {
 		return e.handles(a)
@@ -110,12 +111,12 @@ func (e *evaluator[T]) scope(s corev1.ScopedResourceSelectorRequirement, item ru
 	return e.inScope(s, obj)
 }
 
-// Matches reports whether a quota counts an object.
+// Matches reports whether quota q counts the object.
 func (e *evaluator[T]) Matches(q *corev1.ResourceQuota, item runtime.Object) (bool, error) {
 	return generic.Matches(q, item, e.MatchingResources, e.scope)
 }
 
-// MatchingScopes returns those of the given scopes that an object is in.
+// MatchingScopes returns the scopes in scopes to which the object belongs.
 func (e *evaluator[T]) MatchingScopes(item runtime.Object, scopes []corev1.ScopedResourceSelectorRequirement) (
 	[]corev1.ScopedResourceSelectorRequirement, error) {
 	out := []corev1.ScopedResourceSelectorRequirement{}
@@ -131,7 +132,7 @@ func (e *evaluator[T]) MatchingScopes(item runtime.Object, scopes []corev1.Scope
 	return out, nil
 }
 
-// UncoveredQuotaScopes returns those of the limited scopes that no matched scope covers.
+// UncoveredQuotaScopes returns the scopes in limited that are not in matched.
 func (e *evaluator[T]) UncoveredQuotaScopes(limited, matched []corev1.ScopedResourceSelectorRequirement) (
 	[]corev1.ScopedResourceSelectorRequirement, error) {
 	out := []corev1.ScopedResourceSelectorRequirement{}
@@ -148,7 +149,7 @@ func (e *evaluator[T]) UncoveredQuotaScopes(limited, matched []corev1.ScopedReso
 	return out, nil
 }
 
-// MatchingResources returns those of the given quota names that count objects of this kind.
+// MatchingResources returns the quota names in names that count objects of this kind.
 func (e *evaluator[T]) MatchingResources(names []corev1.ResourceName) []corev1.ResourceName {
 	out := []corev1.ResourceName{}
 	for _, n := range names {
@@ -170,15 +171,15 @@ func (e *evaluator[T]) Usage(item runtime.Object) (corev1.ResourceList, error) {
 
 var errNoUsageStats = errors.New("quota evaluators do not list objects")
 
-// UsageStats implements quota.Evaluator. It always returns an error: admission does not call it,
-// and the quota controller adds up the usage of the objects that it watches.
+// UsageStats implements quota.Evaluator. It always returns an error. It is never called: admission
+// does not need it, and the quota controller adds up the usage of the objects that it watches.
 func (e *evaluator[T]) UsageStats(quota.UsageStatsOptions) (quota.UsageStats, error) {
 	return quota.UsageStats{}, errNoUsageStats
 }
 
 func quantity(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
 
-// objectCountName returns the quota name that counts the stored objects of a resource.
+// objectCountName returns the quota name that limits the number of objects of a core resource.
 func objectCountName(name string) corev1.ResourceName {
 	return generic.ObjectCountQuotaResourceNameFor(schema.GroupResource{Resource: name})
 }

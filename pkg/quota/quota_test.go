@@ -96,7 +96,8 @@ func TestClaimUsage(t *testing.T) {
 	}
 }
 
-// TestDeviceUsage checks that a claim counts for the maximum number of devices of each request.
+// TestDeviceUsage checks that a claim is charged for the maximum number of devices that each of its
+// requests can get.
 func TestDeviceUsage(t *testing.T) {
 	exactly := func(class string, mode resourcev1.DeviceAllocationMode, n int64) resourcev1.DeviceRequest {
 		return resourcev1.DeviceRequest{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class,
@@ -129,7 +130,8 @@ func TestDeviceUsage(t *testing.T) {
 
 const classRequestPrefix = "requests." + resourcev1.ResourceDeviceClassPrefix
 
-// newDeviceSources returns sources with a class gpu that provides example.com/gpu.
+// newDeviceSources returns sources with a device class "gpu", which provides the extended resource
+// example.com/gpu.
 func newDeviceSources(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) DeviceSources {
 	classes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	name := "example.com/gpu"
@@ -147,8 +149,8 @@ func newDeviceSources(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) Devic
 	}
 }
 
-// TestExtendedUsage checks that devices also count for the extended resource, and that each device
-// counts once.
+// TestExtendedUsage checks that devices are also charged to the extended resource of their class,
+// and that devices for which a pod was charged are not charged again.
 func TestExtendedUsage(t *testing.T) {
 	const gpu, per = "example.com/gpu", ".deviceclass.resource.k8s.io/devices"
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"},

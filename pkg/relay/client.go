@@ -10,13 +10,14 @@ import (
 	"net/http"
 )
 
-// Client is an http.ResponseWriter that notices when the client of a hijacked connection closes it.
-// It does not implement Unwrap, so that stream servers use its connection and not the one below.
+// Client is an http.ResponseWriter that detects the end of a hijacked connection. It has no method
+// Unwrap, so that stream servers use the connection that its Hijack returns.
 type Client struct {
 	http.ResponseWriter
-	// SPDY is set if the client uses SPDY. Its frames are then limited to 256 KB.
+	// SPDY is true if the client uses SPDY. Then a frame of more than 256 KiB is an error.
 	SPDY bool
-	// Gone is called when the connection fails, ends or closes.
+	// Gone is called when the connection fails, when the client closes it, and when the server closes
+	// it. It may be called more than once.
 	Gone func()
 	conn net.Conn
 }
@@ -37,10 +38,11 @@ func (c *Client) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return watched, bufio.NewReadWriter(bufio.NewReader(in), bufio.NewWriter(watched)), nil
 }
 
-// Close closes the connection if it was hijacked. Stream servers do not close it after each error.
+// Close closes the connection if it was hijacked. It is needed because stream servers do not close
+// the connection after all errors.
 func (c *Client) Close() {
 	if c.conn != nil {
-		_ = c.conn.Close() // the stream server may have closed it
+		_ = c.conn.Close() // an error only means that the stream server has closed it
 	}
 }
 
@@ -72,7 +74,8 @@ func (c watchedConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements net.Conn. A SPDY server closes its connection when the client says that it ends.
+// Close implements net.Conn. A SPDY server calls it when the client announces the end of the
+// connection.
 func (c watchedConn) Close() error {
 	c.gone()
 	return c.Conn.Close()

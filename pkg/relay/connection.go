@@ -25,22 +25,24 @@ import (
 const (
 	// createTimeout is how long the server may take to accept a stream.
 	createTimeout = 30 * time.Second
-	// pollPeriod is how soon the wait for a stream notices the end of the connection.
+	// pollPeriod is the interval at which wait checks whether the connection has ended.
 	pollPeriod = 100 * time.Millisecond
-	// maxErrorText limits the answer of a server that does not upgrade the connection.
+	// maxErrorText is how many bytes of the answer are read if a server does not upgrade the
+	// connection.
 	maxErrorText = 64 << 10
 )
 
-// upgrade opens one SPDY connection: the transport and the upgrader of an executor of client-go.
+// upgrade opens one SPDY connection. For an executor of client-go, it is both the transport and the
+// upgrader.
 type upgrade struct {
 	target Target
 	conn   net.Conn
-	// stop ends the watch on the request's context.
+	// stop undoes that the connection is closed when the context of the request is done.
 	stop func() bool
 }
 
-// RoundTrip sends the request on a new connection, which closes when the context of the request
-// ends. It does not follow redirects.
+// RoundTrip sends the request on a new connection, which is closed when the context of the request
+// is done. It does not follow redirects.
 func (u *upgrade) RoundTrip(r *http.Request) (*http.Response, error) {
 	conn, err := proxy.DialURL(r.Context(), r.URL, u.target.Transport)
 	if err != nil {
@@ -55,13 +57,14 @@ func (u *upgrade) RoundTrip(r *http.Request) (*http.Response, error) {
 		u.close()
 		return nil, err
 	}
-	// A SPDY server sends nothing before the client does, so that the reader holds no frame.
+	// A SPDY server sends nothing before the client does, so the buffer of this reader contains no
+	// frame afterwards.
 	resp, err := http.ReadResponse(bufio.NewReader(conn), r)
 	if err != nil {
 		u.close()
 		return nil, err
 	}
-	resp.Header.Del("Location") // http.Client would follow it
+	resp.Header.Del("Location") // so that http.Client does not follow it
 	return resp, nil
 }
 
@@ -100,7 +103,8 @@ func (u *upgrade) close() {
 	_ = u.conn.Close()
 }
 
-// connection adds to a SPDY connection what package relay promises.
+// connection is a SPDY connection that returns an error if no result arrives, and that sends input
+// at the pace at which the server reads it.
 type connection struct {
 	*spdystream.Connection
 	pace  *pace // nil if the target is not paced
@@ -125,7 +129,8 @@ func (c *connection) CreateStream(h http.Header) (httpstream.Stream, error) {
 	return s, nil
 }
 
-// wait waits until the server has accepted a stream.
+// wait waits until the server has accepted a stream. It returns an error if the connection ends
+// before that.
 func (c *connection) wait(s *spdystream.Stream) error {
 	for range createTimeout / pollPeriod {
 		if err := s.WaitTimeout(pollPeriod); !errors.Is(err, spdystream.ErrTimeout) {
@@ -140,7 +145,8 @@ func (c *connection) wait(s *spdystream.Stream) error {
 	return spdystream.ErrTimeout
 }
 
-// RemoveStreams implements httpstream.Connection. Streams live as long as the connection.
+// RemoveStreams implements httpstream.Connection. It does nothing, because all streams stay until
+// the connection is closed.
 func (*connection) RemoveStreams(...httpstream.Stream) {}
 
 // Close implements httpstream.Connection. It ends all streams.
@@ -149,8 +155,8 @@ func (c *connection) Close() error {
 	return nil
 }
 
-// result is the stream on which the server sends the result of the command. The server always
-// sends one.
+// result is the stream on which the server sends the result of the command. A server that ends a
+// command always sends a result.
 type result struct {
 	httpstream.Stream
 	received bool
@@ -158,7 +164,7 @@ type result struct {
 
 var errNoResult = errors.New("the connection to the container ended before the result of the command arrived")
 
-// Read returns an error at the end of the stream if it was empty.
+// Read returns an error if the stream ends without any data.
 func (r *result) Read(p []byte) (int, error) {
 	n, err := r.Stream.Read(p)
 	r.received = r.received || n > 0

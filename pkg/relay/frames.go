@@ -9,18 +9,19 @@ import (
 	"io"
 )
 
-// maxFrame limits the frames of SPDY clients, so that the queues of a connection hold at most 64 MB.
-// The protocol allows 16 MB in a frame; client-go sends 32 KB.
+// maxFrame is the maximum size of the frames of SPDY clients, in bytes. With it, the queues of a
+// connection hold at most 64 MB. The protocol allows 16 MB, and client-go sends 32 KB.
 const maxFrame = 256 << 10
 
 var errFrame = errors.New("the client has sent a SPDY frame of more than 256 KB")
 
-// frames reads a connection of SPDY frames and returns an error for a frame that is too long.
+// frames reads from a SPDY connection. It returns an error for a frame that is longer than
+// maxFrame.
 type frames struct {
 	io.Reader
 	header [8]byte
-	have   int // bytes of the header
-	left   int // bytes until the next header
+	have   int // number of bytes of header that have been read
+	left   int // number of bytes until the next header
 }
 
 // Read implements io.Reader.
@@ -38,7 +39,7 @@ func (f *frames) Read(p []byte) (int, error) {
 		rest = rest[took:]
 		if f.have == len(f.header) {
 			f.have = 0
-			f.left = int(binary.BigEndian.Uint32(f.header[4:]) & 0xffffff) // after 8 bits of flags
+			f.left = int(binary.BigEndian.Uint32(f.header[4:]) & 0xffffff) // the first 8 bits are flags
 			if f.left > maxFrame {
 				return 0, errFrame
 			}

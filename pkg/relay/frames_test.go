@@ -13,7 +13,7 @@ import (
 	"github.com/moby/spdystream/spdy"
 )
 
-// TestFrames checks that frames pass up to the limit of their size, in reads of any size.
+// TestFrames checks that frames are accepted up to maxFrame, whatever the sizes of the reads.
 func TestFrames(t *testing.T) {
 	for name, reader := range map[string]func(io.Reader) io.Reader{
 		"large reads":    func(r io.Reader) io.Reader { return r },

@@ -17,36 +17,38 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// A runtime hands the frames that it has read to its workers, each with a queue of 50 frames. It
-// stops reading from its connection when the queue of the worker that handles the input is full.
-// It deals pings out to the workers in turn, and a worker answers a ping when it has passed on all
-// input that arrived before it. So after an answer from each worker the queues have no input.
+// A container runtime passes the frames that it has read to workers, each with a queue of 50
+// frames. It stops reading from its connection when the queue of the worker that handles the input
+// is full. It assigns pings to the workers in turn, and a worker answers a ping when it has handled
+// all input that arrived before it. So once each worker has answered a ping, the queues contain no
+// input.
 const (
 	workers = 5
-	// softFrames and hardFrames are how many frames of input, each of up to 32 KB, are sent before
-	// the queues must be empty again: softFrames unless the pings would have to wait, so that some
-	// frames are left for a user who interrupts a command. hardFrames and the pings together are
-	// fewer than a queue can hold.
+	// After softFrames or hardFrames frames of input, of up to 32 KB each, flush waits until the
+	// queues are empty. It does so after softFrames if no output waits to be read, and otherwise after
+	// hardFrames. The difference leaves room for the frames of a user who interrupts a command.
+	// hardFrames and the pings together are fewer frames than a queue can hold.
 	softFrames, hardFrames = 24, 40
 )
 
 const (
-	// keystrokes is the size of input that does not wait until output has been read: a user may
-	// interrupt a command whose output does not end.
+	// keystrokes is the maximum size, in bytes, of input that is sent although output waits to be
+	// read: a user may want to interrupt a command whose output does not end.
 	keystrokes = 1 << 10
-	// holdTime limits how long other input waits, because it may be what ends the output.
+	// holdTime limits how long larger input waits until output has been read. The output may end only
+	// when the command receives this input.
 	holdTime = 10 * time.Second
 )
 
-// pace is a connection that reports whether its owner has read all that has arrived. Then nothing
-// is left in the send queue of a runtime on the same machine either.
+// pace is a connection that reports whether its owner has read all data that has arrived. If so,
+// the send queue of a runtime on the same machine is empty too.
 type pace struct {
 	net.Conn
 	raw   syscall.RawConn
 	clock clock.Clock
-	// reading is set while the owner waits for data.
+	// reading is true while the owner waits in Read.
 	reading atomic.Bool
-	// reads receives before each read.
+	// reads receives a value before each read.
 	reads chan struct{}
 }
 
@@ -73,7 +75,8 @@ func (p *pace) Read(b []byte) (int, error) {
 	return p.Conn.Read(b)
 }
 
-// behind reports whether data has arrived that the owner has not read, or is still handling.
+// behind reports whether data has arrived that the owner has not read yet, or that it has read and
+// still handles.
 func (p *pace) behind() bool {
 	n := 0
 	_ = p.raw.Control(func(fd uintptr) {
@@ -84,8 +87,8 @@ func (p *pace) behind() bool {
 	return n > 0 || !p.reading.Load()
 }
 
-// wait returns when the owner has read and handled all that has arrived, when end closes, or after
-// holdTime.
+// wait waits until the owner has read and handled all data that has arrived. It returns earlier
+// when end is closed, or after holdTime.
 func (p *pace) wait(end <-chan bool) {
 	if !p.behind() {
 		return
@@ -103,8 +106,8 @@ func (p *pace) wait(end <-chan bool) {
 	}
 }
 
-// input is the stream of the command's input. It sends only what the server has room for, so that
-// the server has read everything when the command ends.
+// input is the stream of the command's input. It never sends more than the queues of the server can
+// hold, so that the server has no unread data when the command ends (see package relay).
 type input struct {
 	httpstream.Stream
 	conn   *spdystream.Connection
@@ -112,7 +115,8 @@ type input struct {
 	frames int
 }
 
-// Write discards data if the connection has ended: what matters then is what the server has sent.
+// Write sends data. It ignores that the connection has ended: the data that the server has sent is
+// still to be read, and the result is in it.
 func (i *input) Write(p []byte) (int, error) {
 	if i.frames >= hardFrames || i.frames >= softFrames && !i.pace.behind() {
 		if i.flush() != nil {
@@ -127,7 +131,7 @@ func (i *input) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush waits until the server has passed on all input.
+// flush waits until the server has handled all input.
 func (i *input) flush() error {
 	for range workers {
 		i.pace.wait(i.conn.CloseChan())
@@ -139,7 +143,8 @@ func (i *input) flush() error {
 	return nil
 }
 
-// Close ends the input.
+// Close ends the input. It first waits until all output has been read, so that the end does not
+// overtake it.
 func (i *input) Close() error {
 	i.pace.wait(i.conn.CloseChan())
 	return i.Stream.Close()

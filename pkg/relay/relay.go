@@ -1,20 +1,21 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package relay carries the streams of exec and attach from one server of the stream protocol to
-// the next: from the API server to a kubelet, and from a kubelet to the container runtime.
+// Package relay connects the streams of exec and attach to the next server of the stream protocol:
+// from the API server to a kubelet, and from a kubelet to the container runtime.
 //
-// A relay is a client of the next server, and not a proxy of bytes. It corrects two faults that a
-// proxy passes on:
+// A relay is a client of the next server. Unlike a proxy, which copies bytes, it corrects two
+// faults:
 //
 //   - Clients take a connection that ends without a result for success. [Target.Stream] returns an
-//     error.
-//   - The container runtime writes the result and closes its connection at once. If the connection
-//     has data that the runtime has not read, the kernel resets it, and drops the output and the
-//     result that the client has not received yet. A relay that is paced therefore sends input
-//     only as fast as the command reads it, and not while output waits to be read.
+//     error instead.
+//   - The container runtime writes the result and closes its connection at once. If there is data
+//     on the connection that the runtime has not read, the kernel resets the connection. This drops
+//     output and result that the relay has not received yet. A relay to a target with Paced
+//     therefore sends input only as fast as the command reads it, and not while output waits to be
+//     read.
 //
-// A relay buffers at most 50 frames for each stream, of up to 256 KB from clients.
+// A relay buffers at most 50 frames for each stream. A frame from a client has at most 256 KB.
 package relay
 
 import (
@@ -28,22 +29,22 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Target is a server of version 4 of the stream protocol over SPDY.
+// Target is the next server. It serves version 4 of the stream protocol over SPDY.
 type Target struct {
 	URL *url.URL
-	// Transport dials the server.
+	// Transport has the settings for connections to the server.
 	Transport *http.Transport
-	// Paced is set if the server closes its connection while it may have unread data, as container
-	// runtimes do. The connection must then be TCP.
+	// Paced is true if the server may close its connection before it has read all data, as container
+	// runtimes do. The connection must then be TCP without TLS.
 	Paced bool
 	Clock clock.Clock
-	// BytesPerSecond limits each stream of [Target.ServeWebSocket]. 0 means no limit.
+	// BytesPerSecond limits the rate of each stream of [Target.ServeWebSocket]. 0 means no limit.
 	BytesPerSecond int64
 }
 
-// Stream connects the given streams to those of the target and returns when the command has ended,
-// the connection has ended, or ctx has ended. It returns nil only if the target has reported
-// success. The error for an exit code other than 0 is an exec.CodeExitError of client-go.
+// Stream connects streams to those of the target. It returns when the command or the connection has
+// ended, or when ctx is done. It returns nil only if the target has reported success. If the
+// command has exited with a code other than 0, the error is an exec.CodeExitError of client-go.
 func (t Target) Stream(ctx context.Context, streams remotecommand.StreamOptions) error {
 	u := &upgrade{target: t}
 	executor, err := remotecommand.NewSPDYExecutorForProtocols(u, u, http.MethodPost, t.URL,

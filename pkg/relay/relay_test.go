@@ -27,7 +27,7 @@ import (
 	"keelson.dev/keelson/pkg/relay"
 )
 
-// command is a server's executor.
+// command is the function that a test server runs instead of a command.
 type command func(ctx context.Context, in io.Reader, out io.Writer) error
 
 func (c command) ExecInContainer(ctx context.Context, _, _, _ string, _ []string, in io.Reader,
@@ -41,7 +41,8 @@ func (c command) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		server.SupportedStreamingProtocols)
 }
 
-// targets are targets that h serves: a kubelet by TLS, and a runtime.
+// targets runs two servers with handler h, and returns them as targets: one with TLS, like a
+// kubelet, and one that is paced, like a container runtime.
 func targets(t *testing.T, h http.Handler) map[string]relay.Target {
 	t.Helper()
 	all := map[string]relay.Target{}
@@ -59,7 +60,7 @@ func targets(t *testing.T, h http.Handler) map[string]relay.Target {
 	return all
 }
 
-// TestInput checks that a command receives all input, and the end of the input.
+// TestInput checks that a command receives all input and then the end of the input.
 func TestInput(t *testing.T) {
 	var got [sha256.Size]byte
 	for name, target := range targets(t, command(func(_ context.Context, in io.Reader, out io.Writer) error {
@@ -81,7 +82,8 @@ func TestInput(t *testing.T) {
 	}
 }
 
-// TestNoResult checks that the end of a connection is an error if no result has arrived.
+// TestNoResult checks that Stream returns an error if the connection ends before a result has
+// arrived.
 func TestNoResult(t *testing.T) {
 	for name, target := range targets(t, command(func(context.Context, io.Reader, io.Writer) error {
 		panic(http.ErrAbortHandler)
@@ -95,7 +97,8 @@ func TestNoResult(t *testing.T) {
 	}
 }
 
-// TestRefusedUpgrade checks that the answers of a server that does not serve streams are errors.
+// TestRefusedUpgrade checks that Stream returns an error if the server does not upgrade the
+// connection.
 func TestRefusedUpgrade(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer http.HandlerFunc
@@ -127,7 +130,8 @@ func TestRefusedUpgrade(t *testing.T) {
 	}
 }
 
-// TestEndOfContext checks that a stream ends with its context, even if the server does not answer.
+// TestEndOfContext checks that Stream returns when its context is canceled, even if the server does
+// not answer.
 func TestEndOfContext(t *testing.T) {
 	began := make(chan struct{})
 	silent := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -157,8 +161,8 @@ func TestEndOfContext(t *testing.T) {
 	}
 }
 
-// TestServeWebSocket checks results and the end of the input by version 5 of the protocol, with and
-// without a limit of the rate.
+// TestServeWebSocket checks that WebSocket clients receive the result of a command, and can end its
+// input, with and without a limit of the rate.
 func TestServeWebSocket(t *testing.T) {
 	for kind, target := range targets(t, command(func(_ context.Context, in io.Reader, out io.Writer) error {
 		b, err := io.ReadAll(in)

@@ -22,21 +22,21 @@ import (
 )
 
 const (
-	// idleTimeout is how long a WebSocket may carry no data.
+	// idleTimeout is how long a WebSocket connection may carry no data before it is closed.
 	idleTimeout = 4 * time.Hour
-	// statusTimeout is how long the client may take to make room for the result.
+	// statusTimeout limits the write of the result to the client.
 	statusTimeout = 10 * time.Second
 )
 
-// Options select the streams of a request.
+// Options select which streams a request has.
 type Options struct {
 	Stdin, Stdout, Stderr, TTY bool
 }
 
-// ServeWebSocket serves version 5 of the stream protocol, whose clients can end their input, and
-// connects the streams to those of the target.
+// ServeWebSocket serves version 5 of the stream protocol over WebSocket. In this version, clients
+// can end the input. It connects the streams to those of the target.
 func (t Target) ServeWebSocket(w http.ResponseWriter, r *http.Request, o Options) {
-	channels := make([]wsstream.ChannelType, constants.StreamResize+1) // ignored
+	channels := make([]wsstream.ChannelType, constants.StreamResize+1) // the zero value means that a channel is ignored
 	for channel, c := range map[int]struct {
 		on   bool
 		kind wsstream.ChannelType
@@ -57,9 +57,9 @@ func (t Target) ServeWebSocket(w http.ResponseWriter, r *http.Request, o Options
 	conn.SetIdleTimeout(idleTimeout)
 	_, streams, err := conn.Open(w, r)
 	if err != nil {
-		return // the client has the answer
+		return // Open has already answered with an error
 	}
-	defer conn.Close() //nolint:errcheck // the client may have closed it
+	defer conn.Close() //nolint:errcheck // an error only means that the client has closed it
 	var s remotecommand.StreamOptions
 	first := streams[constants.StreamErr]
 	if o.Stdin {
@@ -76,19 +76,19 @@ func (t Target) ServeWebSocket(w http.ResponseWriter, r *http.Request, o Options
 	if o.TTY {
 		s.Tty, s.TerminalSizeQueue = true, sizes{json.NewDecoder(streams[constants.StreamResize])}
 	}
-	// An empty message on the first channel says that the connection is established.
+	// In the protocol, an empty message on the first channel means that the connection is established.
 	if _, err := first.Write(nil); err != nil {
 		return
 	}
 	status, err := json.Marshal(statusOf(t.Stream(r.Context(), s)))
 	if err != nil {
-		return // a status can be encoded
+		return // cannot happen, because a Status can be encoded
 	}
 	conn.SetWriteDeadline(statusTimeout)
-	_, _ = streams[constants.StreamErr].Write(status) // the client may be gone
+	_, _ = streams[constants.StreamErr].Write(status) // fails if the client has closed the connection
 }
 
-// statusOf returns the result that clients receive.
+// statusOf converts the error of Stream to the Status that is the result for clients.
 func statusOf(err error) metav1.Status {
 	if err == nil {
 		return metav1.Status{Status: metav1.StatusSuccess}
@@ -121,7 +121,7 @@ func (t Target) limitWriter(w io.Writer) io.Writer {
 	return flowrate.NewWriter(w, t.BytesPerSecond)
 }
 
-// sizes are the sizes of the client's terminal.
+// sizes is the queue of the sizes of the client's terminal.
 type sizes struct{ *json.Decoder }
 
 // Next implements remotecommand.TerminalSizeQueue.

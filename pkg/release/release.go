@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package release holds Keelson's own version. The version of Kubernetes whose contract
-// the processes keep is in package daemon.
+// Package release has the version of this project. The version of Kubernetes with which the
+// programs are compatible is in package daemon.
 package release
 
-// Version is Keelson's version. This is the only place where it is written.
+// Version is the version of this project. It is written only here.
 const Version = "0.2.0"

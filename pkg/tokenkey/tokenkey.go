@@ -1,8 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tokenkey determines how a key signs service account tokens: the algorithm and the key ID.
-// The process that signs and the processes that verify must agree on both.
+// Package tokenkey determines the algorithm and the key ID with which a key signs service account
+// tokens. It is shared because the process that signs tokens and the processes that verify them
+// must use the same ones.
 package tokenkey
 
 import (
@@ -19,7 +20,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// ID returns the key ID of a public key, the hash that Kubernetes uses.
+// ID returns the key ID of a public key. It is a hash of the key, as in Kubernetes.
 func ID(key crypto.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -29,8 +30,8 @@ func ID(key crypto.PublicKey) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
 }
 
-// Algorithm returns the algorithm with which the private key that belongs to a public key signs
-// tokens. It returns an error for keys other than RSA and the three standard elliptic curves.
+// Algorithm returns the algorithm with which the private key of key signs tokens. It returns an
+// error unless key is an RSA key or a key on one of the curves P-256, P-384 and P-521.
 func Algorithm(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	switch k := key.(type) {
 	case *rsa.PublicKey:

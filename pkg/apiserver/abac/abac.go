@@ -1,10 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package abac authorizes requests by a policy file with one JSON object per line. A line is in version
-// abac.authorization.kubernetes.io/v1beta1, or in the older format without a version. A policy allows
-// requests. If no policy matches a request, the next authorizer decides. The file is read once, at the
-// start.
+// Package abac authorizes requests by a policy file with one JSON object per line. A line is in
+// version abac.authorization.kubernetes.io/v1beta1, or in the older format without a version. A
+// policy allows requests. If no policy matches a request, the next authorizer decides. The file is
+// read once, at the start.
 package abac
 
 import (
@@ -130,8 +130,8 @@ func (ps Policies) Authorize(_ context.Context, a authorizer.Attributes) (author
 	return authorizer.DecisionNoOpinion, "No policy matched.", nil
 }
 
-// of reports whether u is a subject of the policy. If the policy has a user and a group, u must match
-// both.
+// of reports whether u is a subject of the policy. If the policy has a user and a group, u must
+// match both.
 func (p *policy) of(u user.Info) bool {
 	if u == nil || p.User == "" && p.Group == "" {
 		return false

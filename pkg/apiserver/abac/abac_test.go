@@ -138,8 +138,8 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that the parser does not panic, and that no policy matches a user without a name and
-// groups.
+// FuzzParse checks that the parser does not panic, and that no policy matches a user without a name
+// and groups.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"a"}}`))
 	f.Add([]byte(`{"user":"*","namespace":"*"}`))

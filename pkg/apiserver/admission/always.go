@@ -19,7 +19,8 @@ func newAlwaysAdmit(deps Deps) (admission.Interface, error) {
 	return newIdle(deps)
 }
 
-// newAlwaysDeny returns the plugin AlwaysDeny, which rejects all requests, including the server's own.
+// newAlwaysDeny returns the plugin AlwaysDeny, which rejects all requests, including the server's
+// own.
 func newAlwaysDeny(deps Deps) (admission.Interface, error) {
 	deps.Log.Warn("Admission plugin AlwaysDeny is deprecated")
 	return alwaysDeny{}, nil
@@ -40,6 +41,6 @@ func (alwaysDeny) Validate(_ context.Context, a admission.Attributes, _ admissio
 	return admission.NewForbidden(a, errDenied)
 }
 
-// newIdle returns a plugin that admits all requests. It replaces plugins of Kubernetes that do nothing
-// because their features are off.
+// newIdle returns a plugin that admits all requests. It replaces plugins of Kubernetes that do
+// nothing because their features are off.
 func newIdle(Deps) (admission.Interface, error) { return admission.NewHandler(), nil }

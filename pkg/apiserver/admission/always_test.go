@@ -14,8 +14,8 @@ import (
 )
 
 // TestAlwaysDeny checks that AlwaysDeny rejects every operation, both in the mutating and in the
-// validating phase. It calls the plugin directly, because a server that rejects its own writes never
-// becomes ready.
+// validating phase. It calls the plugin directly, because a server that rejects its own writes
+// never becomes ready.
 func TestAlwaysDeny(t *testing.T) {
 	var p alwaysDeny
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
@@ -34,9 +34,9 @@ func TestAlwaysDeny(t *testing.T) {
 	}
 }
 
-// TestAlwaysPull checks that AlwaysPullImages sets the pull policy of all containers of a new pod, and
-// rejects another policy that a later plugin has set. For an update, it does so only if the update adds
-// images.
+// TestAlwaysPull checks that AlwaysPullImages sets the pull policy of all containers of a new pod,
+// and rejects another policy that a later plugin has set. For an update, it does so only if the
+// update adds images.
 func TestAlwaysPull(t *testing.T) {
 	p, err := newAlwaysPull(Deps{})
 	if err != nil {

@@ -15,9 +15,10 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// newAlwaysPull returns the plugin AlwaysPullImages, which sets imagePullPolicy to Always. A pod can then
-// start only with the credentials to pull its images, even if another pod has pulled them to the node. As
-// in Kubernetes, the plugin ignores ephemeral containers, and updates without new images.
+// newAlwaysPull returns the plugin AlwaysPullImages, which sets imagePullPolicy to Always. A pod
+// can then start only with the credentials to pull its images, even if another pod has pulled them
+// to the node. As in Kubernetes, the plugin ignores ephemeral containers, and updates without new
+// images.
 func newAlwaysPull(Deps) (admission.Interface, error) {
 	return &podPlugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update),
@@ -45,8 +46,8 @@ func newAlwaysPull(Deps) (admission.Interface, error) {
 	}, nil
 }
 
-// bringsImages reports whether the write adds an image: the pod is created, or one of its containers has
-// an image that no container of the stored pod has.
+// bringsImages reports whether the write adds an image: the pod is created, or one of its
+// containers has an image that no container of the stored pod has.
 func bringsImages(a admission.Attributes, pod *corev1.Pod) bool {
 	old, ok := a.GetOldObject().(*corev1.Pod)
 	return a.GetOperation() != admission.Update || !ok || images(pod).Difference(images(old)).Len() > 0

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// newAntiAffinity returns the plugin LimitPodHardAntiAffinityTopology. It rejects required anti-affinity
-// with a topology key other than kubernetes.io/hostname.
+// newAntiAffinity returns the plugin LimitPodHardAntiAffinityTopology. It rejects required
+// anti-affinity with a topology key other than kubernetes.io/hostname.
 func newAntiAffinity(Deps) (admission.Interface, error) {
 	return &podPlugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update),

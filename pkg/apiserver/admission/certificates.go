@@ -47,8 +47,8 @@ func requests(subresource string, op admission.Operation,
 	}
 }
 
-// newCertificateApproval returns the plugin CertificateApproval. It requires that a user who approves a
-// CertificateSigningRequest has the right to approve requests for its signer.
+// newCertificateApproval returns the plugin CertificateApproval. It requires that a user who
+// approves a CertificateSigningRequest has the right to approve requests for its signer.
 func newCertificateApproval(deps Deps) (admission.Interface, error) {
 	return requests("approval", admission.Update, func(ctx context.Context, a admission.Attributes, _ csr) error {
 		old, ok := a.GetOldObject().(csr)
@@ -83,8 +83,8 @@ func newCertificateSigning(deps Deps) (admission.Interface, error) {
 	}), nil
 }
 
-// newSubjectRestriction returns the plugin CertificateSubjectRestriction, which rejects requests for client
-// certificates with the group system:masters.
+// newSubjectRestriction returns the plugin CertificateSubjectRestriction, which rejects requests
+// for client certificates with the group system:masters.
 func newSubjectRestriction(Deps) (admission.Interface, error) {
 	return requests("", admission.Create, func(_ context.Context, a admission.Attributes, obj csr) error {
 		if obj.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
@@ -111,8 +111,8 @@ func parseRequest(data []byte) (*x509.CertificateRequest, error) {
 	return x509.ParseCertificateRequest(block.Bytes)
 }
 
-// newTrustBundleAttest returns the plugin ClusterTrustBundleAttest. It requires that a user who writes a
-// ClusterTrustBundle has the right to attest for its signer.
+// newTrustBundleAttest returns the plugin ClusterTrustBundleAttest. It requires that a user who
+// writes a ClusterTrustBundle has the right to attest for its signer.
 func newTrustBundleAttest(deps Deps) (admission.Interface, error) {
 	return &typed[*certificatesv1beta1.ClusterTrustBundle]{
 		Handler: admission.NewHandler(admission.Create, admission.Update),

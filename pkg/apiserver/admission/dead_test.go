@@ -89,8 +89,8 @@ var dying = map[string]struct {
 	}, "answer is longer than"},
 }
 
-// TestDeadWebhooks checks that if a webhook fails in any of these ways, writes that keep nodes alive are
-// admitted without it, and that all other requests are rejected.
+// TestDeadWebhooks checks that if a webhook fails in any of these ways, writes that keep nodes
+// alive are admitted without it, and that all other requests are rejected.
 func TestDeadWebhooks(t *testing.T) {
 	s, warned := testserver.Start(t, testserver.Options{}), &warnings{}
 	node := as(t, s, warned, "system:node:a", "system:nodes")
@@ -168,8 +168,8 @@ func TestDeadWebhooks(t *testing.T) {
 	})
 }
 
-// dead returns a webhook at the given address. It is called for objects whose label "case" is the name of
-// the webhook.
+// dead returns a webhook at the given address. It is called for objects whose label "case" is the
+// name of the webhook.
 func dead(name string, at admissionregistrationv1.WebhookClientConfig) admissionregistrationv1.ValidatingWebhook {
 	return admissionregistrationv1.ValidatingWebhook{
 		Name: name + ".example.com", ClientConfig: at, Rules: rules("*/*", admissionregistrationv1.OperationAll),
@@ -179,8 +179,8 @@ func dead(name string, at admissionregistrationv1.WebhookClientConfig) admission
 	}
 }
 
-// TestWebhookRecovers checks that a failing webhook is probed, and is called for all requests again once it
-// has answered.
+// TestWebhookRecovers checks that a failing webhook is probed, and is called for all requests again
+// once it has answered.
 func TestWebhookRecovers(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	var well atomic.Bool

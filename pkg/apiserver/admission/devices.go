@@ -23,10 +23,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// DeviceGuard checks writes of resource claims. Requests with admin access, which may get devices that
-// other claims use, are allowed only in namespaces that an administrator has labelled. A user may change the
-// allocation of a claim only with the right to bind claims, and the status of devices only with the right
-// for their drivers.
+// DeviceGuard checks writes of resource claims. Requests with admin access, which may get devices
+// that other claims use, are allowed only in namespaces that an administrator has labelled. A user
+// may change the allocation of a claim only with the right to bind claims, and the status of
+// devices only with the right for their drivers.
 type DeviceGuard struct {
 	Authorizer authorizer.Authorizer
 	Client     kubernetes.Interface
@@ -38,8 +38,8 @@ func (g *DeviceGuard) CheckStatus(ctx context.Context, c, old *resourcev1.Resour
 		g.drivers(ctx, &c.Status, &old.Status))
 }
 
-// CheckRequests implements resourceclaims.Guard. It allows requests with admin access only in labelled
-// namespaces.
+// CheckRequests implements resourceclaims.Guard. It allows requests with admin access only in
+// labelled namespaces.
 func (g *DeviceGuard) CheckRequests(ctx context.Context, namespace string,
 	requests []resourcev1.DeviceRequest) field.ErrorList {
 	for i := range requests {
@@ -86,7 +86,8 @@ func (g *DeviceGuard) admin(ctx context.Context, path *field.Path, namespace str
 	return nil
 }
 
-// binding requires the right to bind claims if the update changes the allocation or the reservations.
+// binding requires the right to bind claims if the update changes the allocation or the
+// reservations.
 func (g *DeviceGuard) binding(ctx context.Context, s, old *resourcev1.ResourceClaimStatus) field.ErrorList {
 	if equality.Semantic.DeepEqual(s.Allocation, old.Allocation) &&
 		equality.Semantic.DeepEqual(s.ReservedFor, old.ReservedFor) {
@@ -104,8 +105,9 @@ func (g *DeviceGuard) binding(ctx context.Context, s, old *resourcev1.ResourceCl
 	return nil
 }
 
-// drivers requires rights for the drivers of devices whose status the update changes. A driver that runs on
-// the node of the claim needs a lesser right (verb prefix "associated-node:") than a driver on another node.
+// drivers requires rights for the drivers of devices whose status the update changes. A driver that
+// runs on the node of the claim needs a lesser right (verb prefix "associated-node:") than a driver
+// on another node.
 func (g *DeviceGuard) drivers(ctx context.Context, s, old *resourcev1.ResourceClaimStatus) field.ErrorList {
 	changed := changedDrivers(s, old)
 	if s.Allocation == nil || len(changed) == 0 {
@@ -131,8 +133,8 @@ func (g *DeviceGuard) drivers(ctx context.Context, s, old *resourcev1.ResourceCl
 	return errs
 }
 
-// anyAllowed returns nil if the user may use any of verbs on the driver's part of a claim. Otherwise it
-// returns why the first verb is not allowed.
+// anyAllowed returns nil if the user may use any of verbs on the driver's part of a claim.
+// Otherwise it returns why the first verb is not allowed.
 func (g *DeviceGuard) anyAllowed(ctx context.Context, base authorizer.Attributes, verbs []string, driver string) error {
 	var first error
 	for _, verb := range verbs {

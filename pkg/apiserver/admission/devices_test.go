@@ -44,8 +44,8 @@ func TestAdminAccess(t *testing.T) {
 	}
 }
 
-// TestClaimStatus checks which rights a user needs to change the allocation of a claim, and the status of
-// devices of a driver.
+// TestClaimStatus checks which rights a user needs to change the allocation of a claim, and the
+// status of devices of a driver.
 func TestClaimStatus(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx := t.Context()

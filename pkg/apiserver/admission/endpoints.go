@@ -18,18 +18,18 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// restricted is a subresource of endpoints and endpointslices. A user with the right to create it may write
-// endpoints with any address.
+// restricted is a subresource of endpoints and endpointslices. A user with the right to create it
+// may write endpoints with any address.
 const restricted = "restricted"
 
-// endpointOwnership rejects endpoint addresses that are not addresses of pods in the same namespace. Users
-// with the right to create the subresource "restricted" of endpoints or endpointslices may write any
-// address. Controllers have this right, because they check pods themselves, and so have administrators,
-// for servers outside the cluster.
+// endpointOwnership rejects endpoint addresses that are not addresses of pods in the same
+// namespace. Users with the right to create the subresource "restricted" of endpoints or
+// endpointslices may write any address. Controllers have this right, because they check pods
+// themselves, and so have administrators, for servers outside the cluster.
 //
-// Without this plugin, a user who may write endpoints could make a component that forwards to services
-// (an ingress controller, a load balancer, the proxy of the API server) connect to pods of other
-// namespaces, although network policies forbid it to the user's pods.
+// Without this plugin, a user who may write endpoints could make a component that forwards to
+// services (an ingress controller, a load balancer, the proxy of the API server) connect to pods of
+// other namespaces, although network policies forbid it to the user's pods.
 type endpointOwnership struct {
 	*admission.Handler
 	authz  authorizer.Authorizer
@@ -67,8 +67,8 @@ func (p *endpointOwnership) Validate(ctx context.Context, a admission.Attributes
 	return nil
 }
 
-// podAddresses returns the addresses of pods in a namespace. It reads from the store and not from an
-// informer, because endpoints may be written right after a pod gets its address.
+// podAddresses returns the addresses of pods in a namespace. It reads from the store and not from
+// an informer, because endpoints may be written right after a pod gets its address.
 func (p *endpointOwnership) podAddresses(ctx context.Context, namespace string) (sets.Set[string], error) {
 	pods, err := p.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

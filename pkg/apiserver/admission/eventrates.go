@@ -49,8 +49,8 @@ func (s *rateSettings) DeepCopyObject() runtime.Object {
 // serverLimit is the type of a limit whose key is the same for all events.
 const serverLimit = "Server"
 
-// rateKey returns the function that returns the key of an event for the given type of limit. It returns
-// nil if the type is unknown.
+// rateKey returns the function that returns the key of an event for the given type of limit. It
+// returns nil if the type is unknown.
 func rateKey(limit string) func(admission.Attributes) string {
 	switch limit {
 	case serverLimit:
@@ -112,8 +112,8 @@ type eventLimit struct {
 	rateLimit
 	key func(admission.Attributes) string
 
-	// mu is held while a rate is looked up or created, so that concurrent events with a new key use the
-	// same rate.
+	// mu is held while a rate is looked up or created, so that concurrent events with a new key use
+	// the same rate.
 	mu    sync.Mutex
 	rates *lru.Cache
 }
@@ -138,8 +138,8 @@ func newEventRates(deps Deps) (admission.Interface, error) {
 	return p, nil
 }
 
-// Validate counts an event for each limit. If limits are exceeded, it returns an error with all of these. As
-// in Kubernetes, dry runs and events of events.k8s.io are not counted.
+// Validate counts an event for each limit. If limits are exceeded, it returns an error with all of
+// these. As in Kubernetes, dry runs and events of events.k8s.io are not counted.
 func (p *eventRates) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.IsDryRun() || (a.GetKind().GroupKind() != schema.GroupKind{Kind: "Event"}) {
 		return nil

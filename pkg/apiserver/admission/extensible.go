@@ -67,23 +67,23 @@ func newBook(deps Deps) (*webhooks.Book, error) {
 	return book, nil
 }
 
-// configured returns a function that reports whether there may be webhooks: configurations are not loaded
-// yet, or there are webhooks in the API or in static files. If it returns false, the library's plugins need
-// not be called, which would copy each object just to find no webhook.
+// configured returns a function that reports whether there may be webhooks: configurations are not
+// loaded yet, or there are webhooks in the API or in static files. If it returns false, the
+// library's plugins need not be called, which would copy each object just to find no webhook.
 func configured(configurations cache.SharedIndexInformer, static bool) func() bool {
 	known := configurations.GetStore()
 	return func() bool { return static || !configurations.HasSynced() || len(known.List()) > 0 }
 }
 
-// review reports whether a request is for a review, such as a TokenReview. Webhooks are not called for
-// reviews: if a webhook did not answer, all components would be unable to authenticate and authorize
-// clients.
+// review reports whether a request is for a review, such as a TokenReview. Webhooks are not called
+// for reviews: if a webhook did not answer, all components would be unable to authenticate and
+// authorize clients.
 func review(a admission.Attributes) bool {
 	return slices.Contains(reviews(), a.GetResource().GroupResource())
 }
 
-// mutating calls mutating webhooks. It adds the request to the context, from which callers in package
-// webhooks read it.
+// mutating calls mutating webhooks. It adds the request to the context, from which callers in
+// package webhooks read it.
 type mutating struct {
 	*mutatingwebhook.Plugin
 	configured func() bool
@@ -97,8 +97,8 @@ func (p *mutating) Admit(ctx context.Context, a admission.Attributes, o admissio
 	return p.Plugin.Admit(webhooks.For(ctx, a), a, o)
 }
 
-// validating calls validating webhooks. It adds the request to the context, from which callers in package
-// webhooks read it.
+// validating calls validating webhooks. It adds the request to the context, from which callers in
+// package webhooks read it.
 type validating struct {
 	*validatingwebhook.Plugin
 	configured func() bool
@@ -112,8 +112,8 @@ func (p *validating) Validate(ctx context.Context, a admission.Attributes, o adm
 	return p.Plugin.Validate(webhooks.For(ctx, a), a, o)
 }
 
-// webhookInitializer returns the initializer that sets the service resolver and the transport of the webhook
-// plugins.
+// webhookInitializer returns the initializer that sets the service resolver and the transport of
+// the webhook plugins.
 func webhookInitializer(deps Deps, book *webhooks.Book) (admission.PluginInitializer, error) {
 	r, err := Resolver(deps.Informers, deps.EndpointRouting)
 	if err != nil {
@@ -126,8 +126,8 @@ func webhookInitializer(deps Deps, book *webhooks.Book) (admission.PluginInitial
 	return webhookinit.NewPluginInitializer(kept, r), nil
 }
 
-// Callers returns a wrapper for the connections to webhooks. With it, webhooks are called only at addresses
-// that policy p allows, redirects are not followed, and the size of answers is limited.
+// Callers returns a wrapper for the connections to webhooks. With it, webhooks are called only at
+// addresses that policy p allows, redirects are not followed, and the size of answers is limited.
 func Callers(p outbound.Policy, t *daemon.Tracing) webhook.AuthenticationInfoResolverWrapper {
 	dialer := outbound.NewDialer(p)
 	harden := func(c *rest.Config, err error) (*rest.Config, error) {
@@ -153,11 +153,12 @@ func Callers(p outbound.Policy, t *daemon.Tracing) webhook.AuthenticationInfoRes
 	}
 }
 
-// direct returns no proxy. With an HTTP proxy, the policy could check only the address of the proxy.
+// direct returns no proxy. With an HTTP proxy, the policy could check only the address of the
+// proxy.
 func direct(*http.Request) (*url.URL, error) { return nil, nil }
 
-// Resolver returns a resolver for the services of webhooks. It returns their cluster IPs, or addresses of
-// their endpoints if byEndpoints is true.
+// Resolver returns a resolver for the services of webhooks. It returns their cluster IPs, or
+// addresses of their endpoints if byEndpoints is true.
 func Resolver(factory informers.SharedInformerFactory, byEndpoints bool) (webhook.ServiceResolver, error) {
 	services := factory.Core().V1().Services()
 	services.Informer()

@@ -15,9 +15,9 @@ import (
 // errExternalIPs is the error of DenyServiceExternalIPs, with Kubernetes' message.
 var errExternalIPs = errors.New("Use of external IPs is denied by admission control")
 
-// newDenyExternalIPs returns the plugin DenyServiceExternalIPs. It rejects updates and creates that add
-// external IPs to a service, because with these a user could receive traffic for any address. External IPs
-// that a service already has may stay.
+// newDenyExternalIPs returns the plugin DenyServiceExternalIPs. It rejects updates and creates that
+// add external IPs to a service, because with these a user could receive traffic for any address.
+// External IPs that a service already has may stay.
 func newDenyExternalIPs(Deps) (admission.Interface, error) {
 	return &typed[*corev1.Service]{
 		Handler: admission.NewHandler(admission.Create, admission.Update), resource: "services",

@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestImagePolicyWebhook checks that the answer of a webhook decides about the images of pods, and that
-// answers are cached. If the webhook does not answer, defaultAllow decides.
+// TestImagePolicyWebhook checks that the answer of a webhook decides about the images of pods, and
+// that answers are cached. If the webhook does not answer, defaultAllow decides.
 func TestImagePolicyWebhook(t *testing.T) {
 	asked := make(chan imagepolicyv1alpha1.ImageReviewSpec, 100)
 	backend := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

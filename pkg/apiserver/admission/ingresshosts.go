@@ -13,10 +13,10 @@ import (
 	"keelson.dev/keelson/pkg/api/networking/hosts"
 )
 
-// ingressHosts records in an annotation since when an Ingress has each of its hosts. If several namespaces
-// use a host, an ingress proxy assigns it to the namespace that has used it for the longest time. Without
-// the record, a tenant could take over a host by adding it to an Ingress that is older than the other
-// tenant's.
+// ingressHosts records in an annotation since when an Ingress has each of its hosts. If several
+// namespaces use a host, an ingress proxy assigns it to the namespace that has used it for the
+// longest time. Without the record, a tenant could take over a host by adding it to an Ingress that
+// is older than the other tenant's.
 type ingressHosts struct {
 	*admission.Handler
 	clock clock.Clock

@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// limitRanger enforces the LimitRanges of a namespace. It sets defaults for containers, and enforces limits
-// for containers, pods and claims.
+// limitRanger enforces the LimitRanges of a namespace. It sets defaults for containers, and
+// enforces limits for containers, pods and claims.
 type limitRanger struct {
 	*admission.Handler
 	lister corelisters.LimitRangeLister
@@ -126,7 +126,8 @@ func defaultContainer(c *corev1.Container, what string, requests, limits corev1.
 	return notes
 }
 
-// fill sets in list the defaults that are missing. It returns the names of the resources that it has set.
+// fill sets in list the defaults that are missing. It returns the names of the resources that it
+// has set.
 func fill(list *corev1.ResourceList, defaults corev1.ResourceList) []string {
 	var set []string
 	for k, v := range defaults {
@@ -163,22 +164,22 @@ func (p *limitRanger) Validate(_ context.Context, a admission.Attributes, _ admi
 	})
 }
 
-// amounts are the resources of a container, pod or claim. old has those of the stored object, or nil on
-// create.
+// amounts are the resources of a container, pod or claim. old has those of the stored object, or
+// nil on create.
 type amounts struct {
 	requests, limits corev1.ResourceList
 	old              *amounts
 }
 
-// request returns the request for a resource. set reports whether there is one, and kept whether the update
-// does not change it.
+// request returns the request for a resource. set reports whether there is one, and kept whether
+// the update does not change it.
 func (m *amounts) request(name corev1.ResourceName) (q resource.Quantity, set, kept bool) {
 	q, set = m.requests[name]
 	return q, set, m.old != nil && sameAmount(m.requests, m.old.requests, name)
 }
 
-// limit returns the limit of a resource. set reports whether there is one, and kept whether the update does
-// not change it.
+// limit returns the limit of a resource. set reports whether there is one, and kept whether the
+// update does not change it.
 func (m *amounts) limit(name corev1.ResourceName) (q resource.Quantity, set, kept bool) {
 	q, set = m.limits[name]
 	return q, set, m.old != nil && sameAmount(m.limits, m.old.limits, name)
@@ -317,8 +318,8 @@ func checkRatio(kind corev1.LimitType, name corev1.ResourceName, bound resource.
 		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0",
 			name, kind, bound.String())
 	}
-	// Do not compare floating-point numbers: rounding could make a limit that equals the maximum exceed
-	// it.
+	// Do not compare floating-point numbers: rounding could make a limit that equals the maximum
+	// exceed it.
 	most := bound.DeepCopy()
 	most.AsDec().Mul(bound.AsDec(), req.AsDec())
 	if lim.Cmp(most) > 0 {

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestDefaultsReachPodLevelResources checks that the defaults that a LimitRange sets for containers are
-// included when the resources of the whole pod are validated.
+// TestDefaultsReachPodLevelResources checks that the defaults that a LimitRange sets for containers
+// are included when the resources of the whole pod are validated.
 func TestDefaultsReachPodLevelResources(t *testing.T) {
 	s := pluginServer(t)
 	half := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi")}

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestLimitsOfUpdates checks that a new or stricter LimitRange applies only to values that an update
-// changes. Otherwise, not even a label or finalizer of an older claim could be changed. See
+// TestLimitsOfUpdates checks that a new or stricter LimitRange applies only to values that an
+// update changes. Otherwise, not even a label or finalizer of an older claim could be changed. See
 // kubernetes/kubernetes#142170 and #142171.
 func TestLimitsOfUpdates(t *testing.T) {
 	s := pluginServer(t)
@@ -105,9 +105,9 @@ func TestLimitsOfUpdates(t *testing.T) {
 	}
 }
 
-// TestLimitRatio checks that the ratio of limit to request is compared exactly. A limit that equals the
-// maximum ratio must be allowed, even with numbers that floating point would round, and with huge numbers
-// (kubernetes/kubernetes#141348).
+// TestLimitRatio checks that the ratio of limit to request is compared exactly. A limit that equals
+// the maximum ratio must be allowed, even with numbers that floating point would round, and with
+// huge numbers (kubernetes/kubernetes#141348).
 func TestLimitRatio(t *testing.T) {
 	s := pluginServer(t)
 	core := s.Client.CoreV1()

@@ -20,8 +20,9 @@ import (
 	"keelson.dev/apiserver/registry"
 )
 
-// meters has Kubernetes' metrics of the latency of plugins and of the whole chain. It replaces the metrics
-// of the library, which look up labels for each call. That takes longer than most of the two dozen plugins.
+// meters has Kubernetes' metrics of the latency of plugins and of the whole chain. It replaces the
+// metrics of the library, which look up labels for each call. That takes longer than most of the
+// two dozen plugins.
 type meters struct {
 	clock      clock.Clock
 	controller *prometheus.HistogramVec
@@ -127,13 +128,13 @@ func (m *metered) observe(ctx context.Context, by *meter, took time.Duration, a 
 	}
 }
 
-// meter has the metrics of one phase: "admit" or "validate". The metrics of an operation are created when
-// they are first needed.
+// meter has the metrics of one phase: "admit" or "validate". The metrics of an operation are
+// created when they are first needed.
 type meter struct {
 	step      string
 	observers func(labels ...string) []prometheus.Observer
-	// made has the metrics by operation (see indexOf), and by whether the request was rejected (1) or not
-	// (0).
+	// made has the metrics by operation (see indexOf), and by whether the request was rejected (1) or
+	// not (0).
 	made [4][2]atomic.Pointer[[]prometheus.Observer]
 }
 

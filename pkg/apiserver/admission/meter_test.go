@@ -27,7 +27,8 @@ func (s slow) Admit(context.Context, admission.Attributes, admission.ObjectInter
 	return nil
 }
 
-// TestWebhookTime checks that only the latency of webhook plugins is recorded as time spent in webhooks.
+// TestWebhookTime checks that only the latency of webhook plugins is recorded as time spent in
+// webhooks.
 func TestWebhookTime(t *testing.T) {
 	clk := testingclock.NewFakeClock(time.Unix(0, 0))
 	m, err := newMeters(clk, nil)

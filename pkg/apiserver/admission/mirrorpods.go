@@ -63,9 +63,9 @@ func (p *nodeRestriction) mirrorPod(ctx context.Context, node string, a admissio
 	return nil
 }
 
-// refersTo returns the first kind of API objects, other than nodes, that a pod refers to, or "" if it refers
-// to none. A node must not create a pod that refers to such objects, because the node may access the objects
-// to which its pods refer.
+// refersTo returns the first kind of API objects, other than nodes, that a pod refers to, or "" if
+// it refers to none. A node must not create a pod that refers to such objects, because the node may
+// access the objects to which its pods refer.
 func refersTo(pod *corev1.Pod) (string, error) {
 	secrets, configMaps := nodeauth.Needs(pod)
 	switch {

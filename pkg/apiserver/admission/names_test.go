@@ -35,8 +35,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestOnly checks that if Deps.Only is set, exactly the listed plugins run, even if they are not default
-// plugins.
+// TestOnly checks that if Deps.Only is set, exactly the listed plugins run, even if they are not
+// default plugins.
 func TestOnly(t *testing.T) {
 	running := func(d Deps) (names []string) {
 		for _, p := range plugins() {

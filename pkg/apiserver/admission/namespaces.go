@@ -25,8 +25,8 @@ func newNamespaces(deps Deps) namespaces {
 	return namespaces{deps.Client, deps.Informers.Core().V1().Namespaces().Lister()}
 }
 
-// get returns a namespace from the informer. If the informer does not have it, get reads it from the server,
-// because it may be new.
+// get returns a namespace from the informer. If the informer does not have it, get reads it from
+// the server, because it may be new.
 func (n namespaces) get(ctx context.Context, name string) (*corev1.Namespace, error) {
 	ns, err := n.lister.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -43,7 +43,8 @@ func inNamespace(a admission.Attributes) bool {
 	return a.GetNamespace() != "" && a.GetKind().GroupKind() != schema.GroupKind{Kind: "Namespace"}
 }
 
-// namespaceExists is the plugin NamespaceExists, which rejects writes to namespaces that do not exist.
+// namespaceExists is the plugin NamespaceExists, which rejects writes to namespaces that do not
+// exist.
 type namespaceExists struct {
 	*admission.Handler
 	namespaces
@@ -63,8 +64,8 @@ func (p *namespaceExists) Validate(ctx context.Context, a admission.Attributes, 
 	return err
 }
 
-// namespaceProvision is the plugin NamespaceAutoProvision, which creates the namespace of a new object if it
-// does not exist.
+// namespaceProvision is the plugin NamespaceAutoProvision, which creates the namespace of a new
+// object if it does not exist.
 type namespaceProvision struct {
 	*admission.Handler
 	namespaces

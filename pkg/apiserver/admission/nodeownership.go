@@ -19,15 +19,16 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// nodeOwnership rejects writes by which a node claims addresses and other things that are not its own.
-// Kubernetes' NodeRestriction lets a node write most fields of its own Node. Other components trust these
-// fields: they route packets to pod ranges and connect to addresses.
+// nodeOwnership rejects writes by which a node claims addresses and other things that are not its
+// own. Kubernetes' NodeRestriction lets a node write most fields of its own Node. Other components
+// trust these fields: they route packets to pod ranges and connect to addresses.
 //
 // When a node writes its own Node, the plugin rejects:
 //   - pod ranges, because the cluster allocates them and no kubelet sets them;
 //   - names and addresses of the API server and of services, and loopback and similar addresses;
 //   - addresses outside --node-address-ranges, and names and addresses of other nodes;
-//   - changes of finalizers, and owners at creation, by which the node could block its own deletion;
+//   - changes of finalizers, and owners at creation, by which the node could block its own
+//     deletion;
 //   - making itself schedulable after an administrator has cordoned it.
 type nodeOwnership struct {
 	*admission.Handler
@@ -75,8 +76,8 @@ func (p *nodeOwnership) Validate(ctx context.Context, a admission.Attributes, _ 
 	return nil
 }
 
-// addresses returns why n may not report one of the addresses that it has and old does not. It returns "" if
-// n may report all of them.
+// addresses returns why n may not report one of the addresses that it has and old does not. It
+// returns "" if n may report all of them.
 func (p *nodeOwnership) addresses(ctx context.Context, n, old *corev1.Node) (string, error) {
 	var fresh []corev1.NodeAddress
 	for _, a := range n.Status.Addresses {
@@ -116,13 +117,13 @@ func (p *nodeOwnership) addresses(ctx context.Context, n, old *corev1.Node) (str
 	return "", nil
 }
 
-// mayMove reports whether node may report an address that other also has. It may if other is not ready,
-// because DHCP may have assigned the address of a machine that was down to another machine.
+// mayMove reports whether node may report an address that other also has. It may if other is not
+// ready, because DHCP may have assigned the address of a machine that was down to another machine.
 //
-// Only a node that is younger than other may do so. Of two nodes with the same address, the older one owns
-// it (see package nodeclaims). So other keeps its routes, and only other can get a serving certificate for
-// the address. An older node would take the address over. If two machines have swapped their addresses,
-// the younger node thus has to report its new address first.
+// Only a node that is younger than other may do so. Of two nodes with the same address, the older
+// one owns it (see package nodeclaims). So other keeps its routes, and only other can get a serving
+// certificate for the address. An older node would take the address over. If two machines have
+// swapped their addresses, the younger node thus has to report its new address first.
 func mayMove(other, node *corev1.Node) bool {
 	if node.Name == "" || nodeclaims.Older(nodeclaims.Of(other), nodeclaims.Of(node)) > 0 {
 		return false
@@ -148,8 +149,8 @@ func (p *nodeOwnership) refuse(a corev1.NodeAddress) string {
 	return ""
 }
 
-// repeated returns an error text if list has more than one address of the same type and IP family. Without
-// this limit, a node could report the addresses of all nodes that will join later.
+// repeated returns an error text if list has more than one address of the same type and IP family.
+// Without this limit, a node could report the addresses of all nodes that will join later.
 func repeated(list []corev1.NodeAddress) string {
 	type kind struct {
 		kind corev1.NodeAddressType

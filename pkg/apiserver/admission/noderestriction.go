@@ -29,7 +29,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 )
 
-// nodeRestriction limits the writes of a kubelet to its own Node and to objects that belong to its pods.
+// nodeRestriction limits the writes of a kubelet to its own Node and to objects that belong to its
+// pods.
 type nodeRestriction struct {
 	*admission.Handler
 	client kubernetes.Interface
@@ -78,8 +79,8 @@ func (p *nodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ a
 	return nil
 }
 
-// Validate rejects deletes of objects that do not belong to the node. Admit cannot do this, because only
-// Validate gets the object that is deleted.
+// Validate rejects deletes of objects that do not belong to the node. Admit cannot do this, because
+// only Validate gets the object that is deleted.
 func (p *nodeRestriction) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	node, isNode := nodeauth.Identity(a.GetUserInfo())
 	gr := a.GetResource().GroupResource()
@@ -124,8 +125,9 @@ func (p *nodeRestriction) pod(ctx context.Context, a admission.Attributes, name 
 	return pod, err
 }
 
-// lookUp returns an object. If the object does not exist or the name is invalid, it returns NotFound. As in
-// errors of Kubernetes' caches, that error contains the kind instead of the resource.
+// lookUp returns an object. If the object does not exist or the name is invalid, it returns
+// NotFound. As in errors of Kubernetes' caches, that error contains the kind instead of the
+// resource.
 func lookUp[T any](ctx context.Context, kind schema.GroupResource, name string,
 	get func(context.Context, string, metav1.GetOptions) (*T, error)) (*T, error) {
 	if name == "" || len(path.IsValidPathSegmentName(name)) > 0 {
@@ -229,8 +231,9 @@ func nodeUpdate(node string, a admission.Attributes, obj, old *corev1.Node) erro
 	return nil
 }
 
-// forbiddenLabels returns the changed labels by which a node could attract pods: labels in the domain
-// node-restriction.kubernetes.io, and labels in kubernetes.io and k8s.io that kubelets do not set.
+// forbiddenLabels returns the changed labels by which a node could attract pods: labels in the
+// domain node-restriction.kubernetes.io, and labels in kubernetes.io and k8s.io that kubelets do
+// not set.
 func forbiddenLabels(now, was map[string]string) []string {
 	var out []string
 	check := func(key string) {

@@ -19,16 +19,16 @@ import (
 const (
 	// nodeSelectorAnnotation is the annotation of a namespace with the node selector for its pods.
 	nodeSelectorAnnotation = "scheduler.alpha.kubernetes.io/node-selector"
-	// clusterNodeSelector is the key, in the configuration, of the node selector for namespaces without
-	// the annotation.
+	// clusterNodeSelector is the key, in the configuration, of the node selector for namespaces
+	// without the annotation.
 	clusterNodeSelector = "clusterDefaultNodeSelector"
 )
 
 // nodeSelectors is the plugin PodNodeSelector. It adds the node selector of the namespace to pods.
 type nodeSelectors struct {
 	namespaces
-	// selectors has, by namespace, the node selectors that pods may use, and the default selector under
-	// clusterNodeSelector.
+	// selectors has, by namespace, the node selectors that pods may use, and the default selector
+	// under clusterNodeSelector.
 	selectors map[string]string
 }
 
@@ -57,8 +57,8 @@ func (p *nodeSelectors) admit(ctx context.Context, a admission.Attributes, pod *
 	return p.validate(ctx, a, pod)
 }
 
-// compatible returns the node selector of the namespace. It returns an error if the pod's node selector
-// conflicts with it.
+// compatible returns the node selector of the namespace. It returns an error if the pod's node
+// selector conflicts with it.
 func (p *nodeSelectors) compatible(ctx context.Context, a admission.Attributes, pod *corev1.Pod) (labels.Set, error) {
 	ns, err := p.get(ctx, a.GetNamespace())
 	if apierrors.IsNotFound(err) {

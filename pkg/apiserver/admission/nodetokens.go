@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/api/intree"
 )
 
-// tokens checks a node's request for a token. The token must be bound to a pod on the node. Its audience
-// must be one that a volume of the pod uses, or that the node is authorized to request.
+// tokens checks a node's request for a token. The token must be bound to a pod on the node. Its
+// audience must be one that a volume of the pod uses, or that the node is authorized to request.
 func (p *nodeRestriction) tokens(ctx context.Context, a admission.Attributes, node string) error {
 	if a.GetOperation() != admission.Create || a.GetSubresource() != "token" {
 		return nil
@@ -80,9 +80,9 @@ func (p *nodeRestriction) audience(ctx context.Context, a admission.Attributes,
 		"this audience", audience, user)
 }
 
-// mountsAudience reports whether a volume of the pod uses tokens for audience, either a projected volume or
-// one whose CSI driver needs such tokens. If an object of a volume cannot be read, it continues with the
-// other volumes, and returns the error only if none of these uses such tokens.
+// mountsAudience reports whether a volume of the pod uses tokens for audience, either a projected
+// volume or one whose CSI driver needs such tokens. If an object of a volume cannot be read, it
+// continues with the other volumes, and returns the error only if none of these uses such tokens.
 func (p *nodeRestriction) mountsAudience(ctx context.Context, pod *corev1.Pod, audience string) (bool, error) {
 	var errs []error
 	for i := range pod.Spec.Volumes {
@@ -107,8 +107,8 @@ func (p *nodeRestriction) mountsAudience(ctx context.Context, pod *corev1.Pod, a
 	return false, utilerrors.NewAggregate(errs)
 }
 
-// driver returns the CSI driver of a volume, or of the volume that is bound to its claim. It returns nil if
-// the volume has no CSI driver.
+// driver returns the CSI driver of a volume, or of the volume that is bound to its claim. It
+// returns nil if the volume has no CSI driver.
 func (p *nodeRestriction) driver(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*storagev1.CSIDriver, error) {
 	name, claim := intree.VolumeDriver(&v.VolumeSource), ""
 	switch {

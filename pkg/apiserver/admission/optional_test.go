@@ -20,8 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// optionalServer runs a server with the plugins in enable, which are off by default. settings are their
-// entries in the AdmissionConfiguration.
+// optionalServer runs a server with the plugins in enable, which are off by default. settings are
+// their entries in the AdmissionConfiguration.
 func optionalServer(t *testing.T, settings string, enable ...string) *testserver.Server {
 	t.Helper()
 	dir := t.TempDir()
@@ -66,8 +66,8 @@ func refused(t *testing.T, err error, want string) {
 	}
 }
 
-// TestPodNodeSelector checks that pods get the node selector of their namespace, or the default one of the
-// configuration. Pods whose own node selector conflicts with it are rejected.
+// TestPodNodeSelector checks that pods get the node selector of their namespace, or the default one
+// of the configuration. Pods whose own node selector conflicts with it are rejected.
 func TestPodNodeSelector(t *testing.T) {
 	s := optionalServer(t, "- {name: PodNodeSelector, path: selectors.yaml}\n", "PodNodeSelector")
 	const annotation = "scheduler.alpha.kubernetes.io/node-selector"
@@ -103,8 +103,8 @@ func TestPodNodeSelector(t *testing.T) {
 	}
 }
 
-// TestPodTolerationRestriction checks that pods get the default tolerations of their namespace or of the
-// configuration. Pods with tolerations that these do not allow are rejected.
+// TestPodTolerationRestriction checks that pods get the default tolerations of their namespace or
+// of the configuration. Pods with tolerations that these do not allow are rejected.
 func TestPodTolerationRestriction(t *testing.T) {
 	s := optionalServer(t, `
 - name: PodTolerationRestriction
@@ -162,8 +162,8 @@ func TestPodTolerationRestriction(t *testing.T) {
 	}
 }
 
-// TestLimitPodHardAntiAffinityTopology checks that required anti-affinity is allowed only with the topology
-// key kubernetes.io/hostname.
+// TestLimitPodHardAntiAffinityTopology checks that required anti-affinity is allowed only with the
+// topology key kubernetes.io/hostname.
 func TestLimitPodHardAntiAffinityTopology(t *testing.T) {
 	s := optionalServer(t, "", "LimitPodHardAntiAffinityTopology")
 	for key, want := range map[string]string{
@@ -181,8 +181,8 @@ func TestLimitPodHardAntiAffinityTopology(t *testing.T) {
 	}
 }
 
-// TestNamespacePlugins checks that NamespaceAutoProvision creates missing namespaces, except in dry runs,
-// and that NamespaceExists rejects writes to missing namespaces.
+// TestNamespacePlugins checks that NamespaceAutoProvision creates missing namespaces, except in dry
+// runs, and that NamespaceExists rejects writes to missing namespaces.
 func TestNamespacePlugins(t *testing.T) {
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	t.Run("provision", func(t *testing.T) {
@@ -204,8 +204,8 @@ func TestNamespacePlugins(t *testing.T) {
 	})
 }
 
-// TestEventRateLimit checks that the rate of each key is limited on its own, and that the error names all
-// exceeded limits.
+// TestEventRateLimit checks that the rate of each key is limited on its own, and that the error
+// names all exceeded limits.
 func TestEventRateLimit(t *testing.T) {
 	s := optionalServer(t, `
 - name: EventRateLimit

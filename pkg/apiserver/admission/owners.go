@@ -16,9 +16,10 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// ownerReferences checks changes of owner references. A user who adds an owner must have the right to delete
-// the object. A user who sets blockOwnerDeletion must have the right to update the owner's finalizers.
-// Otherwise, users could make the garbage collector delete or keep objects without having these rights.
+// ownerReferences checks changes of owner references. A user who adds an owner must have the right
+// to delete the object. A user who sets blockOwnerDeletion must have the right to update the
+// owner's finalizers. Otherwise, users could make the garbage collector delete or keep objects
+// without having these rights.
 type ownerReferences struct {
 	*admission.Handler
 	authz  authorizer.Authorizer

@@ -23,16 +23,16 @@ import (
 )
 
 // ParamGuard checks that a user who writes an admission policy or binding may read its parameters.
-// Expressions of policies read parameters with the server's rights, so a user could otherwise read any
-// object by a policy.
+// Expressions of policies read parameters with the server's rights, so a user could otherwise read
+// any object by a policy.
 type ParamGuard struct {
 	Authorizer authorizer.Authorizer
 	Mapper     meta.RESTMapper
 	Client     kubernetes.Interface
 }
 
-// Check returns an error if obj, which is a policy or a binding, refers to parameters that the user may not
-// read. It does not check a reference that old also has.
+// Check returns an error if obj, which is a policy or a binding, refers to parameters that the user
+// may not read. It does not check a reference that old also has.
 func (g *ParamGuard) Check(ctx context.Context, obj, old resource.Object) field.ErrorList {
 	ref := refOf(obj)
 	if ref == nil || old != nil && equality.Semantic.DeepEqual(refOf(old), ref) {
@@ -99,8 +99,8 @@ func (g *ParamGuard) authorize(ctx context.Context, u user.Info, p *paramSource)
 		return g.authorizeRef(ctx, u, p)
 	}
 	attrs := authorizer.AttributesRecord{User: u, Verb: "get", ResourceRequest: true, Name: "*", Namespace: "*"}
-	// If the resource of the kind is not found, attrs are for all resources, so the user needs the right
-	// to read all of them.
+	// If the resource of the kind is not found, attrs are for all resources, so the user needs the
+	// right to read all of them.
 	_ = g.resolve(p.Kind, &attrs)
 	if ok, err := g.allows(ctx, &attrs); ok || err != nil {
 		return err
@@ -132,8 +132,8 @@ func (g *ParamGuard) authorizeRef(ctx context.Context, u user.Info, p *paramSour
 	return fmt.Errorf(`user %v does not have "%v" permission on the object referenced by paramRef`, attrs.Verb, u)
 }
 
-// paramKind returns the kind of the parameters from the policy of a binding. It returns nil if the policy
-// has no parameters.
+// paramKind returns the kind of the parameters from the policy of a binding. It returns nil if the
+// policy has no parameters.
 func (g *ParamGuard) paramKind(ctx context.Context, p *paramSource) (*admissionregistrationv1.ParamKind, error) {
 	api := g.Client.AdmissionregistrationV1()
 	if p.Mutating {
@@ -150,8 +150,8 @@ func (g *ParamGuard) paramKind(ctx context.Context, p *paramSource) (*admissionr
 	return policy.Spec.ParamKind, nil
 }
 
-// resolve sets the resource of kind in attrs. If kind is nil or its resource is not found, it sets all
-// resources.
+// resolve sets the resource of kind in attrs. If kind is nil or its resource is not found, it sets
+// all resources.
 func (g *ParamGuard) resolve(kind *admissionregistrationv1.ParamKind, attrs *authorizer.AttributesRecord) error {
 	attrs.APIGroup, attrs.APIVersion, attrs.Resource = "*", "*", "*"
 	if kind == nil {

@@ -1,13 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission is the chain of admission plugins, which every write passes after authorization. The
-// plugins have Kubernetes' names and order, except that NodeOwnership, EndpointOwnership and IngressHosts
-// exist only here. Mutating plugins set fields of objects, such as defaults. Validating plugins reject
-// writes.
+// Package admission is the chain of admission plugins, which every write passes after
+// authorization. The plugins have Kubernetes' names and order, except that NodeOwnership,
+// EndpointOwnership and IngressHosts exist only here. Mutating plugins set fields of objects, such
+// as defaults. Validating plugins reject writes.
 //
-// A plugin that cannot read the data that it needs rejects the write. Plugins read from informers, whose
-// data may be outdated. If a plugin would reject a write because of such data, it first reads the store.
+// A plugin that cannot read the data that it needs rejects the write. Plugins read from informers,
+// whose data may be outdated. If a plugin would reject a write because of such data, it first reads
+// the store.
 package admission
 
 import (
@@ -62,8 +63,8 @@ type Deps struct {
 	// Metrics is where the latency metrics of plugins are registered. Nil means no metrics.
 	Metrics prometheus.Registerer
 	Mapper  meta.RESTMapper // maps kinds to resources
-	// If EndpointRouting is true, the server connects to the endpoints of a webhook's service instead of
-	// its cluster IP.
+	// If EndpointRouting is true, the server connects to the endpoints of a webhook's service instead
+	// of its cluster IP.
 	EndpointRouting bool
 	// Reserved are the names and addresses that no node may have.
 	Reserved nodeclaims.Reserved
@@ -156,7 +157,8 @@ func plugins() []plugin {
 	}
 }
 
-// checkNames returns an error if a list of plugins contains an unknown name or conflicts with another.
+// checkNames returns an error if a list of plugins contains an unknown name or conflicts with
+// another.
 func checkNames(only, enable, disable []string) error {
 	var errs []error
 	if len(only) > 0 && len(enable)+len(disable) > 0 {
@@ -264,10 +266,10 @@ func newLifecycle(Deps) (admission.Interface, error) {
 	return namespaceLifecycle{l}, nil
 }
 
-// namespaceLifecycle is the library's plugin NamespaceLifecycle, except that it allows updates of existing
-// objects even if their namespace does not exist. A namespace that was finalized by hand may be gone
-// before its objects, and then the objects' finalizers have to be removed. Kubernetes does the same from
-// 1.37 on (kubernetes/kubernetes#140661).
+// namespaceLifecycle is the library's plugin NamespaceLifecycle, except that it allows updates of
+// existing objects even if their namespace does not exist. A namespace that was finalized by hand
+// may be gone before its objects, and then the objects' finalizers have to be removed. Kubernetes
+// does the same from 1.37 on (kubernetes/kubernetes#140661).
 type namespaceLifecycle struct{ *lifecycle.Lifecycle }
 
 // Admit rejects creates in namespaces that do not exist or are terminating.

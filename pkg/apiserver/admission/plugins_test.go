@@ -25,7 +25,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// settings is an AdmissionConfiguration that enforces a pod security standard in namespaces without labels.
+// settings is an AdmissionConfiguration that enforces a pod security standard in namespaces without
+// labels.
 const settings = `
 apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
@@ -67,8 +68,9 @@ func pod(name string, change func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// TestPodPlugins checks that pods get labels for their zone, and tolerations for the extended resources that
-// they request. It also checks that settings from the configuration file are enforced.
+// TestPodPlugins checks that pods get labels for their zone, and tolerations for the extended
+// resources that they request. It also checks that settings from the configuration file are
+// enforced.
 func TestPodPlugins(t *testing.T) {
 	s := pluginServer(t)
 	pods := s.Client.CoreV1().Pods("default")
@@ -134,8 +136,8 @@ func TestPodPlugins(t *testing.T) {
 	})
 }
 
-// TestQuotaUnderLoad checks that 50 concurrent clients can create exactly as many objects as the quota
-// allows, and that no create fails with a conflict, while another client changes the quota.
+// TestQuotaUnderLoad checks that 50 concurrent clients can create exactly as many objects as the
+// quota allows, and that no create fails with a conflict, while another client changes the quota.
 func TestQuotaUnderLoad(t *testing.T) {
 	const clients, each, hard = 50, 3, 40
 	s := testserver.Start(t, testserver.Options{})
@@ -155,8 +157,8 @@ func TestQuotaUnderLoad(t *testing.T) {
 	if _, err := quotas.UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// Wait for a rejection, which shows that the plugin has the quota. A success would not show it: the
-	// plugin may have cached that the namespace has no quota.
+	// Wait for a rejection, which shows that the plugin has the quota. A success would not show it:
+	// the plugin may have cached that the namespace has no quota.
 	eventually(t, "the quota is known", func(ctx context.Context) bool {
 		_, err := s.Client.CoreV1().Secrets("default").Create(ctx,
 			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}, metav1.CreateOptions{DryRun: []string{"All"}})

@@ -57,8 +57,8 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// typed is a plugin for objects of type T. If admit or validate is nil, it admits all objects in that
-// phase.
+// typed is a plugin for objects of type T. If admit or validate is nil, it admits all objects in
+// that phase.
 type typed[T any] struct {
 	*admission.Handler
 	group, resource, subresource string

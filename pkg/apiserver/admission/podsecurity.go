@@ -30,8 +30,8 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// podSecurity is the plugin PodSecurity, which enforces the pod security standard of a namespace. The library
-// k8s.io/pod-security-admission defines the standards and evaluates pods.
+// podSecurity is the plugin PodSecurity, which enforces the pod security standard of a namespace.
+// The library k8s.io/pod-security-admission defines the standards and evaluates pods.
 type podSecurity struct {
 	*admission.Handler
 	delegate *podsecurity.Admission
@@ -39,9 +39,10 @@ type podSecurity struct {
 	updates podsecurity.Admission
 }
 
-// leftBehind returns the namespaces of existing objects. A namespace that was finalized by hand may be gone
-// although it still has pods. For such a namespace, it returns one without labels, so that the defaults
-// of the configuration apply. With an error, the finalizers of the pods could never be removed.
+// leftBehind returns the namespaces of existing objects. A namespace that was finalized by hand may
+// be gone although it still has pods. For such a namespace, it returns one without labels, so that
+// the defaults of the configuration apply. With an error, the finalizers of the pods could never be
+// removed.
 type leftBehind struct{ podsecurity.NamespaceGetter }
 
 // GetNamespace returns the namespace, or one without labels if it does not exist.
@@ -154,8 +155,8 @@ func (a podSecurityAttributes) GetResource() schema.GroupVersionResource {
 
 func (a podSecurityAttributes) GetUserName() string { return a.GetUserInfo().GetName() }
 
-// livePods lists pods from the server instead of an informer: they are needed only when the standard of a
-// namespace changes.
+// livePods lists pods from the server instead of an informer: they are needed only when the
+// standard of a namespace changes.
 type livePods struct{ client kubernetes.Interface }
 
 // ListPods returns the pods of a namespace.

@@ -188,8 +188,8 @@ func TestMutatingPolicies(t *testing.T) {
 	}
 }
 
-// TestParamGuard checks that a user who may write policies cannot use one to read secrets, which the user may
-// not read.
+// TestParamGuard checks that a user who may write policies cannot use one to read secrets, which
+// the user may not read.
 func TestParamGuard(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "policies"}, Rules: []rbacv1.PolicyRule{

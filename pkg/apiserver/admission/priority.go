@@ -18,8 +18,8 @@ import (
 	schedulinglisters "k8s.io/client-go/listers/scheduling/v1"
 )
 
-// priorities is the plugin Priority. It sets the priority of pods from their class, and allows at most one
-// default class.
+// priorities is the plugin Priority. It sets the priority of pods from their class, and allows at
+// most one default class.
 type priorities struct {
 	*admission.Handler
 	client kubernetes.Interface
@@ -76,8 +76,8 @@ func (p *priorities) Admit(ctx context.Context, a admission.Attributes, _ admiss
 	return nil
 }
 
-// class returns the priority class with the given name. If name is empty, it returns the default class, or
-// nil if there is none.
+// class returns the priority class with the given name. If name is empty, it returns the default
+// class, or nil if there is none.
 func (p *priorities) class(ctx context.Context, a admission.Attributes,
 	name string) (*schedulingv1.PriorityClass, error) {
 	if name == "" {

@@ -28,16 +28,16 @@ import (
 const (
 	// quotaWorkers is the number of goroutines that check quotas.
 	quotaWorkers = 5
-	// chargeAttempts is how many times a charge is written if other clients change the quota at the same
-	// time.
+	// chargeAttempts is how many times a charge is written if other clients change the quota at the
+	// same time.
 	chargeAttempts = 30
 	// quotasKept is the maximum number of quotas in quotaAccess.newer.
 	quotasKept = 1000
 )
 
-// quotas is the plugin ResourceQuota. It charges the quotas of a namespace for each write: it adds the usage
-// of the object to the quota's status. Kubernetes' library implements the charging, and package quota
-// computes the usage of objects.
+// quotas is the plugin ResourceQuota. It charges the quotas of a namespace for each write: it adds
+// the usage of the object to the quota's status. Kubernetes' library implements the charging, and
+// package quota computes the usage of objects.
 type quotas struct {
 	*admission.Handler
 	evaluator resourcequota.Evaluator
@@ -69,9 +69,10 @@ func (q *quotas) Validate(_ context.Context, a admission.Attributes, _ admission
 	return q.evaluator.Evaluate(a)
 }
 
-// quotaAccess reads quotas and writes charges to them. The quota controller and other API servers write
-// the same quotas. If a charge conflicts with another write, it is added to the newer version of the quota,
-// provided that this still has room. Otherwise, many creates would fail with conflicts.
+// quotaAccess reads quotas and writes charges to them. The quota controller and other API servers
+// write the same quotas. If a charge conflicts with another write, it is added to the newer version
+// of the quota, provided that this still has room. Otherwise, many creates would fail with
+// conflicts.
 type quotaAccess struct {
 	client kubernetes.Interface
 	lister corelisters.ResourceQuotaLister
@@ -122,8 +123,8 @@ func (q *quotaAccess) keep(newer *corev1.ResourceQuota) {
 	q.newer.Add(types.NamespacedName{Namespace: newer.Namespace, Name: newer.Name}, newer)
 }
 
-// UpdateQuotaStatus implements resourcequota.QuotaAccessor. charged is a quota that GetQuotas returned, to
-// which the evaluator has added the charge.
+// UpdateQuotaStatus implements resourcequota.QuotaAccessor. charged is a quota that GetQuotas
+// returned, to which the evaluator has added the charge.
 func (q *quotaAccess) UpdateQuotaStatus(charged *corev1.ResourceQuota) error {
 	client := q.client.CoreV1().ResourceQuotas(charged.Namespace)
 	base := q.known(charged)
@@ -149,7 +150,8 @@ func (q *quotaAccess) UpdateQuotaStatus(charged *corev1.ResourceQuota) error {
 	}
 }
 
-// known returns the quota to which the charge was added. It returns nil if a newer version is known now.
+// known returns the quota to which the charge was added. It returns nil if a newer version is known
+// now.
 func (q *quotaAccess) known(charged *corev1.ResourceQuota) *corev1.ResourceQuota {
 	listed, err := q.lister.ResourceQuotas(charged.Namespace).Get(charged.Name)
 	if err != nil {
@@ -161,8 +163,8 @@ func (q *quotaAccess) known(charged *corev1.ResourceQuota) *corev1.ResourceQuota
 	return nil
 }
 
-// recharge returns live with the charge, which is the difference in usage between base and charged. It
-// returns false if live has other limits than base, or no room for the charge.
+// recharge returns live with the charge, which is the difference in usage between base and charged.
+// It returns false if live has other limits than base, or no room for the charge.
 func recharge(base, charged, live *corev1.ResourceQuota) (*corev1.ResourceQuota, bool) {
 	if base == nil || live.UID != base.UID || !quotav1.Equals(live.Status.Hard, base.Status.Hard) {
 		return nil, false
@@ -174,8 +176,8 @@ func recharge(base, charged, live *corev1.ResourceQuota) (*corev1.ResourceQuota,
 	return next, fits
 }
 
-// quotaDevices returns sources that read pods and claims from the server. They are rarely needed, and
-// informers for all pods would need much memory.
+// quotaDevices returns sources that read pods and claims from the server. They are rarely needed,
+// and informers for all pods would need much memory.
 func quotaDevices(deps Deps) quota.DeviceSources {
 	return quota.DeviceSources{
 		Classes: deps.Informers.Resource().V1().DeviceClasses().Lister(),

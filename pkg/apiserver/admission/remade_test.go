@@ -15,16 +15,16 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// gadgets is the definition of a custom resource with two versions. The schema of v2 has no field for
-// replicas, although its scale subresource refers to one.
+// gadgets is the definition of a custom resource with two versions. The schema of v2 has no field
+// for replicas, although its scale subresource refers to one.
 const gadgets = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"gadgets.example.com"},"spec":{
 	"group":"example.com","scope":"Cluster","names":{"plural":"gadgets","kind":"Gadget"},"versions":[
 	{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
 	{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object"}}}},
 	 "subresources":{"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n"}}}]}}`
 
-// TestRemadeObjects checks the errors if a mutating webhook replaces the object by one of another kind or
-// version, or removes its metadata.
+// TestRemadeObjects checks the errors if a mutating webhook replaces the object by one of another
+// kind or version, or removes its metadata.
 func TestRemadeObjects(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	const path, scaler = "/apis/example.com/v2/gadgets", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
@@ -76,8 +76,8 @@ func TestRemadeObjects(t *testing.T) {
 	}
 }
 
-// TestUnscaled scales an object whose schema has no field for replicas. Webhooks and clients get a Scale
-// without replicas, which means zero.
+// TestUnscaled scales an object whose schema has no field for replicas. Webhooks and clients get a
+// Scale without replicas, which means zero.
 func TestUnscaled(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("scale", deny("no"))
@@ -116,8 +116,8 @@ func TestUnscaled(t *testing.T) {
 	}
 }
 
-// TestScaleOfAnotherVersion checks that a webhook for the scale subresource in one version is also called for
-// requests in another version. The webhook gets the scale of its own version.
+// TestScaleOfAnotherVersion checks that a webhook for the scale subresource in one version is also
+// called for requests in another version. The webhook gets the scale of its own version.
 func TestScaleOfAnotherVersion(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("scale", deny("no"))

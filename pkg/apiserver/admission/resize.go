@@ -24,8 +24,8 @@ const (
 	causeUnsupportedPlatform metav1.CauseType = "UnsupportedPlatform"
 )
 
-// podResize rejects a resize if the pod would request more than the allocatable resources of its node. The
-// kubelet later checks whether other pods leave enough of these.
+// podResize rejects a resize if the pod would request more than the allocatable resources of its
+// node. The kubelet later checks whether other pods leave enough of these.
 type podResize struct{ client kubernetes.Interface }
 
 func newPodResize(deps Deps) (admission.Interface, error) {
@@ -65,8 +65,8 @@ func podBefore(a admission.Attributes) (*corev1.Pod, error) {
 	return old, nil
 }
 
-// boundNode returns the node to which the pod is bound. If it cannot be read, the result is a Forbidden
-// error.
+// boundNode returns the node to which the pod is bound. If it cannot be read, the result is a
+// Forbidden error.
 func boundNode(ctx context.Context, a admission.Attributes, client kubernetes.Interface,
 	pod *corev1.Pod) (*corev1.Node, error) {
 	node, err := client.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{ResourceVersion: "0"})

@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestReviews checks which object and options a webhook receives for requests of many kinds, such as evictions,
-// scales and deletes, and that it is called once for each request.
+// TestReviews checks which object and options a webhook receives for requests of many kinds, such
+// as evictions, scales and deletes, and that it is called once for each request.
 func TestReviews(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("all", allow)

@@ -18,8 +18,8 @@ import (
 	nodelisters "k8s.io/client-go/listers/node/v1"
 )
 
-// runtimeClasses is the plugin RuntimeClass. It sets the overhead and scheduling constraints that the runtime
-// class of a pod defines.
+// runtimeClasses is the plugin RuntimeClass. It sets the overhead and scheduling constraints that
+// the runtime class of a pod defines.
 type runtimeClasses struct {
 	client kubernetes.Interface
 	lister nodelisters.RuntimeClassLister

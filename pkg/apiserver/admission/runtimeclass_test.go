@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRuntimeClass checks that a pod gets the overhead, node selector and tolerations of its runtime class. A
-// toleration that a wider one covers is dropped.
+// TestRuntimeClass checks that a pod gets the overhead, node selector and tolerations of its
+// runtime class. A toleration that a wider one covers is dropped.
 func TestRuntimeClass(t *testing.T) {
 	s := optionalServer(t, "")
 	cost := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// mountableOnly returns an error if the pod refers to a secret that its service account does not list. If
-// ephemeral is true, it checks only ephemeral containers.
+// mountableOnly returns an error if the pod refers to a secret that its service account does not
+// list. If ephemeral is true, it checks only ephemeral containers.
 func mountableOnly(sa *corev1.ServiceAccount, pod *corev1.Pod, ephemeral bool) error {
 	allowed := map[string]bool{}
 	for _, s := range sa.Secrets {

@@ -32,8 +32,8 @@ const (
 	tokenMountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 )
 
-// serviceAccounts is the plugin ServiceAccount. It sets the service account of a pod, the volume with its
-// token, and its image pull secrets.
+// serviceAccounts is the plugin ServiceAccount. It sets the service account of a pod, the volume
+// with its token, and its image pull secrets.
 type serviceAccounts struct {
 	client kubernetes.Interface
 	lister corelisters.ServiceAccountLister
@@ -82,8 +82,8 @@ func (p *serviceAccounts) admit(ctx context.Context, a admission.Attributes, pod
 	return mountable(a, sa, pod, false)
 }
 
-// account returns a service account. If the account "default" does not exist, it tries again for up to a
-// second, because a controller creates that account shortly after the namespace.
+// account returns a service account. If the account "default" does not exist, it tries again for up
+// to a second, because a controller creates that account shortly after the namespace.
 func (p *serviceAccounts) account(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	if sa, err := p.lister.ServiceAccounts(namespace).Get(name); err == nil {
 		return sa, nil
@@ -115,8 +115,8 @@ func mounts(sa *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	return sa.AutomountServiceAccountToken == nil || *sa.AutomountServiceAccountToken
 }
 
-// mountToken adds a volume with token, CA and namespace, and mounts it at the path where clients in pods
-// expect it. It does not mount it in a container that has another mount at this path.
+// mountToken adds a volume with token, CA and namespace, and mounts it at the path where clients in
+// pods expect it. It does not mount it in a container that has another mount at this path.
 func mountToken(pod *corev1.Pod) {
 	name, exists := "", false
 	for _, v := range pod.Spec.Volumes {
@@ -190,8 +190,8 @@ func (p *serviceAccounts) validate(ctx context.Context, a admission.Attributes, 
 	return mountable(a, sa, pod, ephemeral)
 }
 
-// mountable returns an error if the pod refers to a secret that the service account does not list. It returns
-// nil if the account does not enforce its list.
+// mountable returns an error if the pod refers to a secret that the service account does not list.
+// It returns nil if the account does not enforce its list.
 func mountable(a admission.Attributes, sa *corev1.ServiceAccount, pod *corev1.Pod, ephemeral bool) error {
 	if enforced, _ := strconv.ParseBool(sa.Annotations["kubernetes.io/enforce-mountable-secrets"]); !enforced {
 		return nil
@@ -203,8 +203,8 @@ func mountable(a admission.Attributes, sa *corev1.ServiceAccount, pod *corev1.Po
 	return admission.NewForbidden(a, err)
 }
 
-// validateMirror rejects a mirror pod that refers to a service account or secrets. Nodes create mirror pods,
-// and a node may access the objects to which its pods refer.
+// validateMirror rejects a mirror pod that refers to a service account or secrets. Nodes create
+// mirror pods, and a node may access the objects to which its pods refer.
 func validateMirror(a admission.Attributes, pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return admission.NewForbidden(a, errors.New("a mirror pod may not reference service accounts"))

@@ -15,9 +15,9 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestMountableSecrets checks that if a service account enforces its list of secrets, pods can refer only to
-// secrets in the list. As in Kubernetes, the error for new pods is Forbidden, and that for ephemeral
-// containers has no reason.
+// TestMountableSecrets checks that if a service account enforces its list of secrets, pods can
+// refer only to secrets in the list. As in Kubernetes, the error for new pods is Forbidden, and
+// that for ephemeral containers has no reason.
 func TestMountableSecrets(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx := t.Context()

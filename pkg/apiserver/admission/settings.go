@@ -12,8 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// decodeSettings decodes the settings of a plugin, an object with the given group and kind Configuration. If
-// settings is nil, it returns empty unchanged. As in Kubernetes, it ignores unknown fields.
+// decodeSettings decodes the settings of a plugin, an object with the given group and kind
+// Configuration. If settings is nil, it returns empty unchanged. As in Kubernetes, it ignores
+// unknown fields.
 func decodeSettings[T runtime.Object](settings io.Reader, group schema.GroupVersion, empty T) (T, error) {
 	if settings == nil {
 		return empty, nil

@@ -35,8 +35,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestImageSettings checks the unit of numbers in the settings of ImagePolicyWebhook, and which numbers are
-// valid.
+// TestImageSettings checks the unit of numbers in the settings of ImagePolicyWebhook, and which
+// numbers are valid.
 func TestImageSettings(t *testing.T) {
 	for file, want := range map[time.Duration]time.Duration{
 		-1: 0, 0: 5 * time.Minute, 1: time.Second, 1800: 30 * time.Minute, -2: -1, 1801: -1,

@@ -19,8 +19,8 @@ import (
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 )
 
-// newest returns the newest object for which isDefault returns true. If several are equally new, it returns
-// the first by name. ok is false if there is none.
+// newest returns the newest object for which isDefault returns true. If several are equally new, it
+// returns the first by name. ok is false if there is none.
 func newest[T metav1.Object](all []T, isDefault func(T) bool) (found T, ok bool) {
 	marked := slices.DeleteFunc(slices.Clone(all), func(o T) bool { return !isDefault(o) })
 	if len(marked) == 0 {
@@ -32,8 +32,8 @@ func newest[T metav1.Object](all []T, isDefault func(T) bool) (found T, ok bool)
 	}), true
 }
 
-// newDefaultStorageClass returns the plugin DefaultStorageClass, which sets the class of claims that have
-// none.
+// newDefaultStorageClass returns the plugin DefaultStorageClass, which sets the class of claims
+// that have none.
 func newDefaultStorageClass(deps Deps) (admission.Interface, error) {
 	informer := deps.Informers.Storage().V1().StorageClasses()
 	lister := informer.Lister()
@@ -62,8 +62,8 @@ func defaultStorageClass(c *storagev1.StorageClass) bool {
 		c.Annotations["storageclass.beta.kubernetes.io/is-default-class"] == "true"
 }
 
-// newDefaultIngressClass returns the plugin DefaultIngressClass, which sets the class of Ingresses that have
-// none.
+// newDefaultIngressClass returns the plugin DefaultIngressClass, which sets the class of Ingresses
+// that have none.
 func newDefaultIngressClass(deps Deps) (admission.Interface, error) {
 	informer := deps.Informers.Networking().V1().IngressClasses()
 	lister := informer.Lister()
@@ -90,8 +90,8 @@ func newDefaultIngressClass(deps Deps) (admission.Interface, error) {
 	}, nil
 }
 
-// inUse is the plugin StorageObjectInUseProtection. It adds finalizers to claims and volumes, so that these
-// stay while they are in use.
+// inUse is the plugin StorageObjectInUseProtection. It adds finalizers to claims and volumes, so
+// that these stay while they are in use.
 type inUse struct{ *admission.Handler }
 
 func newInUseProtection(Deps) (admission.Interface, error) {
@@ -123,8 +123,8 @@ func addFinalizer(o interface {
 	}
 }
 
-// newClaimResize returns the plugin PersistentVolumeClaimResize. It rejects a larger size of a claim unless
-// its storage class allows expansion.
+// newClaimResize returns the plugin PersistentVolumeClaimResize. It rejects a larger size of a
+// claim unless its storage class allows expansion.
 func newClaimResize(deps Deps) (admission.Interface, error) {
 	informer := deps.Informers.Storage().V1().StorageClasses()
 	lister := informer.Lister()

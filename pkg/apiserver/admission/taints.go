@@ -15,8 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// newTaintNodes returns the plugin TaintNodesByCondition, which adds the taint not-ready to new nodes. The
-// node controller removes the taint when the node is ready.
+// newTaintNodes returns the plugin TaintNodesByCondition, which adds the taint not-ready to new
+// nodes. The node controller removes the taint when the node is ready.
 func newTaintNodes(Deps) (admission.Interface, error) {
 	return &typed[*corev1.Node]{
 		Handler: admission.NewHandler(admission.Create), resource: "nodes",
@@ -30,8 +30,8 @@ func newTaintNodes(Deps) (admission.Interface, error) {
 	}, nil
 }
 
-// newTolerationSeconds returns the plugin DefaultTolerationSeconds. It adds tolerations to pods, by which they
-// stay for a limited time on a node that is not ready or not reachable.
+// newTolerationSeconds returns the plugin DefaultTolerationSeconds. It adds tolerations to pods, by
+// which they stay for a limited time on a node that is not ready or not reachable.
 func newTolerationSeconds(deps Deps) (admission.Interface, error) {
 	return &podPlugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update),
@@ -52,9 +52,9 @@ func newTolerationSeconds(deps Deps) (admission.Interface, error) {
 	}, nil
 }
 
-// newResourceToleration returns the plugin ExtendedResourceToleration. Nodes with an extended resource may have
-// a taint with the name of the resource. The plugin adds tolerations for these taints to pods that request
-// the resource.
+// newResourceToleration returns the plugin ExtendedResourceToleration. Nodes with an extended
+// resource may have a taint with the name of the resource. The plugin adds tolerations for these
+// taints to pods that request the resource.
 func newResourceToleration(Deps) (admission.Interface, error) {
 	return &podPlugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update),

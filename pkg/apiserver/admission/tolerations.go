@@ -20,15 +20,15 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// Annotations of a namespace: the default tolerations of its pods, and the tolerations that its pods may
-// have.
+// Annotations of a namespace: the default tolerations of its pods, and the tolerations that its
+// pods may have.
 const (
 	defaultTolerationsAnnotation = "scheduler.alpha.kubernetes.io/defaultTolerations"
 	allowedTolerationsAnnotation = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 )
 
-// tolerationSettings is the Configuration of podtolerationrestriction.admission.k8s.io, the plugin's
-// settings.
+// tolerationSettings is the Configuration of podtolerationrestriction.admission.k8s.io, the
+// plugin's settings.
 type tolerationSettings struct {
 	metav1.TypeMeta `json:",inline"`
 	Default         []corev1.Toleration `json:"default,omitempty"`
@@ -40,8 +40,8 @@ func (s *tolerationSettings) DeepCopyObject() runtime.Object {
 	return &tolerationSettings{s.TypeMeta, slices.Clone(s.Default), slices.Clone(s.Allowed)}
 }
 
-// tolerations is the plugin PodTolerationRestriction. It adds the default tolerations of the namespace to pods,
-// and rejects tolerations that the namespace does not allow.
+// tolerations is the plugin PodTolerationRestriction. It adds the default tolerations of the
+// namespace to pods, and rejects tolerations that the namespace does not allow.
 type tolerations struct {
 	namespaces
 	settings tolerationSettings
@@ -76,8 +76,8 @@ func (p *tolerations) admit(ctx context.Context, a admission.Attributes, pod *co
 		}
 		more = slices.Clone(defaults)
 	}
-	// Pods of QoS class BestEffort are evicted first under memory pressure. All other pods tolerate the
-	// taint for it.
+	// Pods of QoS class BestEffort are evicted first under memory pressure. All other pods tolerate
+	// the taint for it.
 	if podspec.QOSClass(&pod.Spec) != corev1.PodQOSBestEffort {
 		more = append(more, corev1.Toleration{
 			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
@@ -133,8 +133,8 @@ func (p *tolerations) of(ctx context.Context, a admission.Attributes, annotation
 	return append([]corev1.Toleration{}, list...), nil
 }
 
-// mergeTolerations returns list and more without tolerations that another one covers. Of equal tolerations, it
-// keeps the first.
+// mergeTolerations returns list and more without tolerations that another one covers. Of equal
+// tolerations, it keeps the first.
 func mergeTolerations(list, more []corev1.Toleration) []corev1.Toleration {
 	all := slices.Concat(list, more)
 	var merged []corev1.Toleration

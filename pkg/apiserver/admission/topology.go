@@ -14,8 +14,8 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// topologyLabels is the plugin PodTopologyLabels, which copies the labels for zone and region from nodes to
-// pods.
+// topologyLabels is the plugin PodTopologyLabels, which copies the labels for zone and region from
+// nodes to pods.
 type topologyLabels struct {
 	*admission.Handler
 	nodes func() store.Reader
@@ -25,8 +25,8 @@ func newTopologyLabels(deps Deps) (admission.Interface, error) {
 	return &topologyLabels{admission.NewHandler(admission.Create), deps.Nodes}, nil
 }
 
-// Admit adds the labels of the node to a binding, from which they are copied to the pod. It also adds them to
-// a pod that is created with a node.
+// Admit adds the labels of the node to a binding, from which they are copied to the pod. It also
+// adds them to a pod that is created with a node.
 func (p *topologyLabels) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if r := a.GetResource(); r.Resource != "pods" || r.Group != "" {
 		return nil

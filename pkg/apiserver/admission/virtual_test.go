@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestWebhooksLeaveReviewsAlone checks that no webhook is called for reviews of identity and access, so that
-// a webhook that does not answer cannot block them (kubernetes/kubernetes#140019).
+// TestWebhooksLeaveReviewsAlone checks that no webhook is called for reviews of identity and
+// access, so that a webhook that does not answer cannot block them (kubernetes/kubernetes#140019).
 func TestWebhooksLeaveReviewsAlone(t *testing.T) {
 	s := pluginServer(t)
 	rules := []admissionregistrationv1.RuleWithOperations{{

@@ -141,7 +141,8 @@ func mutating(h *hooks, path, resource string) admissionregistrationv1.MutatingW
 	}
 }
 
-// install creates configurations for the webhooks in v and m. The server begins to call them with a delay.
+// install creates configurations for the webhooks in v and m. The server begins to call them with a
+// delay.
 func install(t *testing.T, s *testserver.Server, v []admissionregistrationv1.ValidatingWebhook,
 	m []admissionregistrationv1.MutatingWebhook) {
 	t.Helper()
@@ -319,8 +320,8 @@ func TestMutatingWebhooks(t *testing.T) {
 	}
 }
 
-// TestMutatedCustomResource changes a custom resource by a webhook. Afterwards, defaults must be set again, and
-// unknown fields must be pruned once validation has passed.
+// TestMutatedCustomResource changes a custom resource by a webhook. Afterwards, defaults must be
+// set again, and unknown fields must be pruned once validation has passed.
 func TestMutatedCustomResource(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("things", patch(`[{"op":"add","path":"/data","value":{"known":"x","unknown":"y"}}]`))
@@ -365,8 +366,8 @@ func TestMutatedCustomResource(t *testing.T) {
 	}
 }
 
-// TestMutatedScale checks that webhooks receive the Scale in requests for the scale subresource, and can change
-// it.
+// TestMutatedScale checks that webhooks receive the Scale in requests for the scale subresource,
+// and can change it.
 func TestMutatedScale(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("scale", patch(`[{"op":"replace","path":"/spec/replicas","value":7}]`))
@@ -403,8 +404,8 @@ func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
 	w.list = append(w.list, text)
 }
 
-// TestMutatingWebhookOfDelete checks that for a delete, a webhook receives the object as oldObject, and that it
-// is not called if the object does not exist.
+// TestMutatingWebhookOfDelete checks that for a delete, a webhook receives the object as oldObject,
+// and that it is not called if the object does not exist.
 func TestMutatingWebhookOfDelete(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("keep", func(r admissionv1.AdmissionRequest) admissionv1.AdmissionResponse {

@@ -26,8 +26,8 @@ func gates() featuregate.FeatureGate { return utilfeature.DefaultFeatureGate }
 // rediscover is the minimum interval at which a mapper reads discovery again.
 const rediscover = time.Second
 
-// NewMapper returns a mapper from kinds to resources, including custom resources. It reads the discovery of the
-// server when it is first used, and again for an unknown kind.
+// NewMapper returns a mapper from kinds to resources, including custom resources. It reads the
+// discovery of the server when it is first used, and again for an unknown kind.
 func NewMapper(client discovery.DiscoveryInterface, clk clock.Clock) meta.ResettableRESTMapper {
 	return &mapper{ResettableRESTMapper: restmapper.NewDeferredDiscoveryRESTMapper(
 		memory.NewMemCacheClient(client)), clock: clk}
@@ -51,7 +51,8 @@ func (m *mapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.R
 	return m.ResettableRESTMapper.RESTMapping(kind, versions...)
 }
 
-// again reports whether discovery may be read again, because rediscover has passed since the last time.
+// again reports whether discovery may be read again, because rediscover has passed since the last
+// time.
 func (m *mapper) again() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,7 +64,8 @@ func (m *mapper) again() bool {
 	return true
 }
 
-// exclusions is an initializer that excludes reviews of identity and access from admission policies.
+// exclusions is an initializer that excludes reviews of identity and access from admission
+// policies.
 type exclusions struct{}
 
 // Initialize passes the excluded resources to a plugin that supports exclusions.
@@ -75,8 +77,8 @@ func (exclusions) Initialize(plugin admission.Interface) {
 	wants.SetExcludedAdmissionResources(reviews())
 }
 
-// reviews returns the resources of reviews, by which components request who a client is or what it may do. Their
-// objects are not stored.
+// reviews returns the resources of reviews, by which components request who a client is or what it
+// may do. Their objects are not stored.
 func reviews() []schema.GroupResource {
 	return []schema.GroupResource{
 		{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"},

@@ -214,8 +214,8 @@ func (a *Aggregator) learn(obj any) {
 	}
 }
 
-// servedBy returns a carrier that calls a handler of Config.Served, or nil if Config.Served has none
-// for the group version of the APIService.
+// servedBy returns a carrier that calls a handler of Config.Served, or nil if Config.Served has
+// none for the group version of the APIService.
 func (a *Aggregator) servedBy(s *apiregistrationv1.APIService) *carrier {
 	gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
 	if h := a.cfg.Served[gv]; h != nil {
@@ -302,8 +302,8 @@ func (a *Aggregator) Run(ctx context.Context) {
 	}
 }
 
-// followIdentity replaces all carriers when the client certificate changes, so that they use the new
-// one.
+// followIdentity replaces all carriers when the client certificate changes, so that they use the
+// new one.
 func (a *Aggregator) followIdentity(ctx context.Context) {
 	ticker := a.cfg.Clock.NewTicker(identityInterval)
 	defer ticker.Stop()
@@ -331,8 +331,8 @@ func (a *Aggregator) Registered() error {
 	return nil
 }
 
-// Handler returns a handler that routes requests for carriers' group versions to their carriers, and
-// all other requests to local.
+// Handler returns a handler that routes requests for carriers' group versions to their carriers,
+// and all other requests to local.
 func (a *Aggregator) Handler(local http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, document := strings.CutPrefix(r.URL.Path, "/openapi/v3")

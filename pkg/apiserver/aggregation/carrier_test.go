@@ -20,8 +20,8 @@ type fixed struct{ at *url.URL }
 
 func (f fixed) ResolveEndpoint(string, string, int32) (*url.URL, error) { return f.at, nil }
 
-// TestRedirects checks that a client gets an error instead of a redirect, unless redirects are passed
-// on.
+// TestRedirects checks that a client gets an error instead of a redirect, unless redirects are
+// passed on.
 func TestRedirects(t *testing.T) {
 	elsewhere := httptest.NewTLSServer(http.RedirectHandler("https://192.0.2.9/", http.StatusFound))
 	defer elsewhere.Close()

@@ -44,7 +44,8 @@ type found struct {
 	specs    map[location]*spec
 }
 
-// runDiscovery fetches discovery and OpenAPI of extension servers, two at a time, until ctx is done.
+// runDiscovery fetches discovery and OpenAPI of extension servers, two at a time, until ctx is
+// done.
 func (a *Aggregator) runDiscovery(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -86,8 +87,8 @@ func (a *Aggregator) discoverNext(ctx context.Context) bool {
 	return true
 }
 
-// discover fetches the resources of c's group version. If the request fails, the version is marked as
-// stale, and has no resources unless its server is available and had some before.
+// discover fetches the resources of c's group version. If the request fails, the version is marked
+// as stale, and has no resources unless its server is available and had some before.
 func (a *Aggregator) discover(ctx context.Context, c *carrier) error {
 	entry, err := fetchVersion(ctx, c)
 	if entry == nil {

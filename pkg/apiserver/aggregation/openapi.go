@@ -27,8 +27,8 @@ const (
 	// maxValues is the maximum number of JSON values in such a document. A value of three bytes can
 	// take hundreds of bytes in memory once it is decoded.
 	maxValues = 1 << 19
-	// maxOwn is the maximum size, in bytes, of the server's own OpenAPI v2 document, which includes all
-	// custom resources.
+	// maxOwn is the maximum size, in bytes, of the server's own OpenAPI v2 document, which includes
+	// all custom resources.
 	maxOwn = 64 << 20
 	// maxPlace is the maximum length of the URL of an OpenAPI v3 document, because all clients that
 	// list the documents receive it.
@@ -73,9 +73,9 @@ func (a *Aggregator) fetchSpecs(ctx context.Context, c *carrier) error {
 	return nil
 }
 
-// placeOf returns the URL at which clients find the OpenAPI v3 document of path. url is the URL that
-// the extension server returned. It may only add a query, which clients use for caching. Otherwise
-// it is ignored, because it could lead clients to send requests to another path.
+// placeOf returns the URL at which clients find the OpenAPI v3 document of path. url is the URL
+// that the extension server returned. It may only add a query, which clients use for caching.
+// Otherwise it is ignored, because it could lead clients to send requests to another path.
 func placeOf(path, url string) string {
 	own := "/openapi/v3/" + path
 	if strings.HasPrefix(url, own+"?") && len(url) <= maxPlace {
@@ -199,8 +199,8 @@ func sorted(carriers map[schema.GroupVersion]*carrier) []schema.GroupVersion {
 	return list
 }
 
-// of returns a handler of the document that is merged from own and extensions. If the document of an
-// extension server cannot be merged, the merged document omits it.
+// of returns a handler of the document that is merged from own and extensions. If the document of
+// an extension server cannot be merged, the merged document omits it.
 func (m *merged) of(own []byte, extensions []extension, log *slog.Logger) (http.Handler, error) {
 	sources := [][]byte{own}
 	for _, e := range extensions {
@@ -244,9 +244,9 @@ func (e *extension) addTo(all *openapi.Swagger) error {
 // documents have equal definitions, the library kube-openapi merges their lists.
 const kindsOf = "x-kubernetes-group-version-kind"
 
-// confineKinds removes from the definitions in doc the kinds whose group and version own rejects, or
-// nothing if own is nil. It also replaces nil maps of extensions by empty ones, because kube-openapi
-// writes to these maps without checking for nil.
+// confineKinds removes from the definitions in doc the kinds whose group and version own rejects,
+// or nothing if own is nil. It also replaces nil maps of extensions by empty ones, because
+// kube-openapi writes to these maps without checking for nil.
 func confineKinds(doc *openapi.Swagger, own func(group, version string) bool) {
 	for name, def := range doc.Definitions {
 		if def.Extensions == nil {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestAnswersAreBounded checks that a document of an extension server is rejected if it is too large,
-// or if it has so many values that it would take gigabytes once it is decoded.
+// TestAnswersAreBounded checks that a document of an extension server is rejected if it is too
+// large, or if it has so many values that it would take gigabytes once it is decoded.
 func TestAnswersAreBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		body string
@@ -36,8 +36,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestPlaceOfDocument checks that an extension server cannot lead clients, which send credentials, to
-// another path by the URL that it returns for its document.
+// TestPlaceOfDocument checks that an extension server cannot lead clients, which send credentials,
+// to another path by the URL that it returns for its document.
 func TestPlaceOfDocument(t *testing.T) {
 	const path, own = "apis/things.example.com/v1", "/openapi/v3/apis/things.example.com/v1"
 	for said, want := range map[string]string{

@@ -121,8 +121,8 @@ func (a *Aggregator) inGroup(group string) []*apiregistrationv1.APIService {
 	return list
 }
 
-// Versions returns the versions of each group that has APIServices, most preferred first. It includes
-// APIServices that are not available.
+// Versions returns the versions of each group that has APIServices, most preferred first. It
+// includes APIServices that are not available.
 func (a *Aggregator) Versions() map[string][]string {
 	all := map[string][]string{}
 	for _, group := range a.services.Informer().GetIndexer().ListIndexFuncValues(byGroup) {
@@ -142,8 +142,8 @@ func groupOf(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// define creates the APIServices of the versions that a custom resource definition serves, and deletes
-// those of versions that no definition serves any more. crd need not be established.
+// define creates the APIServices of the versions that a custom resource definition serves, and
+// deletes those of versions that no definition serves any more. crd need not be established.
 func (a *Aggregator) define(name string, crd *apiextensionsv1.CustomResourceDefinition) {
 	var versions []schema.GroupVersion
 	for i := range crd.Spec.Versions {

@@ -80,8 +80,8 @@ func newQueue(t target, cfg config.AuditBatching, files *ring, deps Deps, m queu
 // String implements audit.Backend.
 func (q *queue) String() string { return "queue<" + q.target.name() + ">" }
 
-// ProcessEvents implements audit.Sink. It never waits for the receiver. It waits for a write to disk
-// if there is no room in memory or if older events are on disk.
+// ProcessEvents implements audit.Sink. It never waits for the receiver. It waits for a write to
+// disk if there is no room in memory or if older events are on disk.
 func (q *queue) ProcessEvents(events ...*auditapi.Event) bool {
 	var over []*auditapi.Event
 	q.mu.Lock()
@@ -240,8 +240,8 @@ func (q *queue) putBack(batch []*auditapi.Event) {
 	q.events = append(batch, q.events...)
 }
 
-// gather waits until a batch of events in memory is full or old enough, and returns it. It returns no
-// events if events on disk have to be delivered first.
+// gather waits until a batch of events in memory is full or old enough, and returns it. It returns
+// no events if events on disk have to be delivered first.
 func (q *queue) gather(stop <-chan struct{}) []*auditapi.Event {
 	var full <-chan time.Time
 	for {
@@ -318,8 +318,8 @@ func (q *queue) deliver(ctx context.Context, batch []*auditapi.Event) error {
 	return err
 }
 
-// insist makes up to attempts attempts to deliver a batch. It gives up earlier if the receiver rejects
-// the content of the batch.
+// insist makes up to attempts attempts to deliver a batch. It gives up earlier if the receiver
+// rejects the content of the batch.
 func (q *queue) insist(ctx context.Context, batch []*auditapi.Event) error {
 	wait := q.target.retry()
 	for i := 1; ; i++ {
@@ -333,9 +333,9 @@ func (q *queue) insist(ctx context.Context, batch []*auditapi.Event) error {
 	}
 }
 
-// divide delivers a batch. If the receiver rejects the content, divide delivers both halves on their
-// own, and so on. It drops an event that is rejected alone, because the receiver would never accept
-// it, and it would delay later events.
+// divide delivers a batch. If the receiver rejects the content, divide delivers both halves on
+// their own, and so on. It drops an event that is rejected alone, because the receiver would never
+// accept it, and it would delay later events.
 func (q *queue) divide(ctx context.Context, batch []*auditapi.Event) error {
 	q.throttle(ctx)
 	err := q.insist(ctx, batch)
@@ -380,8 +380,8 @@ func answered(err error) bool {
 	return errors.As(err, &status)
 }
 
-// refused reports whether err is an answer by which the receiver rejects the events themselves: they
-// are invalid or too large.
+// refused reports whether err is an answer by which the receiver rejects the events themselves:
+// they are invalid or too large.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -404,8 +404,8 @@ func (q *queue) settle() {
 	}
 }
 
-// drain delivers the events in the oldest file of the ring. If that fails, it moves the file behind the
-// other files. The file then stays until it is delivered, or until the ring is full.
+// drain delivers the events in the oldest file of the ring. If that fails, it moves the file behind
+// the other files. The file then stays until it is delivered, or until the ring is full.
 func (q *queue) drain(ctx context.Context) {
 	q.settle() // their events are older than those in files
 	q.mu.Lock()
@@ -438,8 +438,8 @@ func (q *queue) drain(ctx context.Context) {
 	q.metrics.bytes.Set(float64(q.files.size))
 }
 
-// empty delivers those events of f that have not been delivered yet. If that fails, it moves f behind
-// the other files.
+// empty delivers those events of f that have not been delivered yet. If that fails, it moves f
+// behind the other files.
 func (q *queue) empty(ctx context.Context, f *ringFile, events []*auditapi.Event) error {
 	for f != nil && f.done < len(events) {
 		batch := events[f.done:min(len(events), f.done+q.cfg.MaxSize)]
@@ -455,8 +455,8 @@ func (q *queue) empty(ctx context.Context, f *ringFile, events []*auditapi.Event
 	return nil
 }
 
-// hopeless records a failed delivery of a batch of f. It reports whether the batch should be given up:
-// the receiver has failed it tries times, and has accepted other batches in between.
+// hopeless records a failed delivery of a batch of f. It reports whether the batch should be given
+// up: the receiver has failed it tries times, and has accepted other batches in between.
 func (q *queue) hopeless(f *ringFile) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -474,8 +474,8 @@ func (q *queue) postpone(f *ringFile) error {
 	return q.files.postpone(f)
 }
 
-// decode decodes the rows of a file. broken is the number of rows that cannot be decoded, because the
-// process was killed while it wrote them.
+// decode decodes the rows of a file. broken is the number of rows that cannot be decoded, because
+// the process was killed while it wrote them.
 func decode(rows [][]byte) (events []*auditapi.Event, broken int) {
 	decoder := audit.Codecs.UniversalDecoder(auditapi.SchemeGroupVersion)
 	for _, row := range rows {

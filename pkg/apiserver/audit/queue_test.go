@@ -98,8 +98,8 @@ func put(q *queue, from, to int) (ids []string) {
 	return ids
 }
 
-// TestQueue checks that a batch is sent when it is full or after MaxWait, and that the order of events
-// is kept.
+// TestQueue checks that a batch is sent when it is full or after MaxWait, and that the order of
+// events is kept.
 func TestQueue(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -128,8 +128,8 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// TestQueueUnderOverload checks that events are written to disk when memory is full, and that they are
-// delivered once the receiver works again.
+// TestQueueUnderOverload checks that events are written to disk when memory is full, and that they
+// are delivered once the receiver works again.
 func TestQueueUnderOverload(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -167,8 +167,8 @@ func TestQueueUnderOverload(t *testing.T) {
 	})
 }
 
-// TestRefusedEvents checks that events that the receiver rejects as invalid are dropped, and that all
-// other events are delivered.
+// TestRefusedEvents checks that events that the receiver rejects as invalid are dropped, and that
+// all other events are delivered.
 func TestRefusedEvents(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -202,8 +202,8 @@ func TestRefusedEvents(t *testing.T) {
 	})
 }
 
-// TestErringReceiver checks that events for which the receiver always returns an internal error do not
-// delay other events, and are finally dropped and counted.
+// TestErringReceiver checks that events for which the receiver always returns an internal error do
+// not delay other events, and are finally dropped and counted.
 func TestErringReceiver(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -240,8 +240,8 @@ func TestErringReceiver(t *testing.T) {
 	})
 }
 
-// TestReceiverDown checks that no event is dropped while the receiver answers every delivery with an
-// error: it may work again later.
+// TestReceiverDown checks that no event is dropped while the receiver answers every delivery with
+// an error: it may work again later.
 func TestReceiverDown(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -304,8 +304,8 @@ func TestQueueSurvives(t *testing.T) {
 	})
 }
 
-// TestQueueDropsTheOldest checks that a full ring deletes its oldest file, and that the events in the
-// file are counted as dropped.
+// TestQueueDropsTheOldest checks that a full ring deletes its oldest file, and that the events in
+// the file are counted as dropped.
 func TestQueueDropsTheOldest(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -68,8 +68,8 @@ func (r *ring) empty() bool { return len(r.files) == 0 }
 
 var errNoRing = errors.New("no room on disk")
 
-// add appends lines, each of which ends in a newline. dropped is the number of older lines that were
-// deleted to make room.
+// add appends lines, which end in a newline. dropped is the number of older lines that
+// were deleted to make room.
 func (r *ring) add(lines ...[]byte) (dropped int, err error) {
 	for _, l := range lines {
 		if int64(len(l)) > r.max/ringFiles {

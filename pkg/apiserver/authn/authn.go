@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package authn authenticates requests. It tries, in order: headers of front proxies, client
-// certificates, and bearer tokens (static, service account, bootstrap, of configured issuers, webhook).
-// A request without credentials gets the user system:anonymous if that is allowed. A request with
-// invalid credentials is rejected.
+// certificates, and bearer tokens (static, service account, bootstrap, of configured issuers,
+// webhook). A request without credentials gets the user system:anonymous if that is allowed. A
+// request with invalid credentials is rejected.
 package authn
 
 import (

@@ -19,12 +19,12 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// bootstrapTokens authenticates joining nodes by bootstrap tokens of the form "id.secret". The secret
-// bootstrap-token-<id> in kube-system defines a token.
+// bootstrapTokens authenticates joining nodes by bootstrap tokens of the form "id.secret". The
+// secret bootstrap-token-<id> in kube-system defines a token.
 //
 // Any client that reaches the server can send tokens to be looked up, even without credentials. To
-// save reads of the store, tokens are looked up in the cache of an informer, as in Kubernetes. A new
-// token is accepted as soon as the informer's watch delivers it.
+// save reads of the store, tokens are looked up in the cache of an informer, as in Kubernetes. A
+// new token is accepted as soon as the informer's watch delivers it.
 type bootstrapTokens struct {
 	secrets corelisters.SecretLister
 	clock   clock.Clock
@@ -79,8 +79,9 @@ func (b *bootstrapTokens) AuthenticateToken(_ context.Context, token string) (*a
 		Groups: slices.Compact(groups)}}, true, nil
 }
 
-// bootstrapperGroup reports whether a token may grant a group. The name must be "system:bootstrappers:"
-// followed by at most 256 characters, and end in a lower-case letter or a digit.
+// bootstrapperGroup reports whether a token may grant a group. The name must be
+// "system:bootstrappers:" followed by at most 256 characters, and end in a lower-case letter or a
+// digit.
 func bootstrapperGroup(name string) bool {
 	rest, ok := strings.CutPrefix(name, bootstrapGroup+":")
 	if !ok || rest == "" || len(rest) > 256 {

@@ -91,9 +91,9 @@ func (c *CAFile) verifyOptions() (x509.VerifyOptions, bool) {
 	return o, true
 }
 
-// Connection caches the result of verifying a connection's client certificate. All requests of a TLS
-// connection have the same client certificate, so one verification is enough until a certificate
-// expires or the CA file changes.
+// Connection caches the result of verifying a connection's client certificate. All requests of a
+// TLS connection have the same client certificate, so one verification is enough until a
+// certificate expires or the CA file changes.
 type Connection struct {
 	mu    sync.Mutex
 	state *caState // CAs that verified the certificate; nil if nothing is cached
@@ -109,8 +109,8 @@ func WithConnection(ctx context.Context) context.Context {
 	return context.WithValue(ctx, connectionKey{}, &Connection{})
 }
 
-// clientCerts authenticates client certificates. The common name is the user name, and organizations
-// are groups.
+// clientCerts authenticates client certificates. The common name is the user name, and
+// organizations are groups.
 type clientCerts struct {
 	ca     *CAFile
 	verify authenticator.Request
@@ -122,8 +122,8 @@ func newClientCerts(ca *CAFile, c clock.Clock) *clientCerts {
 		verify: requestx509.NewDynamic(ca.verifyOptions, requestx509.CommonNameUserConversion), clock: c}
 }
 
-// AuthenticateRequest authenticates the client certificate. It uses the result that is cached for the
-// connection, if it is still valid.
+// AuthenticateRequest authenticates the client certificate. It uses the result that is cached for
+// the connection, if it is still valid.
 func (a *clientCerts) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false, nil
@@ -147,8 +147,8 @@ func (a *clientCerts) AuthenticateRequest(r *http.Request) (*authenticator.Respo
 	return resp, true, nil
 }
 
-// chainEnd returns the time until which a verification of chain stays valid: the first expiry of its
-// certificates and of all CAs that have not expired. Some CAs may not have been used for the
+// chainEnd returns the time until which a verification of chain stays valid: the first expiry of
+// its certificates and of all CAs that have not expired. Some CAs may not have been used for the
 // verification. Then the certificate is just verified again earlier than necessary.
 func chainEnd(chain []*x509.Certificate, authorities []time.Time, now time.Time) time.Time {
 	end := chain[0].NotAfter

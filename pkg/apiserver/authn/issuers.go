@@ -101,8 +101,8 @@ func LoadIssuers(cfg IssuersConfig) (*Issuers, error) {
 	return i, nil
 }
 
-// Anonymous returns the configuration of requests without credentials: whether they are accepted, and
-// for which paths.
+// Anonymous returns the configuration of requests without credentials: whether they are accepted,
+// and for which paths.
 func (i *Issuers) Anonymous() apiserver.AnonymousAuthConfig {
 	if a := i.initial.Anonymous; a != nil {
 		return *a
@@ -235,8 +235,8 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 	return c.tokens.AuthenticateToken(ctx, token)
 }
 
-// Run reloads the configuration file when it changes, until ctx is done. ctx must be the context that
-// Start was called with.
+// Run reloads the configuration file when it changes, until ctx is done. ctx must be the context
+// that Start was called with.
 func (i *Issuers) Run(ctx context.Context) {
 	if i.cfg.File == "" {
 		return

@@ -6,9 +6,9 @@
 // configuration is reloaded when it changes. A reload may change webhooks, but it may not add or
 // remove the authorizers that run in the server, such as RBAC.
 //
-// The first authorizer that allows or denies a request decides. If no authorizer decides, the request
-// is denied. But until the caches of the authorizers in the server are loaded, the request first
-// waits for the caches, and the chain tries again.
+// The first authorizer that allows or denies a request decides. If no authorizer decides, the
+// request is denied. But until the caches of the authorizers in the server are loaded, the request
+// first waits for the caches, and the chain tries again.
 package authz
 
 import (
@@ -174,8 +174,8 @@ func (c *Chain) parse(text string) (*apiserver.AuthorizationConfiguration, error
 	return out, errors.Join(errs...)
 }
 
-// Build creates the initial chain. members are the authorizers of modes RBAC and Node, for the modes
-// that Has reports. The caller closes loaded once the caches of members are loaded.
+// Build creates the initial chain. members are the authorizers of modes RBAC and Node, for the
+// modes that Has reports. The caller closes loaded once the caches of members are loaded.
 func (c *Chain) Build(members map[string]Authorizer, loaded <-chan struct{}) error {
 	c.members, c.loaded = members, loaded
 	if c.policies != nil {
@@ -226,8 +226,8 @@ func (c *Chain) one(a *apiserver.AuthorizerConfiguration) (Authorizer, error) {
 }
 
 // Authorize implements authorizer.Authorizer. While caches are not loaded, a request that no
-// authorizer decides waits, because an authorizer may allow it once its cache is loaded, and clients
-// do not retry a denied request.
+// authorizer decides waits, because an authorizer may allow it once its cache is loaded, and
+// clients do not retry a denied request.
 func (c *Chain) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	wait := c.loaded
 	select {

@@ -29,8 +29,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/rbac"
 )
 
-// hook is a webhook that allows requests of alice, denies requests of mallory, and has no opinion on
-// those of other users. While ill is set, it returns an error.
+// hook is a webhook that allows requests of alice, denies requests of mallory, and has no opinion
+// on those of other users. While ill is set, it returns an error.
 type hook struct {
 	kubeconfig string
 	asked      atomic.Int64
@@ -109,8 +109,8 @@ func decide(t *testing.T, c *Chain, name, resource string, groups ...string) aut
 	return d
 }
 
-// TestNotLoaded checks that requests wait while caches are not loaded. If the caches are not loaded in
-// time, the result is an error and not a denial.
+// TestNotLoaded checks that requests wait while caches are not loaded. If the caches are not loaded
+// in time, the result is an error and not a denial.
 func TestNotLoaded(t *testing.T) {
 	clk := testclock.NewFakeClock(time.Now())
 	c, err := Load(Config{Modes: []string{config.ModeRBAC}, ServerID: "test", Clock: clk,

@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// webhookMetrics records metrics of webhooks and of their match conditions. It records no metrics of
-// single requests, because the metrics of authorization decisions count them.
+// webhookMetrics records metrics of webhooks and of their match conditions. It records no metrics
+// of single requests, because the metrics of authorization decisions count them.
 type webhookMetrics struct {
 	webhookmetrics.NoopRequestMetrics
 	webhookmetrics.WebhookMetrics

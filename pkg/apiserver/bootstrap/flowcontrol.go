@@ -24,8 +24,8 @@ const flowControlManager = "api-priority-and-fairness-config-producer-v1"
 
 // FlowControl maintains the default flow schemas and priority levels. Mandatory objects are always
 // reset to their defaults. Suggested objects are updated, unless a user has edited them or has set
-// their annotation apf.kubernetes.io/autoupdate-spec to "false". Objects that are no longer among the
-// defaults are deleted. Objects are read from the informers in known if these are synced.
+// their annotation apf.kubernetes.io/autoupdate-spec to "false". Objects that are no longer among
+// the defaults are deleted. Objects are read from the informers in known if these are synced.
 func FlowControl(ctx context.Context, client kubernetes.Interface, known informers.Interface) error {
 	api := client.FlowcontrolV1()
 	knownSchemas, knownLevels := known.FlowSchemas(), known.PriorityLevelConfigurations()
@@ -86,8 +86,8 @@ func all[T any](informer cache.SharedInformer, known func(labels.Selector) ([]T,
 	return ask()
 }
 
-// sameLevel reports whether two priority levels have the same spec. It ignores the shares of the level
-// "exempt", because administrators may change these.
+// sameLevel reports whether two priority levels have the same spec. It ignores the shares of the
+// level "exempt", because administrators may change these.
 func sameLevel(want, have *flowcontrolv1.PriorityLevelConfiguration) bool {
 	a, b := want.Spec, have.Spec
 	if want.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt {
@@ -107,7 +107,8 @@ type defaults[T flowControlObject[T]] struct {
 	take func(into, from T)
 }
 
-// flowControlObject are the methods of FlowSchema and PriorityLevelConfiguration that defaults needs.
+// flowControlObject are the methods of FlowSchema and PriorityLevelConfiguration that defaults
+// needs.
 type flowControlObject[T any] interface {
 	metav1.Object
 	DeepCopy() T
@@ -121,8 +122,8 @@ type flowControlClient[T any] interface {
 	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
 }
 
-// ensure returns tasks that create or update the objects in want. Mandatory objects are reset to their
-// defaults even if a user has changed them.
+// ensure returns tasks that create or update the objects in want. Mandatory objects are reset to
+// their defaults even if a user has changed them.
 func (d *defaults[T]) ensure(ctx context.Context, want []T, mandatory bool) []func() error {
 	var tasks []func() error
 	for _, w := range want {
@@ -170,7 +171,8 @@ func (d *defaults[T]) revise(have, want T, mandatory bool) bool {
 	return changed
 }
 
-// drop returns tasks that delete the objects in have that are marked as defaults and are not in want.
+// drop returns tasks that delete the objects in have that are marked as defaults and are not in
+// want.
 func (d *defaults[T]) drop(ctx context.Context, have, want []T) []func() error {
 	var tasks []func() error
 	for _, h := range have {

@@ -43,8 +43,8 @@ type Identity struct {
 	name, host, holder string
 }
 
-// NewIdentity returns the identity of the server at address. The name of the lease depends only on the
-// host name and address, so a restarted server uses the same lease, with a new holder identity.
+// NewIdentity returns the identity of the server at address. The name of the lease depends only on
+// the host name and address, so a restarted server uses the same lease, with a new holder identity.
 func NewIdentity(client kubernetes.Interface, address string, clk clock.Clock, log *slog.Logger) (*Identity, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -133,7 +133,8 @@ func (i *Identity) clean(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// expired reports whether a lease has expired. A lease without a renewal time or duration has expired.
+// expired reports whether a lease has expired. A lease without a renewal time or duration has
+// expired.
 func expired(lease *coordinationv1.Lease, now time.Time) bool {
 	s := lease.Spec
 	if s.RenewTime == nil || s.LeaseDurationSeconds == nil {

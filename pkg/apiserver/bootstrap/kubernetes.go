@@ -38,9 +38,9 @@ const (
 	serviceCIDRController = "kubernetes-service-cidr-controller"
 )
 
-// Kubernetes maintains the service default/kubernetes and its endpoints, which are the addresses of the
-// running servers. Each server writes a record of itself, which expires unless it is renewed. With
-// config.EndpointsLease, the endpoints are the servers with a record.
+// Kubernetes maintains the service default/kubernetes and its endpoints, which are the addresses of
+// the running servers. Each server writes a record of itself, which expires unless it is renewed.
+// With config.EndpointsLease, the endpoints are the servers with a record.
 type Kubernetes struct {
 	Config     config.Endpoints
 	Client     kubernetes.Interface
@@ -53,8 +53,8 @@ type Kubernetes struct {
 	Log        *slog.Logger
 }
 
-// Ensure creates the service, the server's record and the endpoints. If the service exists, its type
-// and ports are reset.
+// Ensure creates the service, the server's record and the endpoints. If the service exists, its
+// type and ports are reset.
 func (k Kubernetes) Ensure(ctx context.Context) error {
 	if err := k.service(ctx, true); err != nil {
 		return err
@@ -70,8 +70,8 @@ func (k Kubernetes) keep(ctx context.Context) error {
 	return k.publish(ctx)
 }
 
-// silent reports whether this server must not write endpoints: by configuration, or because its address
-// is a loopback address, to which clients on other machines cannot connect.
+// silent reports whether this server must not write endpoints: by configuration, or because its
+// address is a loopback address, to which clients on other machines cannot connect.
 func (k Kubernetes) silent() bool {
 	return k.Address.IsLoopback() || k.Config.Reconciler == config.EndpointsNone
 }
@@ -123,8 +123,8 @@ func (k Kubernetes) Leave(ctx context.Context) error {
 	return k.endpointsOfMembers(ctx)
 }
 
-// service creates the service if it does not exist. If change is true, it resets the type and ports of
-// an existing service.
+// service creates the service if it does not exist. If change is true, it resets the type and ports
+// of an existing service.
 func (k Kubernetes) service(ctx context.Context, change bool) error {
 	kind := corev1.ServiceTypeClusterIP
 	ports := []corev1.ServicePort{{
@@ -218,8 +218,8 @@ func (k Kubernetes) revise(ctx context.Context, change func(published []string) 
 	return k.endpoints(ctx, change(published))
 }
 
-// counted adds own to the sorted addresses, and removes others until at most count are left. It removes
-// the addresses after own first, and the first address counts as the one after the last.
+// counted adds own to the sorted addresses, and removes others until at most count are left. It
+// removes the addresses after own first, and the first address counts as the one after the last.
 func counted(addresses []string, own string, count int) []string {
 	if !slices.Contains(addresses, own) {
 		addresses = append(addresses, own)

@@ -70,8 +70,8 @@ func PriorityClasses(ctx context.Context, client kubernetes.Interface) error {
 	return parallel(ctx, 2, tasks)
 }
 
-// AuthenticationConfig writes data to the ConfigMap kube-system/extension-apiserver-authentication. By
-// it, extension servers learn which CAs and front proxies this server trusts.
+// AuthenticationConfig writes data to the ConfigMap kube-system/extension-apiserver-authentication.
+// By it, extension servers learn which CAs and front proxies this server trusts.
 func AuthenticationConfig(ctx context.Context, client kubernetes.Interface, data map[string]string) error {
 	const name = "extension-apiserver-authentication"
 	api := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)

@@ -39,8 +39,8 @@ type Policy struct {
 	RoleBindings        []*rbacv1.RoleBinding
 }
 
-// DefaultPolicy returns the embedded policy. enabled reports which features are on; some of them add
-// rules.
+// DefaultPolicy returns the embedded policy. enabled reports which features are on; some of them
+// add rules.
 func DefaultPolicy(enabled func(feature string) bool) (*Policy, error) {
 	files, err := fs.Glob(policyFiles, "policy/*.yaml")
 	if err != nil {
@@ -108,7 +108,8 @@ func decode[T any](doc []byte, into *[]*T, meta func(*T) *metav1.ObjectMeta) err
 
 const controllerPrefix = "system:controller:"
 
-// bindControllers adds a binding of each controller's cluster role to the controller's service account.
+// bindControllers adds a binding of each controller's cluster role to the controller's service
+// account.
 func (p *Policy) bindControllers() {
 	for _, role := range p.ClusterRoles {
 		account, ok := strings.CutPrefix(role.Name, controllerPrefix)
@@ -141,8 +142,8 @@ func NodeRules() ([]rbacv1.PolicyRule, error) {
 	return nil, errors.New("RBAC policy: no role system:node")
 }
 
-// Known reports which roles and bindings exist. namespace is empty for cluster roles and cluster role
-// bindings.
+// Known reports which roles and bindings exist. namespace is empty for cluster roles and cluster
+// role bindings.
 type Known interface {
 	HasRole(namespace, name string) bool
 	HasBinding(namespace, name string) bool
@@ -158,8 +159,8 @@ func (p *Policy) KnownTo(k Known) bool {
 		!slices.ContainsFunc(p.RoleBindings, func(b *rbacv1.RoleBinding) bool { return !k.HasBinding(b.Namespace, b.Name) })
 }
 
-// Reconcile creates missing objects of p, and adds missing rules and subjects to existing objects. The
-// namespaces of p's roles must exist. It continues after an error and returns all errors.
+// Reconcile creates missing objects of p, and adds missing rules and subjects to existing objects.
+// The namespaces of p's roles must exist. It continues after an error and returns all errors.
 func (p *Policy) Reconcile(ctx context.Context, client kubernetes.Interface) error {
 	c := client.RbacV1()
 	var tasks []func() error
@@ -210,8 +211,8 @@ func named(kind, name string, err error) error {
 	return fmt.Errorf("%s %s: %w", kind, name, err)
 }
 
-// parallel runs tasks, at most n at a time. It repeats a task that returns a conflict, because another
-// server may have written the same object. It returns all errors.
+// parallel runs tasks, at most n at a time. It repeats a task that returns a conflict, because
+// another server may have written the same object. It returns all errors.
 func parallel(ctx context.Context, n int, tasks []func() error) error {
 	var (
 		wg   sync.WaitGroup

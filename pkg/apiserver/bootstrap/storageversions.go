@@ -18,9 +18,9 @@ import (
 	"keelson.dev/keelson/pkg/api/apiserverinternal"
 )
 
-// StorageVersions publishes the API versions in which this server stores objects, in one StorageVersion
-// object per resource. Before an upgrade removes a version, operators can check in these objects that
-// no server uses it any more.
+// StorageVersions publishes the API versions in which this server stores objects, in one
+// StorageVersion object per resource. Before an upgrade removes a version, operators can check in
+// these objects that no server uses it any more.
 type StorageVersions struct {
 	identity *Identity
 	rows     []*resource.Row
@@ -31,8 +31,8 @@ func NewStorageVersions(identity *Identity, rows []*resource.Row) *StorageVersio
 	return &StorageVersions{identity, rows}
 }
 
-// Publish writes the StorageVersion objects that are outdated. The server's lease must exist, because
-// the garbage collector removes the entries of servers without a lease.
+// Publish writes the StorageVersion objects that are outdated. The server's lease must exist,
+// because the garbage collector removes the entries of servers without a lease.
 func (s *StorageVersions) Publish(ctx context.Context) error {
 	if _, err := s.identity.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, s.identity.name,
 		metav1.GetOptions{}); err != nil {
@@ -45,8 +45,8 @@ func (s *StorageVersions) Publish(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// stored returns the rows whose objects are stored. If several rows share a prefix of keys, it returns
-// the first of them.
+// stored returns the rows whose objects are stored. If several rows share a prefix of keys, it
+// returns the first of them.
 func stored(rows []*resource.Row) []*resource.Row {
 	var out []*resource.Row
 	places := map[string]bool{}

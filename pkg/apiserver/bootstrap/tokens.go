@@ -20,8 +20,8 @@ const (
 	trackingKey  = "since"
 )
 
-// TokenTracking maintains the config map that contains the date since which the server records uses of
-// tokens in secrets. A token without a recorded use has not been used since that date.
+// TokenTracking maintains the config map that contains the date since which the server records uses
+// of tokens in secrets. A token without a recorded use has not been used since that date.
 func TokenTracking(ctx context.Context, client kubernetes.Interface, clk clock.Clock) error {
 	api := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	today := clk.Now().UTC().Format(time.DateOnly)

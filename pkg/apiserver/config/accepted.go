@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// accepted holds the values of flags of Kubernetes' API server that this server accepts but does not
-// use, so that a command line for Kubernetes is valid here too. The values are validated. The help
-// texts say why the flags have no effect.
+// accepted holds the values of flags of Kubernetes' API server that this server accepts but does
+// not use, so that a command line for Kubernetes is valid here too. The values are validated. The
+// help texts say why the flags have no effect.
 type accepted struct {
 	kubeletTimeout                            time.Duration
 	kubeletPort, kubeletReadOnlyPort          uint

@@ -42,8 +42,8 @@ type Audit struct {
 	SpillSize int
 }
 
-// AuditLog configures the log backend. If Path is empty, there is no log. If Path is "-", events are
-// written to standard output.
+// AuditLog configures the log backend. If Path is empty, there is no log. If Path is "-", events
+// are written to standard output.
 type AuditLog struct {
 	Path       string
 	MaxAge     int // maximum age in days

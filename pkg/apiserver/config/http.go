@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// maxGoawayChance is the maximum of GoawayChance. With a higher chance, clients would spend too much
-// time on opening connections.
+// maxGoawayChance is the maximum of GoawayChance. With a higher chance, clients would spend too
+// much time on opening connections.
 const maxGoawayChance = 0.02
 
 // originsHelp is Kubernetes' help text, which is also part of the error for an invalid origin.

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// RequestHeader configures which front proxies may name the user of a request, and in which headers.
+// RequestHeader configures which front proxies may name the user of a request, and in which
+// headers.
 type RequestHeader struct {
 	ClientCAFile        string
 	AllowedNames        []string

@@ -42,8 +42,8 @@ func (s *switches) String() string {
 // Type returns the name of the flag's type for the usage text.
 func (*switches) Type() string { return "mapStringString" }
 
-// states returns the value of each name: true for on, false for off. It returns an error if a value is
-// not a boolean. Names that stand for several APIs ("api/all") need an explicit value.
+// states returns the value of each name: true for on, false for off. It returns an error if a value
+// is not a boolean. Names that stand for several APIs ("api/all") need an explicit value.
 func (s *switches) states() (map[string]bool, error) {
 	out := make(map[string]bool, len(*s))
 	var wrong error

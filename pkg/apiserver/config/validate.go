@@ -230,8 +230,8 @@ func (c *Config) validateServices(add func(format string, args ...any)) {
 	c.Endpoints.validate(c.ServiceNodePorts, add)
 }
 
-// publicAddress returns the address at which nodes and pods reach the server. It returns false if the
-// configuration does not determine the address because it depends on the machine.
+// publicAddress returns the address at which nodes and pods reach the server. It returns false if
+// the configuration does not determine the address because it depends on the machine.
 func (c *Config) publicAddress() (netip.Addr, bool) {
 	for _, s := range []string{c.AdvertiseAddress, c.BindAddress} {
 		ip := net.ParseIP(s)

@@ -18,8 +18,8 @@ import (
 	"keelson.dev/apiserver/rest"
 )
 
-// Drivers forwards a call of a storage driver's CSI service to the kubelet of the driver's node. The
-// paths are those of storage.keelson.dev. The request has been authorized for nodes/csi of that
+// Drivers forwards a call of a storage driver's CSI service to the kubelet of the driver's node.
+// The paths are those of storage.keelson.dev. The request has been authorized for nodes/csi of that
 // group, which gives no access to other paths of the kubelet.
 func (p *Proxies) Drivers(w http.ResponseWriter, r *http.Request) {
 	if err := p.driver(w, r); err != nil {

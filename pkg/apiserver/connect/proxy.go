@@ -44,9 +44,9 @@ type Proxies struct {
 }
 
 // NewProxies returns the proxies. They use random to choose endpoints; the caller must not use it
-// afterwards. authz authorizes streams to nodes; if it is nil, any user who may send the request may
-// open a stream. Upgraded connections are limited to limit bytes per second in each direction; 0 means
-// no limit. Serving certificates of pods are not verified, because no CA signs them.
+// afterwards. authz authorizes streams to nodes; if it is nil, any user who may send the request
+// may open a stream. Upgraded connections are limited to limit bytes per second in each direction;
+// 0 means no limit. Serving certificates of pods are not verified, because no CA signs them.
 func NewProxies(client kubernetes.Interface, kubelets *Kubelets, authz authorizer.Authorizer, limit int64,
 	random *rand.Rand) *Proxies {
 	// As in Kubernetes, certificates of pods and services are not verified.
@@ -135,8 +135,8 @@ func setPath(opts runtime.Object, path string) {
 	}
 }
 
-// allowed returns an error if ip is an address at which a proxy would reach the server's own machine
-// or network, and not a pod.
+// allowed returns an error if ip is an address at which a proxy would reach the server's own
+// machine or network, and not a pod.
 func allowed(ip string) error {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil || !addr.IsGlobalUnicast() || addr.Is4In6() {
@@ -198,8 +198,8 @@ func (p *Proxies) pod(ctx context.Context, namespace, id string) (*url.URL, http
 	return &url.URL{Scheme: scheme, Host: hostPort(ip, port)}, p.transport, nil
 }
 
-// finished reports whether a pod has finished. The address in its status may by now belong to another
-// pod.
+// finished reports whether a pod has finished. The address in its status may by now belong to
+// another pod.
 func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
@@ -270,8 +270,8 @@ func (p *Proxies) portName(ctx context.Context, namespace, name, port string) (s
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, name))
 }
 
-// isPod reports whether the address of an endpoint is that of the pod that the endpoint refers to. The
-// pod must be in the service's namespace and must not have finished. (Kubernetes does not check
+// isPod reports whether the address of an endpoint is that of the pod that the endpoint refers to.
+// The pod must be in the service's namespace and must not have finished. (Kubernetes does not check
 // whether it has finished.) The check is needed because users can write any address into endpoints.
 func (p *Proxies) isPod(ctx context.Context, namespace string, a *corev1.EndpointAddress) bool {
 	if a.TargetRef == nil || a.TargetRef.Kind != "Pod" || a.TargetRef.Namespace != namespace || allowed(a.IP) != nil {

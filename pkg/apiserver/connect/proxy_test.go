@@ -97,8 +97,8 @@ type proxied struct {
 	backend *backend
 }
 
-// startProxies creates a node, a pod and a service, and a backend for each. It returns their proxies
-// by kind.
+// startProxies creates a node, a pod and a service, and a backend for each. It returns their
+// proxies by kind.
 func startProxies(t *testing.T) (*testserver.Server, map[string]proxied) {
 	t.Helper()
 	unshare.Need(t)
@@ -168,8 +168,8 @@ func startProxies(t *testing.T) (*testserver.Server, map[string]proxied) {
 	}
 }
 
-// exchange sends a request whose URI is not cleaned or encoded first, and returns the answer. It closes
-// the connection of an upgraded request.
+// exchange sends a request whose URI is not cleaned or encoded first, and returns the answer. It
+// closes the connection of an upgraded request.
 func exchange(t *testing.T, cfg *rest.Config, method, uri, body string, header http.Header) (*http.Response, string) {
 	t.Helper()
 	tlsConfig, err := rest.TLSConfigFor(cfg)
@@ -220,8 +220,8 @@ func (b *backend) take() (received, bool) {
 	}
 }
 
-// paths are path and query after ".../proxy" in a request (sent), and in the request that the backend
-// receives (want).
+// paths are path and query after ".../proxy" in a request (sent), and in the request that the
+// backend receives (want).
 var paths = []struct{ sent, want string }{
 	{sent: "/", want: "/"},
 	{sent: "/file", want: "/file"},
@@ -274,7 +274,8 @@ func TestProxiedPaths(t *testing.T) {
 }
 
 // TestProxyWithoutSlash checks that a GET or HEAD of ".../proxy" is redirected to ".../proxy/", so
-// that relative links in a page of the backend work. Requests with other methods are forwarded to "/".
+// that relative links in a page of the backend work. Requests with other methods are forwarded to
+// "/".
 func TestProxyWithoutSlash(t *testing.T) {
 	s, proxies := startProxies(t)
 	for name, p := range proxies {
@@ -298,8 +299,8 @@ func TestProxyWithoutSlash(t *testing.T) {
 	}
 }
 
-// TestProxiedHeaders checks that backends receive the client's body, headers and host, and headers with
-// the client's address. They must not receive the client's credentials.
+// TestProxiedHeaders checks that backends receive the client's body, headers and host, and headers
+// with the client's address. They must not receive the client's credentials.
 func TestProxiedHeaders(t *testing.T) {
 	s, proxies := startProxies(t)
 	for name, p := range proxies {
@@ -344,8 +345,8 @@ func TestProxiedHeaders(t *testing.T) {
 	}
 }
 
-// TestProxiedAnswers checks that redirects and links in HTML pages to paths of the backend are changed
-// to paths of the proxy, and that other links stay as they are.
+// TestProxiedAnswers checks that redirects and links in HTML pages to paths of the backend are
+// changed to paths of the proxy, and that other links stay as they are.
 func TestProxiedAnswers(t *testing.T) {
 	s, proxies := startProxies(t)
 	for name, p := range proxies {

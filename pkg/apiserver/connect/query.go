@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// decodeQuery decodes a query into the struct that into points to, as Kubernetes does. Parameters have
-// the JSON names of fields. A field that is no slice gets the first value. A boolean is true unless its
-// value is "false" or "0".
+// decodeQuery decodes a query into the struct that into points to, as Kubernetes does. Parameters
+// have the JSON names of fields. A field that is no slice gets the first value. A boolean is true
+// unless its value is "false" or "0".
 func decodeQuery(q url.Values, into any) error {
 	v := reflect.ValueOf(into).Elem()
 	for i := range v.NumField() {

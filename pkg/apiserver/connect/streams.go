@@ -55,8 +55,8 @@ func options(r *http.Request, into runtime.Object) error {
 }
 
 // container returns the name of the container to use: name, or the pod's only container if name is
-// empty. It returns an error if the pod does not have container name, or if name is empty and the pod
-// has several containers.
+// empty. It returns an error if the pod does not have container name, or if name is empty and the
+// pod has several containers.
 func container(name string, pod *corev1.Pod) (string, error) {
 	var names []string
 	for _, c := range pod.Spec.InitContainers {
@@ -171,8 +171,8 @@ func logQuery(o *corev1.PodLogOptions) url.Values {
 	return q
 }
 
-// stream copies a kubelet's answer to the client as it arrives. A WebSocket client gets messages. The
-// first message is empty and marks the beginning.
+// stream copies a kubelet's answer to the client as it arrives. A WebSocket client gets messages.
+// The first message is empty and marks the beginning.
 func stream(w http.ResponseWriter, r *http.Request, location *url.URL, transport http.RoundTripper, name string) error {
 	out, err := http.NewRequestWithContext(r.Context(), http.MethodGet, location.String(), nil)
 	if err != nil {
@@ -235,8 +235,8 @@ func backendError(resp *http.Response, name string) error {
 		name, message, 0, false)
 }
 
-// kubelet returns the kubelet that runs a pod. If the node does not exist, the error is that a pod with
-// the node's name was not found, as in Kubernetes.
+// kubelet returns the kubelet that runs a pod. If the node does not exist, the error is that a pod
+// with the node's name was not found, as in Kubernetes.
 func (p *Pods) kubelet(ctx context.Context, pod *corev1.Pod) (kubelet, error) {
 	k, err := p.Kubelets.of(ctx, pod.Spec.NodeName)
 	if apierrors.IsNotFound(err) {
@@ -333,8 +333,8 @@ func (p *Pods) Attach(w http.ResponseWriter, r *http.Request, req *resource.Requ
 		relay.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, TTY: opts.TTY})
 }
 
-// terminal handles exec and attach. For clients with version 5 of the WebSocket protocol, it translates
-// to a protocol that every kubelet supports.
+// terminal handles exec and attach. For clients with version 5 of the WebSocket protocol, it
+// translates to a protocol that every kubelet supports.
 func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *resource.Request, opts runtime.Object,
 	name, path string, q url.Values, o relay.Options) error {
 	if err := mayCreate(r.Context(), p.Authorizer); err != nil {

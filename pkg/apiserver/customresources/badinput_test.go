@@ -36,8 +36,8 @@ func withSchema(schema string) string {
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":` + schema + `}}]}}`
 }
 
-// TestBadSchemas checks that definitions whose schemas are invalid, too deep or too costly are rejected
-// with Kubernetes' messages.
+// TestBadSchemas checks that definitions whose schemas are invalid, too deep or too costly are
+// rejected with Kubernetes' messages.
 func TestBadSchemas(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	object := func(properties string) string { return `{"type":"object","properties":{` + properties + `}}` }
@@ -87,8 +87,8 @@ func TestBadSchemas(t *testing.T) {
 	})
 }
 
-// TestBadConversions checks that a conversion webhook with faulty answers makes only those requests fail
-// that need a conversion, and that stored objects stay as they are.
+// TestBadConversions checks that a conversion webhook with faulty answers makes only those requests
+// fail that need a conversion, and that stored objects stay as they are.
 func TestBadConversions(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	var way atomic.Value
@@ -147,8 +147,8 @@ func TestBadConversions(t *testing.T) {
 			}
 		})
 	}
-	// The webhook may change labels and annotations. The server restores all other metadata, which this
-	// answer omits.
+	// The webhook may change labels and annotations. The server restores all other metadata, which
+	// this answer omits.
 	way.Store("metadata")
 	got, err := v2.Get(t.Context(), "kept", metav1.GetOptions{})
 	if err != nil || got.GetGeneration() != 1 || got.GetCreationTimestamp() != before.GetCreationTimestamp() ||

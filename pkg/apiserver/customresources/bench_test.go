@@ -23,9 +23,9 @@ import (
 
 const definitions = 1000
 
-// BenchmarkEstablish creates a thousand definitions and waits until all are established. It reports the
-// time for the creates, the time from the last create until all are established, and the CPU time and
-// heap per definition.
+// BenchmarkEstablish creates a thousand definitions and waits until all are established. It reports
+// the time for the creates, the time from the last create until all are established, and the CPU
+// time and heap per definition.
 func BenchmarkEstablish(b *testing.B) {
 	for name, etcd := range map[string]bool{"memory": false, "etcd": true} {
 		b.Run(name, func(b *testing.B) {
@@ -55,8 +55,8 @@ func BenchmarkEstablish(b *testing.B) {
 	}
 }
 
-// BenchmarkDocuments reads discovery and OpenAPI documents with a thousand definitions: for the first
-// time, again without a change, and after a change of one definition.
+// BenchmarkDocuments reads discovery and OpenAPI documents with a thousand definitions: for the
+// first time, again without a change, and after a change of one definition.
 func BenchmarkDocuments(b *testing.B) {
 	e := newEnv(b, testserver.Options{})
 	watch, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Watch(b.Context(), metav1.ListOptions{})

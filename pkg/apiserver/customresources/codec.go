@@ -14,8 +14,8 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// codec encodes objects of one version of a definition for the store, as JSON in the storage version. It
-// decodes stored objects of any version.
+// codec encodes objects of one version of a definition for the store, as JSON in the storage
+// version. It decodes stored objects of any version.
 type codec struct {
 	d       *definition
 	version string
@@ -23,8 +23,8 @@ type codec struct {
 
 var _ store.Codec = codec{}
 
-// Lossy implements store.Codec. It returns true if the version is not the storage version: then Encode
-// converts objects, which may drop fields or add defaults.
+// Lossy implements store.Codec. It returns true if the version is not the storage version: then
+// Encode converts objects, which may drop fields or add defaults.
 func (c codec) Lossy() bool { return c.version != c.d.stored }
 
 // Encode returns the stored form of obj. It does not change obj.
@@ -50,8 +50,8 @@ func (c codec) Encode(obj store.Object) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// withoutVersion returns a copy of object without metadata.resourceVersion. The copy is shallow: it shares
-// all other values with object.
+// withoutVersion returns a copy of object without metadata.resourceVersion. The copy is shallow: it
+// shares all other values with object.
 func withoutVersion(object map[string]any) map[string]any {
 	meta, ok := object["metadata"].(map[string]any)
 	if !ok {
@@ -71,8 +71,8 @@ func withoutVersion(object map[string]any) map[string]any {
 	return shallow
 }
 
-// Decode decodes a stored object. It prunes unknown fields and sets defaults by the schema of the version
-// in which the object is stored. Then it converts the object to the codec's version.
+// Decode decodes a stored object. It prunes unknown fields and sets defaults by the schema of the
+// version in which the object is stored. Then it converts the object to the codec's version.
 func (c codec) Decode(data []byte, rev int64) (store.Object, error) {
 	m, err := c.d.machine()
 	if err != nil {

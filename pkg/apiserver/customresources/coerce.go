@@ -23,9 +23,10 @@ type coercion struct {
 	findings bool
 }
 
-// coerce changes u as if it had been decoded into a Go type. It validates metadata and drops unknown
-// fields there. In the rest of u, it drops fields that are not in the schema, and nulls where the schema
-// does not allow them. It returns the paths of unknown fields if how.findings is true.
+// coerce changes u as if it had been decoded into a Go type. It validates metadata and drops
+// unknown fields there. In the rest of u, it drops fields that are not in the schema, and nulls
+// where the schema does not allow them. It returns the paths of unknown fields if how.findings is
+// true.
 func (s *schemas) coerce(u *unstructured.Unstructured, how coercion) ([]string, error) {
 	kind, hasKind, err := unstructured.NestedString(u.Object, "kind")
 	if err != nil {

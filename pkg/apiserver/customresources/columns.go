@@ -29,12 +29,12 @@ const (
 	// maxPath is the maximum length of a path, in bytes.
 	maxPath = 4 << 10
 	// maxBranches is how many values the unions of a path (['a','b']) may select together from one
-	// value. The numbers of all unions multiply, so with a few dozen unions of two values, evaluating a
-	// path would never end.
+	// value. The numbers of all unions multiply, so with a few dozen unions of two values, evaluating
+	// a path would never end.
 	maxBranches = 64
-	// maxDescent is the maximum depth of an object for a path that contains "..". The evaluation of ".."
-	// visits a level once for each level above it, so it would take too long in a deep object. For
-	// deeper objects, find returns no values.
+	// maxDescent is the maximum depth of an object for a path that contains "..". The evaluation of
+	// ".." visits a level once for each level above it, so it would take too long in a deep object.
+	// For deeper objects, find returns no values.
 	maxDescent = 64
 )
 
@@ -46,9 +46,9 @@ type parser struct {
 	descends bool // whether the path contains ".."
 }
 
-// parsePath returns nil if path is invalid or too costly: if it could take much time and memory even for
-// a small object. This limit protects the server, because any author of a definition can choose a path.
-// Kubernetes has no such limit.
+// parsePath returns nil if path is invalid or too costly: if it could take much time and memory
+// even for a small object. This limit protects the server, because any author of a definition can
+// choose a path. Kubernetes has no such limit.
 func parsePath(path string) *parser {
 	template := "{" + path + "}"
 	p := jsonpath.New("column")
@@ -195,7 +195,8 @@ func (c *columns) cell(p *parser, kind string, u map[string]any, env resource.Ce
 	return cellOf(kind, value, env)
 }
 
-// cellOf converts a JSON value to the type of its column. It returns nil if the value has another type.
+// cellOf converts a JSON value to the type of its column. It returns nil if the value has another
+// type.
 func cellOf(kind string, value any, env resource.CellEnv) any {
 	switch v := value.(type) {
 	case int64:

@@ -17,8 +17,8 @@ func nested(levels int) map[string]any {
 	return top
 }
 
-// TestPathsAreBounded checks that paths of columns that would take too much time or memory are rejected
-// or find nothing, and that similar harmless paths work.
+// TestPathsAreBounded checks that paths of columns that would take too much time or memory are
+// rejected or find nothing, and that similar harmless paths work.
 func TestPathsAreBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path   string

@@ -17,8 +17,8 @@ import (
 
 type condition = apiextensionsv1.CustomResourceDefinitionCondition
 
-// decide returns a copy of crd with its new status, and reports whether the status changed. by has the
-// names that are granted to definitions of the group.
+// decide returns a copy of crd with its new status, and reports whether the status changed. by has
+// the names that are granted to definitions of the group.
 func decide(crd *apiextensionsv1.CustomResourceDefinition, by *taken,
 	now metav1.Time) (next *apiextensionsv1.CustomResourceDefinition, changed bool) {
 	next = crd.DeepCopy()
@@ -28,8 +28,8 @@ func decide(crd *apiextensionsv1.CustomResourceDefinition, by *taken,
 	return next, !equality.Semantic.DeepEqual(next.Status, crd.Status)
 }
 
-// decideNames grants free names to crd. It sets the condition Established once crd has all its names. An
-// established definition stays established.
+// decideNames grants free names to crd. It sets the condition Established once crd has all its
+// names. An established definition stays established.
 func decideNames(crd *apiextensionsv1.CustomResourceDefinition, by *taken, now metav1.Time) {
 	if !equality.Semantic.DeepEqual(crd.Spec.Names, crd.Status.AcceptedNames) ||
 		apihelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted) == nil {
@@ -61,7 +61,8 @@ func decideNames(crd *apiextensionsv1.CustomResourceDefinition, by *taken, now m
 	}, now)
 }
 
-// decideSchema sets the condition NonStructuralSchema, which reports schemas that are not structural.
+// decideSchema sets the condition NonStructuralSchema, which reports schemas that are not
+// structural.
 func decideSchema(crd *apiextensionsv1.CustomResourceDefinition, now metav1.Time) {
 	cond := schemaCondition(crd)
 	if cond == nil {
@@ -95,8 +96,8 @@ func schemaCondition(crd *apiextensionsv1.CustomResourceDefinition) *condition {
 	return cond
 }
 
-// decideApproval sets the condition about approval, which definitions in groups of the Kubernetes community
-// (*.k8s.io, *.kubernetes.io) need.
+// decideApproval sets the condition about approval, which definitions in groups of the Kubernetes
+// community (*.k8s.io, *.kubernetes.io) need.
 func decideApproval(crd *apiextensionsv1.CustomResourceDefinition, now metav1.Time) {
 	if !apihelpers.IsProtectedCommunityGroup(crd.Spec.Group) {
 		return

@@ -155,7 +155,8 @@ func (c *Controller) work(ctx context.Context) {
 	}
 }
 
-// sync updates the status of a definition. If the definition is being deleted, sync calls end instead.
+// sync updates the status of a definition. If the definition is being deleted, sync calls end
+// instead.
 func (c *Controller) sync(ctx context.Context, name string) error {
 	c.mu.Lock()
 	e := c.known[name]

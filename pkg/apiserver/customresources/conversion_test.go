@@ -51,8 +51,8 @@ func places(version string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "stable.example.com", Version: version, Resource: "places"}
 }
 
-// webhook runs a webhook that converts between v1 and v2 of the test's kind. It returns the number of
-// objects that it was asked to convert. It rejects objects with the annotation "refuse".
+// webhook runs a webhook that converts between v1 and v2 of the test's kind. It returns the number
+// of objects that it was asked to convert. It rejects objects with the annotation "refuse".
 func webhook(t *testing.T) (*apiextensionsv1.WebhookConversion, *atomic.Int64) {
 	t.Helper()
 	var asked atomic.Int64
@@ -115,8 +115,8 @@ func place(name, version string, fields map[string]any) *unstructured.Unstructur
 	return u
 }
 
-// TestWebhookConversion checks that objects can be written and read in any served version. A list has all
-// objects in one version, and field selectors are those of that version.
+// TestWebhookConversion checks that objects can be written and read in any served version. A list
+// has all objects in one version, and field selectors are those of that version.
 func TestWebhookConversion(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	hook, _ := webhook(t)
@@ -177,15 +177,16 @@ func TestWebhookConversion(t *testing.T) {
 	})
 }
 
-// TestStalledConversion checks that a conversion webhook that does not answer does not delay watches of
-// other resources.
+// TestStalledConversion checks that a conversion webhook that does not answer does not delay
+// watches of other resources.
 func TestStalledConversion(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	hook, _ := webhook(t)
 	stalled, release := make(chan struct{}, 100), make(chan struct{})
 	var ended atomic.Int64
 	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		// An HTTP server detects that the client has closed the connection only after it has read the body.
+		// An HTTP server detects that the client has closed the connection only after it has read the
+		// body.
 		_, _ = io.Copy(io.Discard, r.Body)
 		stalled <- struct{}{}
 		select {
@@ -294,8 +295,8 @@ func toYAML(t *testing.T, obj any) string {
 	return string(text)
 }
 
-// TestServedVersions checks that requests in a version get NotFound while the version is not served, and
-// find the objects once it is served again.
+// TestServedVersions checks that requests in a version get NotFound while the version is not
+// served, and find the objects once it is served again.
 func TestServedVersions(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, endpoints)
@@ -304,7 +305,8 @@ func TestServedVersions(t *testing.T) {
 	if _, err := v2.Create(ctx, place("one", "v2", map[string]any{"hostPort": "a"}), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// Without a conversion webhook, fields that are not in the schema of the storage version are dropped.
+	// Without a conversion webhook, fields that are not in the schema of the storage version are
+	// dropped.
 	if got, err := v1.Get(ctx, "one", metav1.GetOptions{}); err != nil || got.Object["hostPort"] != nil ||
 		got.Object["port"] != "80" {
 		t.Errorf("in v1: %v, error %v", got, err)

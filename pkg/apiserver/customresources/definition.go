@@ -23,8 +23,8 @@ type converters interface {
 	NewConverter(crd *apiextensionsv1.CustomResourceDefinition) (safe, unsafe runtime.ObjectConvertor, err error)
 }
 
-// definition is a CustomResourceDefinition that is served. It is immutable, except for parts that are
-// created when they are first needed.
+// definition is a CustomResourceDefinition that is served. It is immutable, except for parts that
+// are created when they are first needed.
 type definition struct {
 	// The definition itself.
 
@@ -53,8 +53,8 @@ type machine struct {
 	converter runtime.ObjectConvertor
 }
 
-// mark is a hash of the content of a definition. Definitions with the same mark serve the same resources
-// by the same rules.
+// mark is a hash of the content of a definition. Definitions with the same mark serve the same
+// resources by the same rules.
 type mark [sha256.Size]byte
 
 // markOf hashes the parts of crd that determine how its custom resources are served.

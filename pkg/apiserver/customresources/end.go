@@ -21,12 +21,12 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// emptyWait is the interval at which the controller checks whether all objects of a deleted definition
-// are gone.
+// emptyWait is the interval at which the controller checks whether all objects of a deleted
+// definition are gone.
 const emptyWait = 500 * time.Millisecond
 
-// Hooks returns the registry hooks of definitions. They make a deleted definition stay until all its
-// objects are gone.
+// Hooks returns the registry hooks of definitions. They make a deleted definition stay until all
+// its objects are gone.
 func Hooks() resource.Hooks[*apiextensionsv1.CustomResourceDefinition] {
 	return resource.Hooks[*apiextensionsv1.CustomResourceDefinition]{BeforeDelete: checkDelete, Ending: keepEnding}
 }
@@ -55,8 +55,8 @@ func checkDelete(_ context.Context, obj *apiextensionsv1.CustomResourceDefinitio
 	return apierrors.NewConflict(Definitions(), obj.GetName(), err)
 }
 
-// keepEnding adds the finalizer and the condition Terminating to a definition that is being deleted. It
-// returns true, so that the definition stays.
+// keepEnding adds the finalizer and the condition Terminating to a definition that is being
+// deleted. It returns true, so that the definition stays.
 func keepEnding(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) bool {
 	if apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return true
@@ -119,8 +119,9 @@ func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourc
 	return c.write(ctx, crd)
 }
 
-// empty deletes all objects of a definition, in all versions and without admission. It returns how many
-// objects are left, because finalizers keep them. If it fails, reason is the reason for the condition.
+// empty deletes all objects of a definition, in all versions and without admission. It returns how
+// many objects are left, because finalizers keep them. If it fails, reason is the reason for the
+// condition.
 func (c *Controller) empty(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (left int,
 	reason string, err error) {
 	r, err := c.storedObjects(crd)
@@ -138,8 +139,8 @@ func (c *Controller) empty(ctx context.Context, crd *apiextensionsv1.CustomResou
 	return len(page.Records), "", nil
 }
 
-// storedObjects returns a registry for the objects of crd in the storage version. It works even if that
-// version is not served.
+// storedObjects returns a registry for the objects of crd in the storage version. It works even if
+// that version is not served.
 func (c *Controller) storedObjects(crd *apiextensionsv1.CustomResourceDefinition) (*registry.Registry, error) {
 	c.mu.Lock()
 	var record *store.Record
@@ -157,8 +158,8 @@ func (c *Controller) storedObjects(crd *apiextensionsv1.CustomResourceDefinition
 	return registry.New(d.storedRow(crd), registry.Config{Scheme: c.cfg.Scheme, Store: c.cfg.Store, Clock: c.cfg.Clock})
 }
 
-// write stores the status of crd. If the definition has changed in the meantime, it stores nothing: the
-// event of the change causes another call of sync.
+// write stores the status of crd. If the definition has changed in the meantime, it stores nothing:
+// the event of the change causes another call of sync.
 func (c *Controller) write(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
 	_, _, err := c.definitions().Update(ctx, registry.Update{
 		Name: crd.Name, Subresource: "status",

@@ -85,8 +85,8 @@ func (ch *changes) remove(gr schema.GroupResource) {
 	ch.gone = append(ch.gone, gr)
 }
 
-// take processes a batch of events. gone are definitions that were deleted while there was no watch.
-// inOrder reports whether the events are ordered by revision, which initial events are not.
+// take processes a batch of events. gone are definitions that were deleted while there was no
+// watch. inOrder reports whether the events are ordered by revision, which initial events are not.
 func (c *Controller) take(events []store.Event, gone []string, inOrder bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,8 +136,8 @@ func (c *Controller) forget(name string, ch *changes) {
 	c.reconsider(g)
 }
 
-// reconsider queues the definitions of a group that lack some of their names, because names have become
-// free.
+// reconsider queues the definitions of a group that lack some of their names, because names have
+// become free.
 func (c *Controller) reconsider(g *group) {
 	for name, e := range g.members {
 		if e.refused {
@@ -234,8 +234,9 @@ func (c *Controller) newDefinition(r *store.Record, crd *apiextensionsv1.CustomR
 	}, err
 }
 
-// Arrived reports whether gr, which this server does not serve yet, is served now. If the definition is
-// established, which another server may have done, Arrived waits until this server serves it.
+// Arrived reports whether gr, which this server does not serve yet, is served now. If the
+// definition is established, which another server may have done, Arrived waits until this server
+// serves it.
 func (c *Controller) Arrived(ctx context.Context, gr schema.GroupResource) bool {
 	if gr.Group == "" || c.builtIn(gr) {
 		return false

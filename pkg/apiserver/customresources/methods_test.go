@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestMethods checks that a HEAD of a custom resource is handled as a GET whose answer has no body, and
-// that unknown methods are rejected.
+// TestMethods checks that a HEAD of a custom resource is handled as a GET whose answer has no body,
+// and that unknown methods are rejected.
 func TestMethods(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, crontabs)

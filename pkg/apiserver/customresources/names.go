@@ -12,7 +12,8 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// taken has the names that are granted to definitions of one group, with the number of grants of each.
+// taken has the names that are granted to definitions of one group, with the number of grants of
+// each.
 type taken struct {
 	resources map[string]int // plural, singular and short names
 	kinds     map[string]int // kinds and list kinds
@@ -40,8 +41,8 @@ func add(m map[string]int, name string, by int) {
 	}
 }
 
-// grant returns the names that crd may have: its accepted names, changed to the requested ones where
-// these are free. The condition reports whether crd gets all requested names.
+// grant returns the names that crd may have: its accepted names, changed to the requested ones
+// where these are free. The condition reports whether crd gets all requested names.
 func grant(crd *apiextensionsv1.CustomResourceDefinition,
 	by *taken) (apiextensionsv1.CustomResourceDefinitionNames, apiextensionsv1.CustomResourceDefinitionCondition) {
 	want, have := &crd.Spec.Names, &crd.Status.AcceptedNames

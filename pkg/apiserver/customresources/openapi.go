@@ -48,8 +48,8 @@ func (d *definition) openAPI(version string) (v3, v2 []byte, err error) {
 	return v3, v2, err
 }
 
-// published returns the schema of a version for OpenAPI documents. If the schema is not structural, it
-// returns one without properties.
+// published returns the schema of a version for OpenAPI documents. If the schema is not structural,
+// it returns one without properties.
 func published(crd *apiextensionsv1.CustomResourceDefinition, version string, v2 bool) *spec.Schema {
 	out := kindSchema(crd, unfolded(crd, version), v2)
 	for i := range crd.Spec.Versions {
@@ -66,8 +66,9 @@ func published(crd *apiextensionsv1.CustomResourceDefinition, version string, v2
 	return out
 }
 
-// unfolded returns the structural schema of a version, in which value validations (allOf, anyOf and so
-// on) are merged into the fields that they restrict. It returns nil if the schema is not structural.
+// unfolded returns the structural schema of a version, in which value validations (allOf, anyOf and
+// so on) are merged into the fields that they restrict. It returns nil if the schema is not
+// structural.
 func unfolded(crd *apiextensionsv1.CustomResourceDefinition, version string) *schema.Structural {
 	in, err := apihelpers.GetSchemaForVersion(crd, version)
 	if err != nil || in == nil {
@@ -123,8 +124,8 @@ func metadataProperty(v2 bool) spec.Schema {
 	if v2 {
 		return *spec.RefSchema("#/definitions/" + objectMeta).WithDescription(description)
 	}
-	// In v3, a schema with a reference must not have other fields such as description, so the reference
-	// is wrapped in allOf.
+	// In v3, a schema with a reference must not have other fields such as description, so the
+	// reference is wrapped in allOf.
 	return *spec.ComposedSchema(*spec.RefSchema("#/components/schemas/" + objectMeta)).WithDescription(description)
 }
 
@@ -163,8 +164,8 @@ func addEmbedded(s *spec.Schema, v2 bool) {
 	}
 }
 
-// metadataSchemas has the OpenAPI schemas of ObjectMeta and of the types of its fields. They are read from
-// the built-in definitions when they are first needed.
+// metadataSchemas has the OpenAPI schemas of ObjectMeta and of the types of its fields. They are
+// read from the built-in definitions when they are first needed.
 type metadataSchemas struct {
 	source interface {
 		Definitions(version int) ([]byte, error)
@@ -191,8 +192,8 @@ func (m *metadataSchemas) read() (map[string]*spec.Schema, error) {
 	return defs.Models(objectMeta)
 }
 
-// typeConverter has the schemas of a definition's kind for managedFields. They are created when they are
-// first needed.
+// typeConverter has the schemas of a definition's kind for managedFields. They are created when
+// they are first needed.
 type typeConverter struct {
 	d    *definition
 	once sync.Once

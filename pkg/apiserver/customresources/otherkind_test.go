@@ -13,8 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestPatchToAnother checks the errors for patches that change the name or kind of an object. If a patch
-// has several errors, Kubernetes' order decides which is returned.
+// TestPatchToAnother checks the errors for patches that change the name or kind of an object. If a
+// patch has several errors, Kubernetes' order decides which is returned.
 func TestPatchToAnother(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, endpoints)

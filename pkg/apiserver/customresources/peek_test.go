@@ -13,8 +13,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// TestAsking checks that the first caller waits for at most patience. While its call of the webhook has not
-// ended, later callers do not wait.
+// TestAsking checks that the first caller waits for at most patience. While its call of the webhook
+// has not ended, later callers do not wait.
 func TestAsking(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Now())
 	a := newAsking(clk)
@@ -44,8 +44,9 @@ func TestAsking(t *testing.T) {
 	}
 }
 
-// TestPeek checks that Peek returns the labels and name of an object in another version without calling a
-// webhook. It returns false for an object in the requested version and for malformed objects.
+// TestPeek checks that Peek returns the labels and name of an object in another version without
+// calling a webhook. It returns false for an object in the requested version and for malformed
+// objects.
 func TestPeek(t *testing.T) {
 	c := remoteCodec{codec: codec{version: "v2"}}
 	for name, tc := range map[string]struct {

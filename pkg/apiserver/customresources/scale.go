@@ -45,8 +45,8 @@ func replicaPaths(crd *apiextensionsv1.CustomResourceDefinition) map[string]stri
 
 func fieldsOf(path string) []string { return strings.Split(strings.TrimPrefix(path, "."), ".") }
 
-// validate validates the fields to which the paths of s refer. It includes the desired number of replicas
-// only if spec is true.
+// validate validates the fields to which the paths of s refer. It includes the desired number of
+// replicas only if spec is true.
 func (s *scale) validate(u map[string]any, spec bool) field.ErrorList {
 	if s == nil {
 		return nil

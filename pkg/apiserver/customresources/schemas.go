@@ -19,14 +19,15 @@ import (
 // schemas are the schemas of a definition, by version.
 type schemas struct {
 	group, kind string
-	// preserve is true for definitions with spec.preserveUnknownFields, from before structural schemas.
-	// Unknown fields of their objects are kept.
+	// preserve is true for definitions with spec.preserveUnknownFields, from before structural
+	// schemas. Unknown fields of their objects are kept.
 	preserve   bool
 	structural map[string]*schema.Structural
 	versions   map[string]*versionSchema
 }
 
-// versionSchema is the schema of one version. Its validators are created when they are first needed.
+// versionSchema is the schema of one version. Its validators are created when they are first
+// needed.
 type versionSchema struct {
 	props      *apiextensions.JSONSchemaProps // nil if the version has no schema
 	structural *schema.Structural
@@ -69,7 +70,8 @@ func newSchemas(crd *apiextensionsv1.CustomResourceDefinition) (*schemas, error)
 	return s, nil
 }
 
-// structuralOf converts a schema to both forms that the library needs. The caller may modify the results.
+// structuralOf converts a schema to both forms that the library needs. The caller may modify the
+// results.
 func structuralOf(in *apiextensionsv1.CustomResourceValidation) (*apiextensions.JSONSchemaProps,
 	*schema.Structural, error) {
 	var out apiextensions.CustomResourceValidation

@@ -76,7 +76,8 @@ func withoutMetadata(object map[string]any) map[string]any {
 	return out
 }
 
-// prepareStatus prepares an update of the status: of obj, only the status and the managed fields are kept.
+// prepareStatus prepares an update of the status: of obj, only the status and the managed fields
+// are kept.
 func (v *version) prepareStatus(_ context.Context, obj, old resource.Object) {
 	u := object(obj)
 	status, ok := u.Object["status"]
@@ -90,8 +91,9 @@ func (v *version) prepareStatus(_ context.Context, obj, old resource.Object) {
 	}
 }
 
-// reread changes a valid object to what a later read of the stored object would return. The two differ if
-// an apply has added empty values to metadata: schemas allow these, and reading drops them.
+// reread changes a valid object to what a later read of the stored object would return. The two
+// differ if an apply has added empty values to metadata: schemas allow these, and reading drops
+// them.
 func (v *version) reread(obj resource.Object) {
 	u := object(obj)
 	if !hollowMetadata(u.Object) {
@@ -107,9 +109,9 @@ func (v *version) reread(obj resource.Object) {
 	}
 }
 
-// hollowMetadata reports whether the metadata of an object, or of an embedded object, contains empty
-// values that decoding into a Go type would drop. It ignores managedFields, which consists of empty
-// values.
+// hollowMetadata reports whether the metadata of an object, or of an embedded object, contains
+// empty values that decoding into a Go type would drop. It ignores managedFields, which consists of
+// empty values.
 func hollowMetadata(value any) bool {
 	switch v := value.(type) {
 	case map[string]any:
@@ -133,8 +135,8 @@ func hollowMember(meta map[string]any) bool {
 	return false
 }
 
-// hollow reports whether value is empty or contains an empty value. An empty string in a map, such as the
-// value of a label, does not count.
+// hollow reports whether value is empty or contains an empty value. An empty string in a map, such
+// as the value of a label, does not count.
 func hollow(value any) bool {
 	switch v := value.(type) {
 	case nil:
@@ -172,8 +174,8 @@ func (v *version) validator() (*validator, field.ErrorList) {
 	return j, nil
 }
 
-// ownKind reports whether obj has the version and kind of this row. For an object of another kind, which
-// the registry rejects later, only rules and list types are validated.
+// ownKind reports whether obj has the version and kind of this row. For an object of another kind,
+// which the registry rejects later, only rules and list types are validated.
 func (v *version) ownKind(obj resource.Object) bool {
 	return obj.GetObjectKind().GroupVersionKind() == schema.GroupVersionKind{Group: v.d.group, Version: v.name,
 		Kind: v.d.kind}
@@ -198,8 +200,8 @@ func (v *version) validate(ctx context.Context, obj resource.Object) field.Error
 	return append(errs, j.checkRules(ctx, u, nil, found)...)
 }
 
-// validateUpdate validates an update. It ignores errors in fields that the update does not change, as in
-// Kubernetes.
+// validateUpdate validates an update. It ignores errors in fields that the update does not change,
+// as in Kubernetes.
 func (v *version) validateUpdate(ctx context.Context, obj, old resource.Object) field.ErrorList {
 	j, errs := v.validator()
 	if errs != nil {
@@ -239,8 +241,8 @@ func (v *version) validateStatus(ctx context.Context, obj, old resource.Object) 
 	return append(errs, j.checkRules(ctx, u, was, errs, cel.WithRatcheting(pairs))...)
 }
 
-// newListErrors returns the errors of lists of type set or map in u. It returns none if such lists were
-// already invalid in the stored object.
+// newListErrors returns the errors of lists of type set or map in u. It returns none if such lists
+// were already invalid in the stored object.
 func (j *validator) newListErrors(u, was map[string]any) field.ErrorList {
 	errs := listtype.ValidateListSetsAndMaps(nil, j.structural, u)
 	if len(errs) > 0 && len(listtype.ValidateListSetsAndMaps(nil, j.structural, was)) > 0 {
@@ -249,8 +251,8 @@ func (j *validator) newListErrors(u, was map[string]any) field.ErrorList {
 	return errs
 }
 
-// checkRules evaluates x-kubernetes-validations. If found contains errors after which values may have
-// wrong types, it returns Kubernetes' error for rules that were not checked.
+// checkRules evaluates x-kubernetes-validations. If found contains errors after which values may
+// have wrong types, it returns Kubernetes' error for rules that were not checked.
 func (j *validator) checkRules(ctx context.Context, u, was map[string]any, found field.ErrorList,
 	options ...cel.Option) field.ErrorList {
 	rules := j.ruleValidator()

@@ -83,8 +83,8 @@ func (e *env) samples() dynamic.ResourceInterface {
 		Resource: "samples"}).Namespace("default")
 }
 
-// unchecked is the end of an error list: rules are not evaluated after errors of certain types, because
-// values may have wrong types.
+// unchecked is the end of an error list: rules are not evaluated after errors of certain types,
+// because values may have wrong types.
 const unchecked = ", <nil>: Invalid value: null: some validation rules were not checked because the object " +
 	"was invalid; correct the existing errors to complete validation]"
 
@@ -155,8 +155,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestUpdates checks rules that compare with the old object. It also checks that an update may keep a
-// value that a changed schema no longer allows.
+// TestUpdates checks rules that compare with the old object. It also checks that an update may keep
+// a value that a changed schema no longer allows.
 func TestUpdates(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	crd := e.define(t, samples)
@@ -215,8 +215,8 @@ func number(u *unstructured.Unstructured, path ...string) int64 {
 	return n
 }
 
-// TestFieldValidation checks that unknown fields are dropped, and that they cause an error, warnings or
-// nothing, as the parameter fieldValidation requires.
+// TestFieldValidation checks that unknown fields are dropped, and that they cause an error,
+// warnings or nothing, as the parameter fieldValidation requires.
 func TestFieldValidation(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, samples)
@@ -275,8 +275,8 @@ func (e *env) post(t *testing.T, path, body string) (*unstructured.Unstructured,
 	return out, answer.Header.Values("Warning")
 }
 
-// TestApply checks that apply merges lists by their keys, and that it returns a conflict for fields that
-// another manager owns.
+// TestApply checks that apply merges lists by their keys, and that it returns a conflict for fields
+// that another manager owns.
 func TestApply(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, samples)

@@ -38,8 +38,8 @@ type Encryption struct {
 	follow   *controller.DynamicEncryptionConfigContent // reloads the file; nil if it is not reloaded
 }
 
-// Open reads the configuration and connects to key servers. Connections and health probes end when ctx
-// is done.
+// Open reads the configuration and connects to key servers. Connections and health probes end when
+// ctx is done.
 func Open(ctx context.Context, cfg Config) (*Encryption, error) {
 	id := daemon.ServerID()
 	ctx, closeProviders := context.WithCancel(ctx)
@@ -72,8 +72,8 @@ func (e *Encryption) Over(inner kv.Store) *Store {
 	return &Store{inner: inner, source: e.source, resource: e.resource}
 }
 
-// Checks returns the health checks of the key servers. They belong to readiness and not to liveness,
-// because a restart of the API server would not repair a key server.
+// Checks returns the health checks of the key servers. They belong to readiness and not to
+// liveness, because a restart of the API server would not repair a key server.
 func (e *Encryption) Checks() []health.Check { return e.checks }
 
 // Run reloads the configuration when its file changes, until ctx is done.

@@ -80,8 +80,8 @@ func TestStore(t *testing.T) {
 	kvtest.Run(t, func(t *testing.T) kv.Store { return openAll(t, file, false, memory.New(clock.Real())).Store })
 }
 
-// TestProviders checks that each provider uses Kubernetes' prefix and can decrypt its own values. It
-// also checks that the providers aesgcm and kms reject a value that was copied to another key.
+// TestProviders checks that each provider uses Kubernetes' prefix and can decrypt its own values.
+// It also checks that the providers aesgcm and kms reject a value that was copied to another key.
 func TestProviders(t *testing.T) {
 	plugin := startPlugin(t)
 	for prefix, provider := range map[string]string{
@@ -122,8 +122,8 @@ func TestProviders(t *testing.T) {
 	}
 }
 
-// TestRotation changes the list of providers step by step. It checks that older values can be read at
-// each step, and which of them are outdated.
+// TestRotation changes the list of providers step by step. It checks that older values can be read
+// at each step, and which of them are outdated.
 func TestRotation(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	older, newer := local("aescbc", "a", key()), local("aesgcm", "b", key())
@@ -161,8 +161,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestUnreadable checks that a watch continues after an event that cannot be decrypted, and the errors
-// of requests for such a value.
+// TestUnreadable checks that a watch continues after an event that cannot be decrypted, and the
+// errors of requests for such a value.
 func TestUnreadable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, file, local("secretbox", "a", key()))
@@ -268,8 +268,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestKeyServer checks that a value that was encrypted before can be read while the key server is down,
-// and that after a restart, the health check and new values fail.
+// TestKeyServer checks that a value that was encrypted before can be read while the key server is
+// down, and that after a restart, the health check and new values fail.
 func TestKeyServer(t *testing.T) {
 	plugin := startPlugin(t)
 	file := filepath.Join(t.TempDir(), "config.yaml")

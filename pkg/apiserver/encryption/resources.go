@@ -18,8 +18,8 @@ type resources struct {
 }
 
 // newResources collects the prefixes of keys from rows. If several rows have the same prefix, the
-// resource of the first one is used. As in Kubernetes, objects that are stored but not served are never
-// encrypted: the bitmap of node ports and the leases of servers.
+// resource of the first one is used. As in Kubernetes, objects that are stored but not served are
+// never encrypted: the bitmap of node ports and the leases of servers.
 func newResources(root string, rows []*resource.Row) *resources {
 	r := &resources{root: strings.TrimSuffix(root, "/") + "/", prefixes: map[string]schema.GroupResource{}}
 	for _, row := range rows {
@@ -31,8 +31,8 @@ func newResources(root string, rows []*resource.Row) *resources {
 	return r
 }
 
-// of returns the resource of a key. It returns false if the key does not belong to an object that is
-// served.
+// of returns the resource of a key. It returns false if the key does not belong to an object that
+// is served.
 func (r *resources) of(key string) (schema.GroupResource, bool) {
 	rel, ok := strings.CutPrefix(key, r.root)
 	if !ok {

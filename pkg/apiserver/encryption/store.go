@@ -59,8 +59,8 @@ func (s *Store) open(ctx context.Context, key string, data []byte) (plain []byte
 	return plain, stale, nil
 }
 
-// unreadable is a kv.ErrUnreadable with its reason. As in Kubernetes, the message does not contain the
-// key.
+// unreadable is a kv.ErrUnreadable with its reason. As in Kubernetes, the message does not contain
+// the key.
 type unreadable struct{ reason error }
 
 func (e *unreadable) Error() string   { return e.reason.Error() }

@@ -51,8 +51,8 @@ func auditApart(next http.Handler) http.Handler {
 	})
 }
 
-// Unaudited returns ctx without the audit event of its request. It is used for requests that the server
-// makes while it handles another one, and that get audit events of their own.
+// Unaudited returns ctx without the audit event of its request. It is used for requests that the
+// server makes while it handles another one, and that get audit events of their own.
 func Unaudited(ctx context.Context) context.Context { return unaudited{ctx} }
 
 // unaudited is a context without its request's audit event.

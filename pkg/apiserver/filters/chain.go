@@ -66,8 +66,8 @@ type Config struct {
 // prefixes of such names.
 type ProxyHeaders struct{ Names, ExtraPrefixes []string }
 
-// Chain returns a handler that passes requests through all filters and then to api. The filter that is
-// added last is the first to receive a request. The order is that of Kubernetes.
+// Chain returns a handler that passes requests through all filters and then to api. The filter that
+// is added last is the first to receive a request. The order is that of Kubernetes.
 func Chain(api http.Handler, cfg Config) http.Handler {
 	h := withoutDeadline(api)
 	h = withAuthorization(h, cfg)

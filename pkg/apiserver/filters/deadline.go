@@ -19,9 +19,9 @@ import (
 )
 
 // ConnectionTimeouts returns how long a client may take to send a request, and how long to read the
-// answer. limit is the time limit of ordinary requests. Both results are longer than limit, so that a
-// request that exceeds limit still gets an answer. The write timeout is the longer one, because the
-// answer to a rejected request is sent only after the rest of its body has arrived, or the read
+// answer. limit is the time limit of ordinary requests. Both results are longer than limit, so that
+// a request that exceeds limit still gets an answer. The write timeout is the longer one, because
+// the answer to a rejected request is sent only after the rest of its body has arrived, or the read
 // timeout has ended.
 //
 // The results are for ReadTimeout and WriteTimeout of http.Server. There they also apply while no
@@ -31,10 +31,10 @@ func ConnectionTimeouts(limit time.Duration) (read, write time.Duration) {
 	return limit + limit/8, limit + limit/4
 }
 
-// withDeadline limits ordinary requests to the server's time limit, or to the parameter timeout if it
-// is shorter. At the deadline, it cancels the context of the request and makes reads of the body fail.
-// All handlers return when their context is canceled. A client that does not read its answer can block
-// the handler for longer, at most as long as ConnectionTimeouts allows.
+// withDeadline limits ordinary requests to the server's time limit, or to the parameter timeout if
+// it is shorter. At the deadline, it cancels the context of the request and makes reads of the body
+// fail. All handlers return when their context is canceled. A client that does not read its answer
+// can block the handler for longer, at most as long as ConnectionTimeouts allows.
 func withDeadline(next http.Handler, cfg Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
@@ -58,9 +58,9 @@ func withDeadline(next http.Handler, cfg Config) http.Handler {
 	})
 }
 
-// endBody makes reads of r's body fail once ctx is done, unless the caller has called stop before. It
-// does nothing for requests to upgrade the connection, to which only ConnectionTimeouts applies. The
-// handler must use the writer that endBody returns.
+// endBody makes reads of r's body fail once ctx is done, unless the caller has called stop before.
+// It does nothing for requests to upgrade the connection, to which only ConnectionTimeouts applies.
+// The handler must use the writer that endBody returns.
 func endBody(ctx context.Context, w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, stop func()) {
 	if r.Body == nil || r.Body == http.NoBody || httpstream.IsUpgradeRequest(r) {
 		return w, func() {}
@@ -85,12 +85,12 @@ func endBody(ctx context.Context, w http.ResponseWriter, r *http.Request) (_ htt
 	}
 }
 
-// lastAnswer closes an HTTP/1 connection after the answer to a request that has exceeded its deadline.
-// Once a request's body has been read, the HTTP server reads from the connection to detect that the
-// client has closed it. If endReads makes that read fail, the server cancels the contexts of all later
-// requests of the connection. So endReads is called only while the answer's header, which announces
-// that the connection will be closed, has not been sent. Afterwards, only ConnectionTimeouts ends
-// reads of the body.
+// lastAnswer closes an HTTP/1 connection after the answer to a request that has exceeded its
+// deadline. Once a request's body has been read, the HTTP server reads from the connection to
+// detect that the client has closed it. If endReads makes that read fail, the server cancels the
+// contexts of all later requests of the connection. So endReads is called only while the answer's
+// header, which announces that the connection will be closed, has not been sent. Afterwards, only
+// ConnectionTimeouts ends reads of the body.
 type lastAnswer struct {
 	http.ResponseWriter
 	over     func() error // returns the error of the request's context
@@ -151,8 +151,9 @@ func (l *lastAnswer) Flush() {
 // Unwrap implements the method that http.ResponseController looks for.
 func (l *lastAnswer) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// withoutDeadline removes the read and write timeouts of the connection for long-running requests. It
-// runs after all filters that can reject a request, so that the timeouts apply to rejected requests.
+// withoutDeadline removes the read and write timeouts of the connection for long-running requests.
+// It runs after all filters that can reject a request, so that the timeouts apply to rejected
+// requests.
 func withoutDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && LongRunning(r, info) {

@@ -98,8 +98,8 @@ type sink struct{}
 func (sink) ProcessEvents(...*auditapi.Event) bool { return true }
 
 // TestDeadlinesThroughWrappers checks that http.ResponseController in a handler can set deadlines,
-// although filters wrap the ResponseWriter. It also checks that the deadlines of long-running requests
-// are removed once these are authorized.
+// although filters wrap the ResponseWriter. It also checks that the deadlines of long-running
+// requests are removed once these are authorized.
 func TestDeadlinesThroughWrappers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path     string

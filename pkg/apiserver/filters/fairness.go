@@ -27,9 +27,9 @@ import (
 // maxWait is the maximum time that a request waits in a queue.
 const maxWait = time.Minute
 
-// Fairness limits concurrent requests by priority level. FlowSchemas and PriorityLevelConfigurations
-// define the level and flow of a request, and the limit of each level. The library k8s.io/apiserver
-// implements the queues.
+// Fairness limits concurrent requests by priority level. FlowSchemas and
+// PriorityLevelConfigurations define the level and flow of a request, and the limit of each level.
+// The library k8s.io/apiserver implements the queues.
 type Fairness struct {
 	Controller flowcontrol.Interface
 	// Objects returns the number of objects of a resource ("deployments.apps") and their total size in
@@ -49,7 +49,8 @@ type fairness struct {
 }
 
 // withFairness makes requests wait until their priority level has a free seat, and rejects them if
-// their queue is full. It does not limit streams. A watch holds a seat only until its answer begins.
+// their queue is full. It does not limit streams. A watch holds a seat only until its answer
+// begins.
 func withFairness(next http.Handler, cfg Config) http.Handler {
 	f := &fairness{next: next, cfg: cfg, control: cfg.Fairness.Controller,
 		dropped: flowcontrol.NewDroppedRequestsTracker(), clock: cfg.Clock, turns: newTurns(runtime.GOMAXPROCS(0), cfg.Clock)}
@@ -138,8 +139,8 @@ func (f *fairness) handle(r *http.Request, info *request.RequestInfo, c *class, 
 		func(bool) {}, execute)
 }
 
-// patience returns a context that limits how long a request waits: to a quarter of the time until its
-// deadline, and at most to maxWait.
+// patience returns a context that limits how long a request waits: to a quarter of the time until
+// its deadline, and at most to maxWait.
 func (f *fairness) patience(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := f.cfg.RequestTimeout / 4
 	if deadline, ok := ctx.Deadline(); ok {
@@ -195,7 +196,8 @@ func (f *fairness) refuse(w http.ResponseWriter, info *request.RequestInfo, c *c
 	http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 }
 
-// signal is a one-time signal. send may be called more than once, and wait blocks until the first call.
+// signal is a one-time signal. send may be called more than once, and wait blocks until the first
+// call.
 type signal struct {
 	once sync.Once
 	c    chan struct{}

@@ -72,8 +72,8 @@ func withCacheControl(next http.Handler) http.Handler {
 func withWarnings(next http.Handler) http.Handler { return genericfilters.WithWarningRecorder(next) }
 
 // withTracing records a span for each authenticated request. If the user is in system:masters or
-// system:monitoring, the span continues the trace in the request's header, and its sampling decision.
-// For all other users, the span starts a new trace with a link to that trace.
+// system:monitoring, the span continues the trace in the request's header, and its sampling
+// decision. For all other users, the span starts a new trace with a link to that trace.
 func withTracing(next http.Handler, cfg Config) http.Handler {
 	if cfg.Spans == nil {
 		return next
@@ -108,8 +108,8 @@ func withAuthentication(next http.Handler, cfg Config) http.Handler {
 	})
 }
 
-// leave closes an HTTP/2 connection after this answer. It is called for unauthenticated requests, so
-// that a client without credentials cannot send many requests over one connection.
+// leave closes an HTTP/2 connection after this answer. It is called for unauthenticated requests,
+// so that a client without credentials cannot send many requests over one connection.
 func leave(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor >= 2 {
 		w.Header().Set("Connection", "close")

@@ -18,9 +18,9 @@ const (
 	corsExposed = "Date"
 )
 
-// withCORS allows pages of matching origins to read answers. It answers OPTIONS requests of such pages
-// itself. A browser sends these without credentials before a request, to check whether the server
-// allows it.
+// withCORS allows pages of matching origins to read answers. It answers OPTIONS requests of such
+// pages itself. A browser sends these without credentials before a request, to check whether the
+// server allows it.
 func withCORS(next http.Handler, origins []*regexp.Regexp) http.Handler {
 	if len(origins) == 0 {
 		return next
@@ -72,8 +72,8 @@ func withGoaway(next http.Handler, chance float64, random func() float64) http.H
 	})
 }
 
-// withRetryAfter answers new requests with 429 and Retry-After while the server drains, so that clients
-// retry with another server. Health checks and metrics are still served.
+// withRetryAfter answers new requests with 429 and Retry-After while the server drains, so that
+// clients retry with another server. Health checks and metrics are still served.
 func withRetryAfter(next http.Handler, cfg Config) http.Handler {
 	if !cfg.RetryAfterShutdown || cfg.InFlight == nil {
 		return next

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestRetryAfter checks that new requests get Retry-After while a server drains, and that health checks
-// and metrics are still served.
+// TestRetryAfter checks that new requests get Retry-After while a server drains, and that health
+// checks and metrics are still served.
 func TestRetryAfter(t *testing.T) {
 	n := NewInFlight()
 	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})

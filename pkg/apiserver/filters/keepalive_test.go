@@ -15,9 +15,9 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// TestConnectionAfterDeadline sends two requests over one HTTP/1.1 connection, and the first may exceed
-// its deadline. Then the server must either close the connection, or serve the second request with a
-// context that is not canceled.
+// TestConnectionAfterDeadline sends two requests over one HTTP/1.1 connection, and the first may
+// exceed its deadline. Then the server must either close the connection, or serve the second
+// request with a context that is not canceled.
 func TestConnectionAfterDeadline(t *testing.T) {
 	for name, tc := range map[string]struct {
 		query  string

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// withMaxInFlight rejects requests that exceed the limits of concurrent reads and writes. Long-running
-// requests are exempt. Requests of system:masters are exempt too, so that administrators can use an
-// overloaded server.
+// withMaxInFlight rejects requests that exceed the limits of concurrent reads and writes.
+// Long-running requests are exempt. Requests of system:masters are exempt too, so that
+// administrators can use an overloaded server.
 func withMaxInFlight(next http.Handler, cfg Config) http.Handler {
 	reads, writes := slots(cfg.MaxReadsInFlight), slots(cfg.MaxWrites)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,7 +56,8 @@ func slots(n int) chan struct{} {
 	return make(chan struct{}, n)
 }
 
-// InFlight counts the requests in progress that a shutdown waits for. It is safe for concurrent use.
+// InFlight counts the requests in progress that a shutdown waits for. It is safe for concurrent
+// use.
 type InFlight struct {
 	mu      sync.Mutex
 	n       int

@@ -46,8 +46,8 @@ func (m *Metrics) drop(kind string, info *request.RequestInfo) {
 }
 
 // terminate counts a request that is rejected because of overload or has exceeded its deadline. The
-// labels for the resource stay empty. Clients can send any names, and the filters cannot check whether
-// such a resource exists, so these labels could have any number of values.
+// labels for the resource stay empty. Clients can send any names, and the filters cannot check
+// whether such a resource exists, so these labels could have any number of values.
 func (m *Metrics) terminate(info *request.RequestInfo, code int) {
 	if m == nil {
 		return

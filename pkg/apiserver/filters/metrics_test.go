@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// TestTerminations checks that requests that are rejected or time out are counted, and that requests
-// that succeed are not.
+// TestTerminations checks that requests that are rejected or time out are counted, and that
+// requests that succeed are not.
 func TestTerminations(t *testing.T) {
 	m, err := NewMetrics(prometheus.NewRegistry())
 	if err != nil {

@@ -5,14 +5,14 @@ package filters
 
 import "net/http"
 
-// readRoom and writeRoom are the stack sizes, in bytes, that most reads and writes need. A goroutine
-// whose stack grows by readRoom gets a stack of 16 KiB. A write of a pod needs more than that. Watches
-// use readRoom, because there may be many of them.
+// readRoom and writeRoom are the stack sizes, in bytes, that most reads and writes need. A
+// goroutine whose stack grows by readRoom gets a stack of 16 KiB. A write of a pod needs more than
+// that. Watches use readRoom, because there may be many of them.
 const readRoom, writeRoom = 8 << 10, 18 << 10
 
 // withStack grows the stack of a request's goroutine at the start. Otherwise the runtime would grow
-// it four times during the request and copy it each time, which takes one fifteenth of the time of a
-// small write.
+// it four times during the request and copy it each time, which takes one fifteenth of the time of
+// a small write.
 func withStack(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {

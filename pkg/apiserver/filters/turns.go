@@ -32,9 +32,9 @@ const (
 var errLineFull = errors.New("too many lists are waiting")
 
 // turns limits how many large lists of one user run at once. A list has a turn while it runs. This
-// limit is needed because the seats of priority and fairness are for requests that mostly wait, and a
-// large list uses a processor all the time. If large lists of one user took all seats, a small request
-// of another user would get one hundredth of a processor.
+// limit is needed because the seats of priority and fairness are for requests that mostly wait, and
+// a large list uses a processor all the time. If large lists of one user took all seats, a small
+// request of another user would get one hundredth of a processor.
 type turns struct {
 	limit int // maximum number of lists of one user that run at once
 	clock clock.Clock
@@ -99,8 +99,8 @@ func (t *turns) wait(ctx context.Context, user string, l *line, turn chan struct
 	}
 }
 
-// overtake begins the turn of a waiting list although the limit is reached, if it is the first in the
-// line and no turn has begun for slowReader. It reports whether it did so.
+// overtake begins the turn of a waiting list although the limit is reached, if it is the first in
+// the line and no turn has begun for slowReader. It reports whether it did so.
 func (t *turns) overtake(l *line, turn chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

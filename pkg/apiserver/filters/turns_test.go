@@ -14,8 +14,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// TestTurns checks that only half as many lists of one user run at once as there are processors, that
-// a list of another user does not wait for them, and that nothing remains in memory.
+// TestTurns checks that only half as many lists of one user run at once as there are processors,
+// that a list of another user does not wait for them, and that nothing remains in memory.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(4, clock.Real())

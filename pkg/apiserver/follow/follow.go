@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package follow reloads configuration files of a running server. If a changed file cannot be applied,
-// the error is logged, and the configuration in use stays.
+// Package follow reloads configuration files of a running server. If a changed file cannot be
+// applied, the error is logged, and the configuration in use stays.
 package follow
 
 import (
@@ -40,8 +40,8 @@ func (f *File) Run(ctx context.Context) {
 	})
 }
 
-// read applies the file if it differs from text. It returns the text with which the file is compared
-// the next time: the file's content, or text if the attempt is to be repeated.
+// read applies the file if it differs from text. It returns the text with which the file is
+// compared the next time: the file's content, or text if the attempt is to be repeated.
 func (f *File) read(ctx context.Context, text string) string {
 	data, err := os.ReadFile(f.Path)
 	switch {

@@ -37,8 +37,8 @@ const (
 )
 
 // Identity returns the name of the node that u represents. isNode reports whether u is a node: its
-// user name begins with "system:node:", and it is in the group system:nodes. The name is empty if the
-// user name is only "system:node:".
+// user name begins with "system:node:", and it is in the group system:nodes. The name is empty if
+// the user name is only "system:node:".
 func Identity(u user.Info) (name string, isNode bool) {
 	if u == nil || !strings.HasPrefix(u.GetName(), userPrefix) || !slices.Contains(u.GetGroups(), nodesGroup) {
 		return "", false
@@ -66,7 +66,8 @@ func (a *Authorizer) Authorize(_ context.Context, attrs authorizer.Attributes) (
 	return no("")
 }
 
-// RulesFor returns no rules, because a node's rights depend on its pods and cannot be listed as rules.
+// RulesFor returns no rules, because a node's rights depend on its pods and cannot be listed as
+// rules.
 func (a *Authorizer) RulesFor(_ context.Context, u user.Info, _ string) ([]authorizer.ResourceRuleInfo,
 	[]authorizer.NonResourceRuleInfo, bool, error) {
 	if _, isNode := Identity(u); isNode {

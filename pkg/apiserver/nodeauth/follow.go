@@ -20,8 +20,8 @@ import (
 // followAgain is the delay before a failed watch of pods is started again.
 const followAgain = time.Second
 
-// Pods passes the pods in a store to a graph. It passes the records of the store, not decoded copies,
-// so that pods are not stored twice and few of them need to be decoded.
+// Pods passes the pods in a store to a graph. It passes the records of the store, not decoded
+// copies, so that pods are not stored twice and few of them need to be decoded.
 type Pods struct {
 	Graph *Graph
 	// Store returns the store of pods. Only Run calls it.

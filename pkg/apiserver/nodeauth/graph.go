@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nodeauth limits the rights of kubelets to the objects of their node: the node itself, its
-// lease, the pods bound to it, and the secrets, config maps, claims, volumes and service accounts to
-// which these pods refer.
+// lease, the pods bound to it, and the secrets, config maps, claims, volumes and service accounts
+// to which these pods refer.
 //
 // A Graph has the references between these objects, from informers and from the store of pods. The
-// Authorizer uses it to decide reads and token requests. The admission plugin NodeRestriction limits
-// writes.
+// Authorizer uses it to decide reads and token requests. The admission plugin NodeRestriction
+// limits writes.
 package nodeauth
 
 import (
@@ -44,16 +44,16 @@ type object struct {
 	namespace, name string
 }
 
-// shared returns o with interned strings. It saves memory, because the pods of a Deployment refer to
-// the same objects.
+// shared returns o with interned strings. It saves memory, because the pods of a Deployment refer
+// to the same objects.
 func (o object) shared() object {
 	return object{o.kind, shared(o.namespace), shared(o.name)}
 }
 
 func shared(s string) string { return unique.Make(s).Value() }
 
-// Graph records which objects belong to which nodes: those that pods of the node refer to, directly or
-// through other objects. It is safe for concurrent use.
+// Graph records which objects belong to which nodes: those that pods of the node refer to, directly
+// or through other objects. It is safe for concurrent use.
 type Graph struct {
 	mu sync.RWMutex
 	// nodes has the number of sources that refer to an object, by object and node. A source is a pod,
@@ -153,8 +153,8 @@ func (g *Graph) reaches(node string, o object) bool {
 	return g.reachesLocked(node, o, 3)
 }
 
-// reachesLocked reports whether o belongs to node, following at most depth references of through, such
-// as from a secret to a volume and from the volume to a claim.
+// reachesLocked reports whether o belongs to node, following at most depth references of through,
+// such as from a secret to a volume and from the volume to a claim.
 func (g *Graph) reachesLocked(node string, o object, depth int) bool {
 	if g.nodes[o][node] > 0 || node != "" && g.direct[o].node == node {
 		return true
@@ -172,8 +172,8 @@ func (g *Graph) readWith(read func(*store.Record) *corev1.Pod) {
 	g.read = read
 }
 
-// readPods reads the references of the unread pods of a node. It holds the lock until all are read, so
-// that concurrent requests see all of them or none.
+// readPods reads the references of the unread pods of a node. It holds the lock until all are read,
+// so that concurrent requests see all of them or none.
 func (g *Graph) readPods(node string) {
 	g.mu.RLock()
 	n := len(g.unread[node])
@@ -189,9 +189,9 @@ func (g *Graph) readPods(node string) {
 	clear(g.unread[node])
 }
 
-// setPod sets the references of the pod o, which is p when decoded. It does not retain p. A mirror pod
-// has no references, because the node itself chooses its contents. A pod that cannot be decoded (p is
-// nil) has none, because the kubelet cannot decode it either.
+// setPod sets the references of the pod o, which is p when decoded. It does not retain p. A mirror
+// pod has no references, because the node itself chooses its contents. A pod that cannot be decoded
+// (p is nil) has none, because the kubelet cannot decode it either.
 func (g *Graph) setPod(o object, p *corev1.Pod) {
 	if p == nil || p.Spec.NodeName == "" {
 		g.setLocked(o, "", nil)

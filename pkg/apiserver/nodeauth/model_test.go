@@ -352,8 +352,8 @@ func contents(rec *store.Record) *corev1.Pod {
 	return obj.(*corev1.Pod)
 }
 
-// TestAuthorizerDecidesAsTheModel changes random objects, and checks that the authorizer and the model
-// decide requests alike.
+// TestAuthorizerDecidesAsTheModel changes random objects, and checks that the authorizer and the
+// model decide requests alike.
 func TestAuthorizerDecidesAsTheModel(t *testing.T) { rapid.Check(t, decidesAsTheModel) }
 
 // FuzzAuthorizer is TestAuthorizerDecidesAsTheModel as a fuzz test.
@@ -467,8 +467,8 @@ func askForAll(t *rapid.T, c *cluster, a *Authorizer) {
 	}
 }
 
-// compare compares the authorizer's decision about a request with the model's. node is the node that
-// sends the request, or empty if the user is not a node.
+// compare compares the authorizer's decision about a request with the model's. node is the node
+// that sends the request, or empty if the user is not a node.
 func compare(t *rapid.T, c *cluster, a *Authorizer, node string, attrs *authorizer.AttributesRecord) {
 	want := node != "" && c.allows(node, attrs)
 	decision, reason, err := a.Authorize(t.Context(), attrs)

@@ -76,7 +76,7 @@ func TestPods(t *testing.T) {
 	check("attachment", "n2", object{attachment, "", "va"}, false)
 }
 
-// TestPodPaths checks that the graph reads the same references from a pod of which only PodPaths are
+// TestPodPaths checks that the graph reads the same references from a pod if only its PodPaths are
 // decoded as from the whole pod.
 func TestPodPaths(t *testing.T) {
 	at := slices.IndexFunc(api.Rows(api.Deps{}), func(r *resource.Row) bool {

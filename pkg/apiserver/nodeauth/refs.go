@@ -55,8 +55,8 @@ func podRefs(p *corev1.Pod) []object {
 	return r.out
 }
 
-// claim adds the resource claim of c. If c names a template, the name of the created claim is in made,
-// the list in the pod's status. Other entries of made are ignored.
+// claim adds the resource claim of c. If c names a template, the name of the created claim is in
+// made, the list in the pod's status. Other entries of made are ignored.
 func (r *refs) claim(c corev1.PodResourceClaim, made []corev1.PodResourceClaimStatus) {
 	name := c.ResourceClaimName
 	if name == nil && c.ResourceClaimTemplateName != nil {
@@ -132,8 +132,8 @@ func (r *refs) volume(podName string, v *corev1.Volume) {
 	}
 }
 
-// volumeSecrets returns the secrets that a node needs to mount a bound volume. It omits secrets that
-// only the controller of a CSI driver needs.
+// volumeSecrets returns the secrets that a node needs to mount a bound volume. It omits secrets
+// that only the controller of a CSI driver needs.
 func volumeSecrets(v *corev1.PersistentVolume) []object {
 	var out []object
 	add := func(namespace, name string) {

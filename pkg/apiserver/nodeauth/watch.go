@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Watch passes volumes, attachments and resource slices from informers to g. Pods passes pods. synced
-// reports whether all objects that existed at the start have been processed.
+// Watch passes volumes, attachments and resource slices from informers to g. Pods passes pods.
+// synced reports whether all objects that existed at the start have been processed.
 func (g *Graph) Watch(f informers.SharedInformerFactory) (synced func() bool, err error) {
 	var regs []cache.ResourceEventHandlerRegistration
 	for _, w := range []struct {

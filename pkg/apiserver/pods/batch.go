@@ -41,9 +41,9 @@ const (
 	batchWorkers = 32
 )
 
-// Batch handles BindingBatches and VerdictBatches of scheduling.keelson.dev, by which a scheduler sends
-// many bindings or results of scheduling in one request. Each item is handled as if it were a request
-// of its own, see type part.
+// Batch handles BindingBatches and VerdictBatches of scheduling.keelson.dev, by which a scheduler
+// sends many bindings or results of scheduling in one request. Each item is handled as if it were a
+// request of its own, see type part.
 type Batch struct {
 	Binder *Binder
 	// Events returns the registry of events. It can be called only after the server has started.
@@ -62,8 +62,8 @@ type Batch struct {
 
 var errNotRecorded = errors.New("failed to store audit event")
 
-// Bindings handles a BindingBatch. The user has been authorized to send it. The right to bind each pod
-// is checked here.
+// Bindings handles a BindingBatch. The user has been authorized to send it. The right to bind each
+// pod is checked here.
 func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	var batch v1alpha1.BindingBatch
 	if err := accept(w, r, req, &batch); err != nil {
@@ -86,8 +86,8 @@ func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request, req *resource.R
 	return writeJSON(w, v1alpha1.BindingBatch{TypeMeta: v1alpha1.TypeMeta(req.Kind.Kind), Results: results})
 }
 
-// accept decodes the body of a batch. It rejects parameters for writes, such as dryRun, because batches
-// do not implement them.
+// accept decodes the body of a batch. It rejects parameters for writes, such as dryRun, because
+// batches do not implement them.
 func accept(w http.ResponseWriter, r *http.Request, req *resource.Request, into any) error {
 	for option := range r.URL.Query() {
 		if option != "timeout" && option != "pretty" {
@@ -107,7 +107,8 @@ func bounded(n, limit int, of string) error {
 	return nil
 }
 
-// each calls f concurrently with each i from 0 to n-1. The store combines the writes of these calls.
+// each calls f concurrently with each i from 0 to n-1. The store combines the writes of these
+// calls.
 func (b *Batch) each(ctx context.Context, n int, f func(ctx context.Context, i int)) {
 	var next atomic.Int64
 	var workers sync.WaitGroup
@@ -177,7 +178,8 @@ func (b *Batch) bindGang(ctx context.Context, from *sender, batch *v1alpha1.Bind
 	}
 }
 
-// repeated returns, for each binding, an error if an earlier binding in the batch is for the same pod.
+// repeated returns, for each binding, an error if an earlier binding in the batch is for the same
+// pod.
 func repeated(batch *v1alpha1.BindingBatch) []error {
 	errs, seen := make([]error, len(batch.Bindings)), map[types.NamespacedName]bool{}
 	for i, in := range batch.Bindings {
@@ -191,8 +193,8 @@ func repeated(batch *v1alpha1.BindingBatch) []error {
 }
 
 // bindLargeGang binds the pods of a gang that is too large for one transaction. It first checks all
-// bindings, and rejects all if one is not possible. Then it binds all pods one by one, even if the client
-// disconnects.
+// bindings, and rejects all if one is not possible. Then it binds all pods one by one, even if the
+// client disconnects.
 func (b *Batch) bindLargeGang(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch,
 	bindings []*corev1.Binding, results []v1alpha1.Result) {
 	errs := make([]error, len(results))
@@ -207,8 +209,8 @@ func (b *Batch) bindLargeGang(ctx context.Context, from *sender, batch *v1alpha1
 	})
 }
 
-// refuseAll sets the results of all bindings to errors if errs contains an error. It reports whether it
-// did so.
+// refuseAll sets the results of all bindings to errors if errs contains an error. It reports
+// whether it did so.
 func (b *Batch) refuseAll(batch *v1alpha1.BindingBatch, errs []error, results []v1alpha1.Result) bool {
 	bad := 0
 	for i, err := range errs {
@@ -265,8 +267,8 @@ func refused(err error) v1alpha1.Result {
 	return v1alpha1.Result{Code: status.Code, Reason: string(status.Reason), Message: status.Message}
 }
 
-// writeEvent writes an event with the fields that Kubernetes' scheduler sets. The event is dropped if the
-// sender has no right to create it or if the write fails.
+// writeEvent writes an event with the fields that Kubernetes' scheduler sets. The event is dropped
+// if the sender has no right to create it or if the write fails.
 func (b *Batch) writeEvent(ctx context.Context, from *sender, e *eventsv1.Event) {
 	now := b.Binder.Clock.Now()
 	e.ObjectMeta = metav1.ObjectMeta{Namespace: e.Regarding.Namespace, Name: e.Regarding.Name + "." +

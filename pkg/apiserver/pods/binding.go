@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pods implements bindings and evictions of pods, and the batches by which schedulers send many
-// bindings or results of scheduling in one request.
+// Package pods implements bindings and evictions of pods, and the batches by which schedulers send
+// many bindings or results of scheduling in one request.
 package pods
 
 import (
@@ -38,8 +38,8 @@ func (b *Binder) Creator() *resource.Creator {
 		Preconditions: true}
 }
 
-// Collection returns the handler of the resource bindings. It binds the pod that has the name of the
-// binding.
+// Collection returns the handler of the resource bindings. It binds the pod that has the name of
+// the binding.
 func (b *Binder) Collection() *resource.Creator {
 	return &resource.Creator{New: func() runtime.Object { return &corev1.Binding{} }, Create: b.create}
 }
@@ -82,8 +82,8 @@ func bindingError(binding *corev1.Binding, err error) error {
 	return err
 }
 
-// check returns an error if the binding is not possible now. If the pod in the cache can be bound, it
-// does not read the current pod. Before it returns an error, it reads the current pod.
+// check returns an error if the binding is not possible now. If the pod in the cache can be bound,
+// it does not read the current pod. Before it returns an error, it reads the current pod.
 func (b *Binder) check(ctx context.Context, namespace string, binding *corev1.Binding) error {
 	var err error
 	for _, version := range []string{"0", ""} {
@@ -123,8 +123,8 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	return errs
 }
 
-// assign sets the node of a pod that has none. It writes to the store directly, because validation of
-// updates does not allow this change.
+// assign sets the node of a pod that has none. It writes to the store directly, because validation
+// of updates does not allow this change.
 func (b *Binder) assign(ctx context.Context, namespace string, binding *corev1.Binding, dryRun bool) error {
 	reg := b.Registry()
 	change := func(_ context.Context, cur *store.Record) (store.Object, error) {
@@ -142,8 +142,8 @@ func (b *Binder) assign(ctx context.Context, namespace string, binding *corev1.B
 	return err
 }
 
-// bindAll binds all pods in one transaction. If any pod cannot be bound, it binds none, and refused has
-// the errors by index.
+// bindAll binds all pods in one transaction. If any pod cannot be bound, it binds none, and refused
+// has the errors by index.
 func (b *Binder) bindAll(ctx context.Context, bindings []*corev1.Binding) (refused []error, err error) {
 	keys := make([]string, len(bindings))
 	for i, binding := range bindings {
@@ -187,8 +187,8 @@ func (b *Binder) assigned(cur *store.Record, binding *corev1.Binding, dryRun boo
 	return pod, nil
 }
 
-// bindable returns an error if pod cannot be bound: it does not match the preconditions of the binding,
-// is being deleted, has a node, or has scheduling gates.
+// bindable returns an error if pod cannot be bound: it does not match the preconditions of the
+// binding, is being deleted, has a node, or has scheduling gates.
 func (b *Binder) bindable(pod *corev1.Pod, binding *corev1.Binding, dryRun bool) error {
 	if err := b.Registry().CheckPreconditions(pod, preconditionsOf(binding), dryRun); err != nil {
 		return err

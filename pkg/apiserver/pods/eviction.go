@@ -89,8 +89,8 @@ func (e *Evicter) create(ctx context.Context, req *resource.Request, obj runtime
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
-// deleteOptions returns the options with which the pod is deleted. If ev has options, their dryRun must
-// be that of the request.
+// deleteOptions returns the options with which the pod is deleted. If ev has options, their dryRun
+// must be that of the request.
 func deleteOptions(ev *policyv1.Eviction, options *metav1.CreateOptions) (*metav1.DeleteOptions, error) {
 	if ev.DeleteOptions == nil {
 		return &metav1.DeleteOptions{DryRun: options.DryRun}, nil
@@ -162,8 +162,8 @@ func (x *eviction) run(ctx context.Context) error {
 	return err
 }
 
-// unguarded reports whether a pod can be evicted without a budget, because it is pending, has ended or
-// is being deleted.
+// unguarded reports whether a pod can be evicted without a budget, because it is pending, has ended
+// or is being deleted.
 func unguarded(pod *corev1.Pod) bool {
 	return ended(pod) || pod.Status.Phase == corev1.PodPending
 }
@@ -190,9 +190,9 @@ func atVersion(options *metav1.DeleteOptions, version string) *metav1.DeleteOpti
 	return out
 }
 
-// ask subtracts the eviction from the pod's budget. If exact is true, it has not subtracted it, because
-// the pod is not ready. The pod may then be deleted only at its current revision, so that it is not
-// deleted after it has become ready.
+// ask subtracts the eviction from the pod's budget. If exact is true, it has not subtracted it,
+// because the pod is not ready. The pod may then be deleted only at its current revision, so that
+// it is not deleted after it has become ready.
 func (x *eviction) ask(ctx context.Context, pod *corev1.Pod) (budget string, exact bool, err error) {
 	pdb, err := x.budget(ctx, pod)
 	if err != nil || pdb == nil {
@@ -223,8 +223,8 @@ func (x *eviction) ask(ctx context.Context, pod *corev1.Pod) (budget string, exa
 	return pdb.Name, false, err
 }
 
-// budget returns the budget that selects pod, or nil if there is none. It returns an error if several
-// budgets select pod.
+// budget returns the budget that selects pod, or nil if there is none. It returns an error if
+// several budgets select pod.
 func (x *eviction) budget(ctx context.Context, pod *corev1.Pod) (*policyv1.PodDisruptionBudget, error) {
 	list, err := x.Client.PolicyV1().PodDisruptionBudgets(x.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -247,8 +247,8 @@ func (x *eviction) budget(ctx context.Context, pod *corev1.Pod) (*policyv1.PodDi
 	return found, nil
 }
 
-// spend subtracts one allowed disruption from the status of the budget, and records the pod there, so
-// that the disruption controller no longer counts the pod as healthy.
+// spend subtracts one allowed disruption from the status of the budget, and records the pod there,
+// so that the disruption controller no longer counts the pod as healthy.
 func (x *eviction) spend(ctx context.Context, pod *corev1.Pod, pdb *policyv1.PodDisruptionBudget) error {
 	s := &pdb.Status
 	gr := schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudget"}

@@ -24,8 +24,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// mortal is a store that simulates a server that is killed: it allows left writes of pods, and then all
-// writes fail.
+// mortal is a store that simulates a server that is killed: it allows left writes of pods, and then
+// all writes fail.
 type mortal struct {
 	kv.Store
 	left  atomic.Int64 // number of further writes of pods that succeed; if negative, all writes fail
@@ -118,8 +118,8 @@ func TestGangSurvivesTheServer(t *testing.T) {
 	}
 }
 
-// TestGangOnASmallStore checks a batch with AllOrNothing that is too large for one transaction. If one
-// pod does not exist, no pod is bound. Otherwise all are bound.
+// TestGangOnASmallStore checks a batch with AllOrNothing that is too large for one transaction. If
+// one pod does not exist, no pod is bound. Otherwise all are bound.
 func TestGangOnASmallStore(t *testing.T) {
 	under := memory.New(clock.Real())
 	t.Cleanup(func() { _ = under.Close() })
@@ -141,7 +141,8 @@ func TestGangOnASmallStore(t *testing.T) {
 	}
 }
 
-// TestGangNamesAPodTwice checks that a batch with AllOrNothing is rejected if it contains a pod twice.
+// TestGangNamesAPodTwice checks that a batch with AllOrNothing is rejected if it contains a pod
+// twice.
 func TestGangNamesAPodTwice(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	batch := gangOn(t, c, 2)

@@ -25,7 +25,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/filters"
 )
 
-// annBatch is the audit annotation with the audit ID of the batch. The audit event of each part has it.
+// annBatch is the audit annotation with the audit ID of the batch. The audit event of each part has
+// it.
 const annBatch = v1alpha1.Group + "/batch"
 
 // sender has the user of a batch's request, and data about the request for audit events.
@@ -45,16 +46,17 @@ func senderOf(r *http.Request) *sender {
 		audit: audit.AuditContextFrom(r.Context())}
 }
 
-// part is an item of a batch that replaces a request: a binding, a status update or a deletion. The user
-// needs the same right as for that request, and the audit log has an event as for that request.
+// part is an item of a batch that replaces a request: a binding, a status update or a deletion. The
+// user needs the same right as for that request, and the audit log has an event as for that
+// request.
 type part struct {
 	// ctx is the context for the work of the part. It is done when the request of the batch ends.
 	ctx   context.Context
 	audit *audit.AuditContext // nil if auditing is off
 }
 
-// begin authorizes a part. It starts an audit event, which contains body if the audit policy requires
-// request bodies. The caller must call end even if begin returns an error.
+// begin authorizes a part. It starts an audit event, which contains body if the audit policy
+// requires request bodies. The caller must call end even if begin returns an error.
 func (b *Batch) begin(ctx context.Context, from *sender, attrs authorizer.AttributesRecord, body any) (*part, error) {
 	attrs.User, attrs.ResourceRequest, attrs.APIVersion = from.user, true, "v1"
 	p := &part{ctx: ctx}
@@ -139,8 +141,8 @@ func (p *part) end(r v1alpha1.Result) {
 	p.audit.ProcessEventStage(p.ctx, auditapi.StageResponseComplete)
 }
 
-// ended completes the audit event of a part and returns err. The result in the event is err, or code if
-// err is nil.
+// ended completes the audit event of a part and returns err. The result in the event is err, or
+// code if err is nil.
 func (p *part) ended(code int32, err error) error {
 	if err != nil {
 		p.end(refused(err))

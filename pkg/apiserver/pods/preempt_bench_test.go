@@ -21,9 +21,9 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// BenchmarkPreemption measures the steps of a scheduler that preempts pods, in batches: creating pods,
-// reporting each as unschedulable with one victim, and binding it. Two clients watch pods meanwhile. It
-// reports, per pod and step, the CPU time of the process, which includes the clients.
+// BenchmarkPreemption measures the steps of a scheduler that preempts pods, in batches: creating
+// pods, reporting each as unschedulable with one victim, and binding it. Two clients watch pods
+// meanwhile. It reports, per pod and step, the CPU time of the process, which includes the clients.
 func BenchmarkPreemption(b *testing.B) {
 	const batch = v1alpha1.MaxVerdicts
 	c := testserver.Start(b, testserver.Options{Etcd: true}).Client

@@ -21,8 +21,8 @@ import (
 )
 
 // Verdicts handles a VerdictBatch. A verdict is the result of scheduling a pod that has no node: it
-// updates the pod's status and may delete other pods (victims). The user has been authorized to send
-// the batch. Each write is also authorized, admitted and audited as a request of its own.
+// updates the pod's status and may delete other pods (victims). The user has been authorized to
+// send the batch. Each write is also authorized, admitted and audited as a request of its own.
 func (b *Batch) Verdicts(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	var batch v1alpha1.VerdictBatch
 	if err := accept(w, r, req, &batch); err != nil {
@@ -44,8 +44,9 @@ func (b *Batch) Verdicts(w http.ResponseWriter, r *http.Request, req *resource.R
 	return writeJSON(w, v1alpha1.VerdictBatch{TypeMeta: v1alpha1.TypeMeta(req.Kind.Kind), Results: results})
 }
 
-// pass executes a verdict. It writes the nominated node of the pod before it deletes the victims. If the
-// server stops in between, the pod still has a reservation for the room that the victims free.
+// pass executes a verdict. It writes the nominated node of the pod before it deletes the victims.
+// If the server stops in between, the pod still has a reservation for the room that the victims
+// free.
 func (b *Batch) pass(ctx context.Context, from *sender, batch *v1alpha1.VerdictBatch,
 	v *v1alpha1.Verdict) v1alpha1.VerdictResult {
 	out := v1alpha1.VerdictResult{Result: v1alpha1.Result{Code: http.StatusOK}}
@@ -72,9 +73,9 @@ func (b *Batch) pass(ctx context.Context, from *sender, batch *v1alpha1.VerdictB
 	return out
 }
 
-// preempt deletes a victim and sets the condition DisruptionTarget in its status, in one write. Without
-// batches, the scheduler would send two requests: a patch of the status and a delete. So two parts are
-// authorized and audited. If one of them is not allowed, nothing is written.
+// preempt deletes a victim and sets the condition DisruptionTarget in its status, in one write.
+// Without batches, the scheduler would send two requests: a patch of the status and a delete. So
+// two parts are authorized and audited. If one of them is not allowed, nothing is written.
 func (b *Batch) preempt(ctx context.Context, from *sender, batch *v1alpha1.VerdictBatch, v *v1alpha1.Verdict,
 	victim v1alpha1.PodRef) v1alpha1.Result {
 	told := statusUpdate(victim, func(pod *corev1.Pod) {

@@ -35,8 +35,9 @@ func postVerdicts(t *testing.T, c kubernetes.Interface, batch v1alpha1.VerdictBa
 	return result, err
 }
 
-// TestVerdicts checks that verdicts change the status of their pods, and that victims are deleted and get
-// a condition with the reason. If the pod of a verdict does not exist, its victims are not deleted.
+// TestVerdicts checks that verdicts change the status of their pods, and that victims are deleted
+// and get a condition with the reason. If the pod of a verdict does not exist, its victims are not
+// deleted.
 func TestVerdicts(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	ctx := t.Context()
@@ -145,8 +146,8 @@ func deleted(p *corev1.Pod) int64 {
 	return 0
 }
 
-// TestVerdictsAreBounded checks that batches with too many verdicts or victims are rejected, and that
-// batches of users without the right to send them are, too.
+// TestVerdictsAreBounded checks that batches with too many verdicts or victims are rejected, and
+// that batches of users without the right to send them are, too.
 func TestVerdictsAreBounded(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	many := v1alpha1.VerdictBatch{Verdicts: make([]v1alpha1.Verdict, v1alpha1.MaxVerdicts+1)}
@@ -167,8 +168,8 @@ func TestVerdictsAreBounded(t *testing.T) {
 	}
 }
 
-// TestVictimsEndInOneWrite checks that a victim's condition and deletion cause a single watch event. A
-// victim that is already being deleted gets the condition, too.
+// TestVictimsEndInOneWrite checks that a victim's condition and deletion cause a single watch
+// event. A victim that is already being deleted gets the condition, too.
 func TestVictimsEndInOneWrite(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	ctx := t.Context()

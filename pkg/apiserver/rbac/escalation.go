@@ -24,16 +24,16 @@ import (
 	"k8s.io/component-helpers/auth/rbac/validation"
 )
 
-// Guard rejects writes of roles and bindings by which a user would get, or give to others, rights that
-// the user does not have. Exempt are system:masters, users with the verb "escalate" on the role, and
-// users with the verb "bind" on the role that a binding refers to.
+// Guard rejects writes of roles and bindings by which a user would get, or give to others, rights
+// that the user does not have. Exempt are system:masters, users with the verb "escalate" on the
+// role, and users with the verb "bind" on the role that a binding refers to.
 type Guard struct {
 	Rules      *Index
 	Authorizer authorizer.Authorizer
 }
 
-// fullAuthority returns rules that allow everything. A user who writes an aggregation rule must have
-// all these rights, because the role may later contain any rule.
+// fullAuthority returns rules that allow everything. A user who writes an aggregation rule must
+// have all these rights, because the role may later contain any rule.
 func fullAuthority() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
@@ -41,8 +41,8 @@ func fullAuthority() []rbacv1.PolicyRule {
 	}
 }
 
-// CheckWrite returns a Forbidden error if the user of ctx may not store obj. old is the stored object,
-// or nil on create. Objects that are no roles or bindings are always allowed.
+// CheckWrite returns a Forbidden error if the user of ctx may not store obj. old is the stored
+// object, or nil on create. Objects that are no roles or bindings are always allowed.
 func (g *Guard) CheckWrite(ctx context.Context, obj, old runtime.Object) error {
 	u, ok := request.UserFrom(ctx)
 	if !ok {
@@ -129,8 +129,8 @@ func (g *Guard) checkBinding(ctx context.Context, u user.Info, resource, namespa
 	return nil
 }
 
-// missing returns the error for a role that does not exist. As in Kubernetes, it names the resource of
-// the request instead of the kind of the role.
+// missing returns the error for a role that does not exist. As in Kubernetes, it names the resource
+// of the request instead of the kind of the role.
 func missing(requested schema.GroupResource, role rbacv1.RoleRef) error {
 	return apierrors.NewNotFound(requested, role.Name)
 }
@@ -168,8 +168,8 @@ func requestName(ctx context.Context) string {
 	return ""
 }
 
-// holds returns nil if u has all rights in rules in namespace. Otherwise it returns an error that lists
-// the rules that u lacks.
+// holds returns nil if u has all rights in rules in namespace. Otherwise it returns an error that
+// lists the rules that u lacks.
 func (g *Guard) holds(u user.Info, requested schema.GroupResource, namespace string, rules []rbacv1.PolicyRule) error {
 	own, unknown := g.Rules.Rules(u, namespace)
 	ok, lacking := validation.Covers(own, rules)
@@ -193,8 +193,8 @@ func (g *Guard) holds(u user.Info, requested schema.GroupResource, namespace str
 	return errors.New(msg)
 }
 
-// compact merges rules for the same resource that differ only in verbs. It does not remove duplicate
-// verbs.
+// compact merges rules for the same resource that differ only in verbs. It does not remove
+// duplicate verbs.
 func compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	type simple struct {
 		group, resource, name string

@@ -1,12 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rbac authorizes requests by roles and bindings, and rejects writes of roles and bindings that
-// would grant a user more rights.
+// Package rbac authorizes requests by roles and bindings, and rejects writes of roles and bindings
+// that would grant a user more rights.
 //
-// Bindings are indexed by subject, so the cost of a decision depends only on the number of the user's
-// own bindings. Watch fills an Index from informers. Roles and bindings that the informers have not
-// delivered yet grant nothing. An Index allows a request or has no opinion. It never denies.
+// Bindings are indexed by subject, so the cost of a decision depends only on the number of the
+// user's own bindings. Watch fills an Index from informers. Roles and bindings that the informers
+// have not delivered yet grant nothing. An Index allows a request or has no opinion. It never
+// denies.
 package rbac
 
 import (
@@ -152,7 +153,8 @@ func (x *Index) unbind(key roleKey) {
 	}
 }
 
-// keyOf returns the user or group that s means in a binding of namespace, or false if it means none.
+// keyOf returns the user or group that s means in a binding of namespace, or false if it means
+// none.
 func keyOf(s rbacv1.Subject, namespace string) (subject, bool) {
 	switch s.Kind {
 	case rbacv1.UserKind:
@@ -171,9 +173,9 @@ func keyOf(s rbacv1.Subject, namespace string) (subject, bool) {
 	return subject{}, false
 }
 
-// visit calls fn with each binding of u that applies in namespace and with the rules of its role, until
-// fn returns false. Cluster role bindings come first. A binding is visited once for each of its
-// subjects that matches u. found is false if the role does not exist.
+// visit calls fn with each binding of u that applies in namespace and with the rules of its role,
+// until fn returns false. Cluster role bindings come first. A binding is visited once for each of
+// its subjects that matches u. found is false if the role does not exist.
 func (x *Index) visit(u user.Info, namespace string, fn func(b *binding, rules []rbacv1.PolicyRule, found bool) bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -258,9 +260,9 @@ func (b *binding) describe(u user.Info) string {
 	return fmt.Sprintf("RoleBinding %q of %s %q to %s", b.key.name+"/"+b.key.namespace, b.ref.Kind, b.ref.Name, who)
 }
 
-// Rules returns all rules of u in namespace, in the order of the names of their bindings. Rules from
-// cluster role bindings come first. missing are the roles that are bound to u but do not exist, so u
-// may lack their rules.
+// Rules returns all rules of u in namespace, in the order of the names of their bindings. Rules
+// from cluster role bindings come first. missing are the roles that are bound to u but do not
+// exist, so u may lack their rules.
 func (x *Index) Rules(u user.Info, namespace string) (rules []rbacv1.PolicyRule, missing []rbacv1.RoleRef) {
 	type bound struct {
 		by    *binding
@@ -285,8 +287,8 @@ func (x *Index) Rules(u user.Info, namespace string) (rules []rbacv1.PolicyRule,
 	return rules, missing
 }
 
-// notFound returns an error for missing roles. As in the errors of Kubernetes' caches, the resource in
-// the error is the kind of the role in lower case.
+// notFound returns an error for missing roles. As in the errors of Kubernetes' caches, the resource
+// in the error is the kind of the role in lower case.
 func notFound(roles []rbacv1.RoleRef) error {
 	var errs []error
 	for _, r := range roles {

@@ -87,8 +87,8 @@ func some(values ...string) *rapid.Generator[[]string] {
 	return rapid.SliceOfN(rapid.SampledFrom(values), 1, 2)
 }
 
-// TestIndexDecidesAsTheModel changes random roles and bindings, and checks that the index and the model
-// decide requests alike.
+// TestIndexDecidesAsTheModel changes random roles and bindings, and checks that the index and the
+// model decide requests alike.
 func TestIndexDecidesAsTheModel(t *testing.T) { rapid.Check(t, decidesAsTheModel) }
 
 // FuzzIndex is TestIndexDecidesAsTheModel as a fuzz test.

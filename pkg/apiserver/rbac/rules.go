@@ -48,9 +48,9 @@ func has(list []string, want string) bool {
 	return false
 }
 
-// matchesResource reports whether list contains resource, or "resource/sub" if sub is not empty. It does
-// not build that string, to save the allocation. A SubjectAccessReview may have "resource/sub" in
-// resource itself.
+// matchesResource reports whether list contains resource, or "resource/sub" if sub is not empty. It
+// does not build that string, to save the allocation. A SubjectAccessReview may have "resource/sub"
+// in resource itself.
 func matchesResource(list []string, resource, sub string) bool {
 	for _, s := range list {
 		switch {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Watch fills x from informers. synced reports whether all roles and bindings that existed at the start
-// have been processed.
+// Watch fills x from informers. synced reports whether all roles and bindings that existed at the
+// start have been processed.
 func (x *Index) Watch(informers rbacinformers.Interface) (synced func() bool, err error) {
 	var regs []cache.ResourceEventHandlerRegistration
 	for _, w := range []struct {

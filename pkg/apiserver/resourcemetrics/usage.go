@@ -42,8 +42,8 @@ func (h *handler) metadata(of *metav1.ObjectMeta) metav1.ObjectMeta {
 		CreationTimestamp: metav1.NewTime(h.clock.Now())}
 }
 
-// podMetrics returns the metrics of running pods. It omits a pod if the usage of any of its containers
-// is missing.
+// podMetrics returns the metrics of running pods. It omits a pod if the usage of any of its
+// containers is missing.
 func (h *handler) podMetrics(ctx context.Context, pods []corev1.Pod) []v1beta1.PodMetrics {
 	nodes := map[string]bool{}
 	for i := range pods {

@@ -148,8 +148,8 @@ func review(ctx context.Context, errs field.ErrorList, obj runtime.Object, valid
 	return validate(ctx, obj)
 }
 
-// checkSpec validates the request that a review is about. subject contains the errors about the user
-// in the review, which come after the errors about attributes.
+// checkSpec validates the request that a review is about. subject contains the errors about the
+// user in the review, which come after the errors about attributes.
 func checkSpec(res *authorizationv1.ResourceAttributes, non *authorizationv1.NonResourceAttributes,
 	subject field.ErrorList) field.ErrorList {
 	var errs field.ErrorList

@@ -81,8 +81,8 @@ func (i *Identity) token(ctx context.Context, _ *resource.Request, obj runtime.O
 	return r, nil
 }
 
-// silent drops warnings about a reviewed token, because they are meant for the user of the token and
-// not for the client that sends the review.
+// silent drops warnings about a reviewed token, because they are meant for the user of the token
+// and not for the client that sends the review.
 type silent struct{}
 
 // AddWarning implements warning.Recorder.

@@ -66,8 +66,8 @@ func checkForm(raw string, requirements int, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// selectors copies the selectors of res to attrs. For a selector that cannot be parsed, it records the
-// error, and the request counts as one without this selector.
+// selectors copies the selectors of res to attrs. For a selector that cannot be parsed, it records
+// the error, and the request counts as one without this selector.
 func selectors(attrs *authorizer.AttributesRecord, res *authorizationv1.ResourceAttributes) {
 	if s := res.FieldSelector; s != nil {
 		if s.RawSelector != "" {
@@ -95,8 +95,8 @@ func selectors(attrs *authorizer.AttributesRecord, res *authorizationv1.Resource
 	}
 }
 
-// fieldRequirements returns the requirements that field selectors support: a field equals one value,
-// or does not equal it. For all others, it returns an error.
+// fieldRequirements returns the requirements that field selectors support: a field equals one
+// value, or does not equal it. For all others, it returns an error.
 func fieldRequirements(in []metav1.FieldSelectorRequirement) (fields.Requirements, error) {
 	var out fields.Requirements
 	var errs []error

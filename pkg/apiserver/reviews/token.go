@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reviews answers reviews of tokens and of users' rights, and handles requests for tokens of
-// service accounts.
+// Package reviews answers reviews of tokens and of users' rights, and handles requests for tokens
+// of service accounts.
 package reviews
 
 import (
@@ -172,7 +172,8 @@ func (t *Tokens) ours(audiences []string) bool {
 	return true
 }
 
-// extended returns the lifetime of tokens that kubelets request for token volumes, if Extend is true.
+// extended returns the lifetime of tokens that kubelets request for token volumes, if Extend is
+// true.
 func (t *Tokens) extended() time.Duration {
 	year := time.Duration(satoken.ExtendedExpiry) * time.Second
 	if t.MaxExtended != 0 {
@@ -229,8 +230,8 @@ func (t *Tokens) bind(ctx context.Context, req *resource.Request, w *satoken.Wan
 	return nil
 }
 
-// nodeOf returns the node of a pod, or nil if the pod has none. If the node does not exist, the result
-// has no UID.
+// nodeOf returns the node of a pod, or nil if the pod has none. If the node does not exist, the
+// result has no UID.
 func (t *Tokens) nodeOf(ctx context.Context, pod *corev1.Pod) (*satoken.Ref, error) {
 	if pod.Spec.NodeName == "" {
 		return nil, nil

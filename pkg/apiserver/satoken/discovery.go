@@ -25,8 +25,8 @@ const (
 	JWKSType      = "application/jwk-set+json"
 )
 
-// Discovery returns the handlers of DiscoveryPath and JWKSPath. The discovery document gives jwksURI
-// as the URL of the keys, or JWKSPath at address if jwksURI is empty.
+// Discovery returns the handlers of DiscoveryPath and JWKSPath. The discovery document gives
+// jwksURI as the URL of the keys, or JWKSPath at address if jwksURI is empty.
 func Discovery(issuer, jwksURI, address string, keys KeySource) (configuration, jwks http.Handler, err error) {
 	if u, err := url.Parse(issuer); err != nil || u.Scheme != "https" {
 		return nil, nil, fmt.Errorf("issuer %q is not an https URL: no discovery", issuer)

@@ -38,8 +38,8 @@ const (
 )
 
 // External signs tokens by requests to an external signer, so that this process does not have the
-// private key. It fetches the public keys at the interval that the signer requests, and when a token
-// names an unknown key.
+// private key. It fetches the public keys at the interval that the signer requests, and when a
+// token names an unknown key.
 type External struct {
 	conn   *grpc.ClientConn
 	client externaljwt.ExternalJWTSignerClient
@@ -123,8 +123,8 @@ func (e *External) sign(ctx context.Context, payload []byte) (string, error) {
 	return resp.Header + "." + body + "." + resp.Signature, nil
 }
 
-// checkHeader returns an error if the header of a signature is not as the protocol of external signers
-// requires.
+// checkHeader returns an error if the header of a signature is not as the protocol of external
+// signers requires.
 func (e *External) checkHeader(header string) error {
 	data, err := base64.RawURLEncoding.DecodeString(header)
 	if err != nil {
@@ -203,8 +203,8 @@ func (k *externalKeys) add(told *externaljwt.Key) error {
 	return nil
 }
 
-// Candidates implements KeySource. If the key is unknown, the signer may have added it, so Candidates
-// fetches the keys again.
+// Candidates implements KeySource. If the key is unknown, the signer may have added it, so
+// Candidates fetches the keys again.
 func (e *External) Candidates(ctx context.Context, id string) []crypto.PublicKey {
 	keys := e.keys.Load()
 	if id == "" {

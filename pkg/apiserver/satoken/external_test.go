@@ -234,8 +234,8 @@ func TestExternal(t *testing.T) {
 	}
 }
 
-// TestExternalHiddenKey checks that a key that the signer excludes from discovery is not published, and
-// that it verifies tokens. The signer must not sign with it.
+// TestExternalHiddenKey checks that a key that the signer excludes from discovery is not published,
+// and that it verifies tokens. The signer must not sign with it.
 func TestExternalHiddenKey(t *testing.T) {
 	s := startSigner(t)
 	s.hidden[0] = true

@@ -84,9 +84,9 @@ const (
 	keyReload = time.Minute
 )
 
-// KeyFiles are the keys in files. Run reloads them when the files change, so an operator can add a new
-// key before tokens are signed with it, and remove an old key after its tokens have expired, without a
-// restart.
+// KeyFiles are the keys in files. Run reloads them when the files change, so an operator can add a
+// new key before tokens are signed with it, and remove an old key after its tokens have expired,
+// without a restart.
 type KeyFiles struct {
 	files   []string
 	current atomic.Pointer[Keys]

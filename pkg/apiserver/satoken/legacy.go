@@ -23,9 +23,9 @@ const (
 	InvalidSinceLabel = "kubernetes.io/legacy-token-invalid-since"
 )
 
-// stored checks that a token equals the one in its secret, and that the secret's service account has
-// not been replaced. It adds an audit annotation and a warning about the use of a token from a secret,
-// and calls Verifier.Used.
+// stored checks that a token equals the one in its secret, and that the secret's service account
+// has not been replaced. It adds an audit annotation and a warning about the use of a token from a
+// secret, and calls Verifier.Used.
 func (v *Verifier) stored(ctx context.Context, token string, c *legacyClaims) error {
 	secret, err := v.Get.Secret(ctx, c.Namespace, c.SecretName)
 	if err != nil || secret.DeletionTimestamp != nil {

@@ -4,10 +4,10 @@
 // Package satoken issues and verifies tokens of service accounts, and publishes the keys that
 // verify them.
 //
-// A token is a JWT for a service account. It may also be bound to a pod, a secret or a node. It becomes
-// invalid when the service account or the bound object is deleted, or replaced by another object with
-// the same name. Tokens in secrets of type kubernetes.io/service-account-token are verified, but not
-// issued.
+// A token is a JWT for a service account. It may also be bound to a pod, a secret or a node. It
+// becomes invalid when the service account or the bound object is deleted, or replaced by another
+// object with the same name. Tokens in secrets of type kubernetes.io/service-account-token are
+// verified, but not issued.
 package satoken
 
 import (
@@ -28,9 +28,9 @@ import (
 const LegacyIssuer = "kubernetes/serviceaccount"
 
 // WarnAfter is the lifetime, in seconds, that kubelets request for tokens in volumes: one hour and
-// seven seconds. The server recognizes such requests by this unusual value. Some programs do not reload
-// their tokens in time, so the server makes these tokens valid for ExtendedExpiry seconds, and reports
-// tokens that are used after WarnAfter.
+// seven seconds. The server recognizes such requests by this unusual value. Some programs do not
+// reload their tokens in time, so the server makes these tokens valid for ExtendedExpiry seconds,
+// and reports tokens that are used after WarnAfter.
 const (
 	WarnAfter      int64 = 60*60 + 7
 	ExtendedExpiry int64 = 24 * 365 * 60 * 60

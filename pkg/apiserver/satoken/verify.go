@@ -25,8 +25,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Getter reads the objects to which tokens are bound. It must not return a state that is older than the
-// call.
+// Getter reads the objects to which tokens are bound. It must not return a state that is older than
+// the call.
 type Getter interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
@@ -219,8 +219,8 @@ func same(ref *Ref, obj *metav1.ObjectMeta, format string, now time.Time) error 
 	return nil
 }
 
-// gone reports whether obj was deleted and its grace period is over. Like the times in claims, the time
-// of deletion has a leeway of jwt.DefaultLeeway.
+// gone reports whether obj was deleted and its grace period is over. Like the times in claims, the
+// time of deletion has a leeway of jwt.DefaultLeeway.
 func gone(obj *metav1.ObjectMeta, now time.Time) bool {
 	return obj.DeletionTimestamp != nil && obj.DeletionTimestamp.Time.Before(now.Add(-jwt.DefaultLeeway))
 }

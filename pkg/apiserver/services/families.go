@@ -44,8 +44,8 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// syncClusterIPs sets clusterIPs from clusterIP if a client sets only clusterIP, because it does not
-// know the newer field clusterIPs. old is nil on create.
+// syncClusterIPs sets clusterIPs from clusterIP if a client sets only clusterIP, because it does
+// not know the newer field clusterIPs. old is nil on create.
 func syncClusterIPs(svc, old *corev1.Service) {
 	spec := &svc.Spec
 	if old == nil {
@@ -67,9 +67,9 @@ func syncClusterIPs(svc, old *corev1.Service) {
 	}
 }
 
-// keepsPreference reports whether an update to a service with policy PreferDualStack changes neither
-// its addresses nor its families. If the service has one family, such an update does not add a second
-// one, even if the cluster now has two.
+// keepsPreference reports whether an update to a service with policy PreferDualStack changes
+// neither its addresses nor its families. If the service has one family, such an update does not
+// add a second one, even if the cluster now has two.
 func keepsPreference(svc, old *corev1.Service) bool {
 	return old != nil && old.Spec.Type == svc.Spec.Type && !external(svc) &&
 		policyOf(svc) == corev1.IPFamilyPolicyPreferDualStack &&

@@ -39,8 +39,8 @@ func (a *Allocator) Hooks() resource.Hooks[*corev1.Service] {
 }
 
 // begin allocates what svc needs in addition to old, which is nil on create. The caller calls the
-// returned function when the write has ended, with true if it succeeded. The function then frees the
-// addresses and ports of old that svc no longer has. With false, it undoes the allocation.
+// returned function when the write has ended, with true if it succeeded. The function then frees
+// the addresses and ports of old that svc no longer has. With false, it undoes the allocation.
 func (a *Allocator) begin(ctx context.Context, svc, old *corev1.Service, dryRun bool) (func(bool), error) {
 	if old != nil {
 		keepAllocated(svc, old)
@@ -72,8 +72,8 @@ func (a *Allocator) begin(ctx context.Context, svc, old *corev1.Service, dryRun 
 	}, nil
 }
 
-// change has the addresses and ports that one write allocates (new), and those that are freed if the
-// write succeeds (old).
+// change has the addresses and ports that one write allocates (new), and those that are freed if
+// the write succeeds (old).
 type change struct {
 	newIPs, oldIPs     []string
 	newPorts, oldPorts []int
@@ -85,7 +85,8 @@ func (a *Allocator) undo(ctx context.Context, svc *corev1.Service, c *change, dr
 	}
 }
 
-// free releases addresses and ports. If that fails, the repair loop (RunRepair) releases them later.
+// free releases addresses and ports. If that fails, the repair loop (RunRepair) releases them
+// later.
 func (a *Allocator) free(ctx context.Context, svc *corev1.Service, ips []string, ports []int) {
 	var errs []error
 	for _, ip := range ips {

@@ -103,8 +103,8 @@ func (a *IPs) takeAny(ctx context.Context, svc *corev1.Service, family corev1.IP
 const secondLooks = 256
 
 // takeFrom allocates an address of r, from the upper band if possible. The lower band is for
-// addresses that users choose, so it is used only if the upper band is full. Addresses that the cache
-// has are tried last: the cache may be outdated, so they may be free.
+// addresses that users choose, so it is used only if the upper band is full. Addresses that the
+// cache has are tried last: the cache may be outdated, so they may be free.
 func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.IPFamily,
 	r netip.Prefix) (netip.Addr, error) {
 	size := hosts(r)

@@ -91,8 +91,8 @@ func keepPorts(svc, old *corev1.Service) {
 	}
 }
 
-// allocatePorts allocates the missing node ports of svc in one transaction. It records new ports, and
-// those of old that svc no longer needs, in c.
+// allocatePorts allocates the missing node ports of svc in one transaction. It records new ports,
+// and those of old that svc no longer needs, in c.
 func (a *Allocator) allocatePorts(ctx context.Context, svc, old *corev1.Service, dryRun bool, c *change) error {
 	var held []int
 	if old != nil {
@@ -155,8 +155,8 @@ func beginsHealthPort(svc, old *corev1.Service) bool {
 	return wantsHealthPort(svc) && (old == nil || !wantsHealthPort(old))
 }
 
-// portPlan is an attempt to choose the ports of a service, based on one state of the bitmap. It does
-// not change the service, because the transaction may repeat the attempt with a newer bitmap.
+// portPlan is an attempt to choose the ports of a service, based on one state of the bitmap. It
+// does not change the service, because the transaction may repeat the attempt with a newer bitmap.
 type portPlan struct {
 	svc    *corev1.Service
 	held   []int
@@ -234,9 +234,9 @@ func (p *portPlan) port(i int, update bool) error {
 	return nil
 }
 
-// has reports whether the node port of the service port with index i needs no allocation: on update,
-// because the service or this plan already has it, and on create, because an earlier service port with
-// the same number has it.
+// has reports whether the node port of the service port with index i needs no allocation: on
+// update, because the service or this plan already has it, and on create, because an earlier
+// service port with the same number has it.
 func (p *portPlan) has(i int, update bool) bool {
 	sp := p.chosen[i]
 	if update {
@@ -264,8 +264,8 @@ func (p *portPlan) any(want int) (int, error) {
 	return want, err
 }
 
-// dryRunPort returns the port that a dry run shows for a port to be allocated. As in Kubernetes, the
-// port may be taken.
+// dryRunPort returns the port that a dry run shows for a port to be allocated. As in Kubernetes,
+// the port may be taken.
 func (p *portPlan) dryRunPort() int {
 	if len(p.taken) == 0 {
 		return firstDryRunPort

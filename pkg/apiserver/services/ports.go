@@ -44,8 +44,9 @@ type bitmap struct{ big.Int }
 func (b *bitmap) has(i int) bool        { return b.Bit(i) == 1 }
 func (b *bitmap) set(i int, taken bool) { b.SetBit(&b.Int, i, map[bool]uint{true: 1}[taken]) }
 
-// change applies fn to the bitmap in one transaction. If the stored bitmap is for another range than
-// the configured one, change first moves it to the configured range and drops ports outside of it.
+// change applies fn to the bitmap in one transaction. If the stored bitmap is for another range
+// than the configured one, change first moves it to the configured range and drops ports outside of
+// it.
 func (p *Ports) change(ctx context.Context, dryRun bool, fn func(*bitmap) error) error {
 	if dryRun {
 		b, err := p.read(ctx)

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testserver runs a complete API server in a test, with RBAC, on a loopback port. The store is
-// in memory or an embedded etcd. The test gets a client that has all rights.
+// Package testserver runs a complete API server in a test, with RBAC, on a loopback port. The store
+// is in memory or an embedded etcd. The test gets a client that has all rights.
 package testserver
 
 import (

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhookhealth defines the JSON document in which an API server reports the health of admission
-// webhooks. Both the server and clients use it.
+// Package webhookhealth defines the JSON document in which an API server reports the health of
+// admission webhooks. Both the server and clients use it.
 package webhookhealth
 
 import "time"

@@ -17,11 +17,12 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/admission/webhookhealth"
 )
 
-// maxEndpoints is the maximum number of endpoints in a Book. When it is reached, endpoints without failures
-// are removed, and then others if needed.
+// maxEndpoints is the maximum number of endpoints in a Book. When it is reached, endpoints without
+// failures are removed, and then others if needed.
 const maxEndpoints = 2048
 
-// Book has the health of all webhook endpoints that have been called. It is safe for concurrent use.
+// Book has the health of all webhook endpoints that have been called. It is safe for concurrent
+// use.
 type Book struct {
 	clock clock.Clock
 	log   *slog.Logger
@@ -38,8 +39,8 @@ func NewBook(clk clock.Clock, log *slog.Logger) (*Book, error) {
 	return &Book{clock: clk, log: log, nobody: nobody, circuits: make(map[string]*circuit)}, err
 }
 
-// Wrap returns a resolver that returns the configurations of of, with transports that record the outcome of
-// calls in the book and skip failing webhooks.
+// Wrap returns a resolver that returns the configurations of of, with transports that record the
+// outcome of calls in the book and skip failing webhooks.
 func (b *Book) Wrap(of webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
 	kept := func(namespace string, c *rest.Config, err error) (*rest.Config, error) {
 		if err != nil {
@@ -81,8 +82,8 @@ func (b *Book) circuit(url string) *circuit {
 	return c
 }
 
-// forget removes all endpoints without consecutive failures, and others until there is room for one more.
-// The caller holds b.mu.
+// forget removes all endpoints without consecutive failures, and others until there is room for one
+// more. The caller holds b.mu.
 func (b *Book) forget() {
 	for url, c := range b.circuits {
 		if c.health().ConsecutiveFailures == 0 {
@@ -97,8 +98,8 @@ func (b *Book) forget() {
 	}
 }
 
-// health returns the health of an endpoint. An endpoint that has not been called has state Closed and zero
-// counts.
+// health returns the health of an endpoint. An endpoint that has not been called has state Closed
+// and zero counts.
 func (b *Book) health(url string) webhookhealth.Health {
 	b.mu.Lock()
 	c := b.circuits[url]
@@ -117,7 +118,8 @@ type review struct {
 
 type reviewKey struct{}
 
-// For returns a context with the API request for which webhooks are called. Transports of Wrap read it.
+// For returns a context with the API request for which webhooks are called. Transports of Wrap read
+// it.
 func For(ctx context.Context, a admission.Attributes) context.Context {
 	return context.WithValue(ctx, reviewKey{}, &review{a, ctx})
 }

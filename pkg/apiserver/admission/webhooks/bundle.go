@@ -18,10 +18,11 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// A caBundle that contains no certificate makes every call of its webhook fail, for example a line feed that
-// an operator has not replaced yet. The library would detect this before it uses a transport, so the failures
-// would not be recorded. Therefore informers replace such a bundle by that of a placeholder CA (Readable), and
-// Wrap replaces the transport of a webhook with the placeholder CA by one that returns the error.
+// A caBundle that contains no certificate makes every call of its webhook fail, for example a line
+// feed that an operator has not replaced yet. The library would detect this before it uses a
+// transport, so the failures would not be recorded. Therefore informers replace such a bundle by
+// that of a placeholder CA (Readable), and Wrap replaces the transport of a webhook with the
+// placeholder CA by one that returns the error.
 
 // authority is a placeholder CA, which has signed no certificates.
 type authority struct {
@@ -51,16 +52,16 @@ func (a *authority) signs(rt http.RoundTripper) bool {
 	return err == nil && c != nil && c.RootCAs != nil && c.RootCAs.Equal(a.pool)
 }
 
-// stand replaces a bundle without a certificate by the bundle of a. It keeps an empty bundle, which stands for
-// the CAs of the machine.
+// stand replaces a bundle without a certificate by the bundle of a. It keeps an empty bundle, which
+// stands for the CAs of the machine.
 func (a *authority) stand(bundle *[]byte) {
 	if len(*bundle) > 0 && !x509.NewCertPool().AppendCertsFromPEM(*bundle) {
 		*bundle = a.bundle
 	}
 }
 
-// Readable is a transform for the informers of webhook configurations. It replaces CA bundles without a
-// certificate by that of the placeholder CA.
+// Readable is a transform for the informers of webhook configurations. It replaces CA bundles
+// without a certificate by that of the placeholder CA.
 func (b *Book) Readable(obj any) (any, error) {
 	switch c := obj.(type) {
 	case *admissionregistrationv1.MutatingWebhookConfiguration:

@@ -39,8 +39,8 @@ type caller struct {
 // WrappedRoundTripper returns the inner transport. Code that needs its TLS settings calls it.
 func (c *caller) WrappedRoundTripper() http.RoundTripper { return c.next }
 
-// RoundTrip calls the webhook. If the webhook is failing and the request has an excuse, it returns an answer
-// that allows the request instead.
+// RoundTrip calls the webhook. If the webhook is failing and the request has an excuse, it returns
+// an answer that allows the request instead.
 func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	at := r.URL.Scheme + "://" + r.URL.Host + r.URL.Path
 	health := c.book.circuit(at)
@@ -58,7 +58,8 @@ func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	return passOver(r, why)
 }
 
-// call sends a review and records the outcome in health. of is the API request, or nil if it is unknown.
+// call sends a review and records the outcome in health. of is the API request, or nil if it is
+// unknown.
 func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (*http.Response, error) {
 	start := c.book.clock.Now()
 	resp, err := c.next.RoundTrip(r)
@@ -87,8 +88,8 @@ func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (
 	return resp, err
 }
 
-// probe sends a review to a failing webhook in the background, to detect whether the webhook answers again.
-// The request of the review has already been admitted.
+// probe sends a review to a failing webhook in the background, to detect whether the webhook
+// answers again. The request of the review has already been admitted.
 func (c *caller) probe(r *http.Request, health *circuit, at string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), probeTime)
 	again := r.Clone(ctx)
@@ -110,8 +111,8 @@ func (c *caller) probe(r *http.Request, health *circuit, at string) {
 	}()
 }
 
-// buffer reads the whole answer into memory. It returns an error if the answer is incomplete or longer than
-// limit bytes.
+// buffer reads the whole answer into memory. It returns an error if the answer is incomplete or
+// longer than limit bytes.
 func buffer(resp *http.Response, limit int64) error {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	_ = resp.Body.Close()
@@ -125,8 +126,8 @@ func buffer(resp *http.Response, limit int64) error {
 	return nil
 }
 
-// wrong reads an answer, whose size the transport of Bounded limits. It returns what is wrong with the answer,
-// or "" if it is a valid review.
+// wrong reads an answer, whose size the transport of Bounded limits. It returns what is wrong with
+// the answer, or "" if it is a valid review.
 func wrong(r *http.Request, resp *http.Response) string {
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -195,8 +196,8 @@ func headOf(r *http.Request) (h head, err error) {
 	return h, nil
 }
 
-// passOver returns an answer in place of a failing webhook. The answer allows the request, with an audit
-// annotation and a warning that the webhook was skipped.
+// passOver returns an answer in place of a failing webhook. The answer allows the request, with an
+// audit annotation and a warning that the webhook was skipped.
 func passOver(r *http.Request, why excuse) (*http.Response, error) {
 	asked, err := headOf(r)
 	if err != nil {
@@ -231,7 +232,8 @@ type bounded struct{ http.RoundTripper }
 // WrappedRoundTripper returns the inner transport. Code that needs its TLS settings calls it.
 func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
 
-// RoundTrip sends the request and reads the whole answer. It returns an error if the answer is too large.
+// RoundTrip sends the request and reads the whole answer. It returns an error if the answer is too
+// large.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(r)
 	if err == nil {

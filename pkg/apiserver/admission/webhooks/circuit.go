@@ -25,8 +25,8 @@ const (
 	kept = 128
 )
 
-// circuit is the state of an endpoint: open while the webhook is failing, and closed otherwise. Callers pass
-// times to its methods, so it needs no clock.
+// circuit is the state of an endpoint: open while the webhook is failing, and closed otherwise.
+// Callers pass times to its methods, so it needs no clock.
 type circuit struct {
 	mu sync.Mutex
 	// row is the number of consecutive failures, and since is the time of the first one.
@@ -93,8 +93,8 @@ func (c *circuit) isOpen() bool {
 	return c.open
 }
 
-// pass records that a request was admitted without the webhook. It returns true if the caller has to start a
-// probe. There is at most one probe at a time.
+// pass records that a request was admitted without the webhook. It returns true if the caller has
+// to start a probe. There is at most one probe at a time.
 func (c *circuit) pass(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -54,8 +54,8 @@ func TestCircuitOpens(t *testing.T) {
 	}
 }
 
-// TestProbes checks that at most one probe is in progress, and that the intervals between probes grow until a
-// probe is answered.
+// TestProbes checks that at most one probe is in progress, and that the intervals between probes
+// grow until a probe is answered.
 func TestProbes(t *testing.T) {
 	c := &circuit{}
 	for i := range 3 {
@@ -86,8 +86,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestCircuitModel makes random calls fail and succeed. It checks that a circuit is closed after an answer and
-// after fewer than three consecutive failures, and that the counts fit together.
+// TestCircuitModel makes random calls fail and succeed. It checks that a circuit is closed after an
+// answer and after fewer than three consecutive failures, and that the counts fit together.
 func TestCircuitModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, now, row, calls, probing := &circuit{}, 0.0, 0, uint64(0), false

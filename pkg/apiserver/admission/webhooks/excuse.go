@@ -17,8 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// excuse is the reason why a request may be admitted without calling a failing webhook. Most requests have
-// none, and then it is empty.
+// excuse is the reason why a request may be admitted without calling a failing webhook. Most
+// requests have none, and then it is empty.
 type excuse string
 
 const (
@@ -29,8 +29,8 @@ const (
 	nodesPods     excuse = "a node reports of its pods"
 )
 
-// vital returns the resources that system components must be able to write, in any namespace, to keep nodes
-// alive.
+// vital returns the resources that system components must be able to write, in any namespace, to
+// keep nodes alive.
 func vital() []schema.GroupResource {
 	return []schema.GroupResource{
 		{Resource: "nodes"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"},
@@ -43,8 +43,8 @@ func vital() []schema.GroupResource {
 	}
 }
 
-// excused returns the excuse of a request, or "" if it has none. namespace is the namespace of the webhook's
-// service, or empty if the webhook has no service.
+// excused returns the excuse of a request, or "" if it has none. namespace is the namespace of the
+// webhook's service, or empty if the webhook has no service.
 func excused(a admission.Attributes, namespace string) excuse {
 	if namespace != "" && in(a, namespace) {
 		return ownNamespace
@@ -75,9 +75,10 @@ func in(a admission.Attributes, namespace string) bool {
 	return a.GetNamespace() == namespace
 }
 
-// component reports whether u is a system component: a node, the controller manager, the scheduler, or a
-// service account of kube-system. The proxies of nodes are not included: an attacker who controls a node has
-// the credentials of its proxy, and nodes stay alive without the writes of proxies.
+// component reports whether u is a system component: a node, the controller manager, the scheduler,
+// or a service account of kube-system. The proxies of nodes are not included: an attacker who
+// controls a node has the credentials of its proxy, and nodes stay alive without the writes of
+// proxies.
 func component(u user.Info) bool {
 	switch u.GetName() {
 	case user.KubeControllerManager, user.KubeScheduler:
@@ -90,9 +91,9 @@ func node(u user.Info) bool {
 	return strings.HasPrefix(u.GetName(), "system:node:") && slices.Contains(u.GetGroups(), user.NodesGroup)
 }
 
-// podReport reports whether a request is one by which a node reports on its pods: it writes the status of a
-// pod, creates or deletes the mirror of a static pod, or completes the deletion of a pod. Requests for tokens
-// of service accounts are included.
+// podReport reports whether a request is one by which a node reports on its pods: it writes the
+// status of a pod, creates or deletes the mirror of a static pod, or completes the deletion of a
+// pod. Requests for tokens of service accounts are included.
 func podReport(a admission.Attributes) bool {
 	switch gr := a.GetResource().GroupResource(); {
 	case gr == schema.GroupResource{Resource: "serviceaccounts"}:

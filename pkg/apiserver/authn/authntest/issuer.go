@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authntest has helpers for tests of authentication: an issuer of tokens with any claims, which
-// serves its discovery document and keys over TLS on loopback; a webhook with configurable answers; and
-// a search in JSON answers.
+// Package authntest has helpers for tests of authentication: an issuer of tokens with any claims,
+// which serves its discovery document and keys over TLS on loopback; a webhook with configurable
+// answers; and a search in JSON answers.
 package authntest
 
 import (
