@@ -51,7 +51,7 @@ func fixtures() map[string]fixture {
 		"revisedUnknownVersion": {"PUT", coreAPI + "configmaps/revised",
 			`{"metadata":{"name":"revised","managedFields":[{"manager":"a","operation":"Update","apiVersion":"x","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:a":{}}}},{"manager":"b","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:immutable":{}}}]},"data":{"a":"b"},"immutable":false}`},
 		"deploymentScale": {"PATCH", deploymentsAPI + "/d/scale", `{"bogus":1}`},
-		// Events in the namespace default may be about an object without a namespace.
+		// In the namespace default, an event may be about an object without a namespace.
 		"eventDefault": {"POST", "/api/v1/namespaces/default/events",
 			`{"metadata":{"name":"{ns}"},"involvedObject":{"kind":"Pod","name":"p","namespace":"default"},"reason":"R","message":"m"}`},
 		"map": {"POST", coreAPI + "configmaps", `{"metadata":{"name":"m"}}`},

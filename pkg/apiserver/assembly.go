@@ -405,8 +405,9 @@ func (a *assembly) run(ctx context.Context) {
 	}()
 	a.self.informers.Start(ctx.Done())
 	wg.Go(func() {
-		// Shut the informers down only after ctx is done: a factory that is shutting down starts no
-		// more informers, and admission policies start informers of their parameters late.
+		// Shut the informers down only after ctx is done. A factory that is shutting down starts no
+		// more informers, and admission policies start informers for their parameters while the server
+		// runs.
 		<-ctx.Done()
 		a.self.informers.Shutdown()
 	})

@@ -72,8 +72,7 @@ func TestAnonymousAndForbidden(t *testing.T) {
 	if !apierrors.IsUnauthorized(err) {
 		t.Errorf("a wrong token must not pass as anonymous: %v", err)
 	}
-	// Impersonation needs a right of its own. The request then has the rights of the impersonated
-	// user.
+	// Impersonation needs a right for the impersonated user, which bob does not have.
 	as := s.UserConfig(t, "bob")
 	as.Impersonate = rest.ImpersonationConfig{UserName: "jane"}
 	_, err = clientFor(t, as).CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
@@ -125,8 +124,8 @@ func TestRBACFollowsBindings(t *testing.T) {
 
 func TestNobodyGrantsWhatHeLacks(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	// The user eve must never be able to escalate, although the authorizer sees a role and its
-	// binding at different times.
+	// The user eve must never get a right that she lacks, although the authorizer receives a role
+	// and its binding at different times.
 	_, err := s.Client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "role-writer"},
 		Rules: []rbacv1.PolicyRule{

@@ -21,8 +21,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestAuthenticationConfiguration checks that users of a configured issuer are accepted, and
-// anonymous requests to one path only.
+// TestAuthenticationConfiguration checks that users of a configured issuer are accepted, and that
+// anonymous requests are accepted only for the configured path.
 func TestAuthenticationConfiguration(t *testing.T) {
 	issuer := authntest.Start(t)
 	file := filepath.Join(t.TempDir(), "authentication.yaml")

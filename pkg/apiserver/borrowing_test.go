@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// makeFlow creates a user with all rights, and a priority level of the same name with a queue. The
-// user's requests have this level.
+// makeFlow creates a user with all rights, and a priority level and flow schema with the user's
+// name. The flow schema assigns the user's requests to the level.
 func makeFlow(t *testing.T, s *testserver.Server, name string, borrow *int32) {
 	t.Helper()
 	api := s.Client.FlowcontrolV1()

@@ -47,7 +47,7 @@ func serveEtcd(t *testing.T) (stop func(), at string, client *clientv3.Client) {
 	return stop, at, client
 }
 
-// kept returns the keys of an etcd below prefix.
+// kept returns the keys in an etcd that begin with prefix.
 func kept(t *testing.T, client *clientv3.Client, prefix string) (keys []string) {
 	t.Helper()
 	resp, err := client.Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())

@@ -37,7 +37,7 @@ func (s *Server) serveDebugSocket(ctx context.Context, background *sync.WaitGrou
 	if path == "" {
 		return nil
 	}
-	// A server that was killed leaves its socket.
+	// Remove the socket of a server that was killed.
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("debug socket: %w", err)
 	}

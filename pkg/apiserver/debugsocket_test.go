@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestDebugSocket checks that the socket serves profiles and flags and nothing else, and that the
-// log files are among the paths of the server.
+// TestDebugSocket checks that the debug socket serves profiles and flags and nothing else. It also
+// checks that the server serves the log files at /logs/.
 func TestDebugSocket(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "debug.sock")
 	s := testserver.Start(t,

@@ -11,8 +11,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// getter reads the objects that tokens are bound to by requests to the server itself. They are
-// answered from the watch caches, but never with a state older than the request.
+// getter reads the objects to which tokens are bound, by requests to the server itself. The server
+// answers these requests from its watch caches, but never with a state that is older than the
+// request.
 type getter struct{ client kubernetes.Interface }
 
 func (g getter) ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestHeadersOfAnswers checks the headers CORS and Strict-Transport-Security, and the external
-// host name in documents.
+// TestHeadersOfAnswers checks the headers for CORS and Strict-Transport-Security, and that
+// discovery documents contain the external host name.
 func TestHeadersOfAnswers(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.HTTP.CORSOrigins = []string{`//example\.com(:|$)`}

@@ -20,8 +20,8 @@ import (
 )
 
 // TestLastFinalizer removes the last finalizer of objects that are being deleted. As in Kubernetes,
-// the answer is the object of the request with the resourceVersion of the stored object. Watches
-// show the stored object with the revision of the deletion.
+// the answer has the changes of the request, but the resourceVersion from before it. Watches
+// report the object as it was stored before the request, with the revision of the deletion.
 func TestLastFinalizer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	widgets, client := defineFreeFormWidgets(t, s), dynamicClient(t, s)
@@ -156,8 +156,8 @@ func TestFinalizedNamespace(t *testing.T) {
 	checkDeleted(t, events, ns)
 }
 
-// TestDeletedObject checks that the answer to a DELETE has the revision of the deletion if it
-// contains the last state of the object.
+// TestDeletedObject checks that if the answer to a DELETE contains the last state of the object,
+// its resourceVersion is the revision of the deletion.
 func TestDeletedObject(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	services := schema.GroupVersionResource{Version: "v1", Resource: "services"}

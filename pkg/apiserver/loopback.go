@@ -65,9 +65,9 @@ func newSelf(ctx context.Context) (*self, error) {
 	return s, nil
 }
 
-// bootstrapTokens returns an informer of bootstrap token secrets. It is separate from s.informers,
-// for which readiness waits: a secret that cannot be decrypted must keep only joining nodes out,
-// and not the whole server from becoming ready.
+// bootstrapTokens returns an informer of bootstrap token secrets. It is not one of s.informers,
+// because the server is ready only when these have synced. If a bootstrap token cannot be
+// decrypted, only joining nodes must be affected, and not the readiness of the server.
 func (s *self) bootstrapTokens() cache.SharedIndexInformer {
 	return coreinformers.NewFilteredSecretInformer(s.client, metav1.NamespaceSystem, informerResync,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},

@@ -30,8 +30,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// slowHook is a webhook that allows everything. It delays its answers about objects with the label
-// hold until the test releases them.
+// slowHook is a webhook that allows everything. If an object has the label "hold", the webhook
+// answers only when the test sends to release.
 type slowHook struct {
 	*httptest.Server
 	seen    chan struct{} // receives once for each held request

@@ -135,8 +135,8 @@ func TestStorageVersionsPublished(t *testing.T) {
 	}
 }
 
-// TestAPIsTurnedOff checks that an API that is turned off is not served and not in discovery and
-// OpenAPI documents, and that other APIs are.
+// TestAPIsTurnedOff checks that an API that is turned off is neither served nor listed in discovery
+// and OpenAPI documents, and that other APIs still are.
 func TestAPIsTurnedOff(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.RuntimeConfig = map[string]bool{"apps/v1/daemonsets": false, "autoscaling/v1": false,
@@ -202,8 +202,8 @@ func TestPagesTurnedOff(t *testing.T) {
 	}
 }
 
-// TestReadyWithout checks that a server becomes ready without APIs that it does not need, and has
-// no health checks for them.
+// TestReadyWithout checks that a server becomes ready even if some APIs are turned off, and that it
+// has no health checks for the parts that need these APIs.
 func TestReadyWithout(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.PriorityAndFairness = false
@@ -238,8 +238,8 @@ func TestStorageVersionHashTurnedOff(t *testing.T) {
 	}
 }
 
-// TestWatchListTurnedOff checks that watches that ask for initial events are rejected, and that the
-// server's own clients work without them.
+// TestWatchListTurnedOff checks that without the feature WatchList, watches that request initial
+// events are rejected, and that the server still becomes ready.
 func TestWatchListTurnedOff(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.Features.Turned = features.Turned{features.WatchList: false}

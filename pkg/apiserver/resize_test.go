@@ -118,7 +118,7 @@ func resizePod(t *testing.T, c kubernetes.Interface, name, node string) {
 	}
 }
 
-// resizeNode creates a node with room for pods that declares features.
+// resizeNode creates a node that has allocatable resources and declares the given features.
 func resizeNode(t *testing.T, c kubernetes.Interface, name string, features ...string) {
 	t.Helper()
 	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"),

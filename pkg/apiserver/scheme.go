@@ -23,8 +23,7 @@ func NewScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientscheme.AddToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme, schedulingv1alpha1.AddToScheme,
-		// These versions are not served. They are known because they are older versions of served
-		// kinds.
+		// These versions are older versions of served kinds. They are not served.
 		apiextensionsv1beta1.AddToScheme, apiregistrationv1beta1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {

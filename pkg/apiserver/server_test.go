@@ -111,7 +111,7 @@ func TestAdvertisedAddress(t *testing.T) {
 
 func TestOldTLSIsRefused(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	// offer only old versions of TLS
+	// This client offers only old versions of TLS.
 	_, err := tls.Dial("tcp", strings.TrimPrefix(s.URL, "https://"),
 		&tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, InsecureSkipVerify: true})
 	if err == nil {

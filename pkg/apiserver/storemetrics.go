@@ -78,8 +78,8 @@ func newStoreMetrics(r prometheus.Registerer, clk clock.Clock, root string, rows
 	return m
 }
 
-// resourceOf returns the resource of a key. Keys of custom resources begin with the group and the
-// resource. Keys that are not those of objects have no resource.
+// resourceOf returns the resource of a key. The key of a custom resource begins with its group and
+// resource. Keys that belong to no object have no resource.
 func (m *storeMetrics) resourceOf(key string) schema.GroupResource {
 	rest, ok := strings.CutPrefix(key, m.root)
 	if !ok {
@@ -88,7 +88,7 @@ func (m *storeMetrics) resourceOf(key string) schema.GroupResource {
 	first, tail, _ := strings.Cut(rest, "/")
 	second, _, _ := strings.Cut(tail, "/")
 	if gr, ok := m.builtIn[rest[:min(len(rest), len(first)+1+len(second))]]; ok {
-		return gr // services/specs, for example
+		return gr // a key with a prefix of two parts, such as services/specs
 	}
 	if gr, ok := m.builtIn[first]; ok {
 		return gr

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/daemon/podtrace"
 )
 
-// podCreated returns the function that adds the create of a pod to the pod's trace, or nil if tracing
-// is off.
+// podCreated returns a function that records the create of a pod in the trace of the pod (see
+// package podtrace). It returns nil if tracing is off.
 func (s *Server) podCreated() func(context.Context, *corev1.Pod) {
 	if s.tracing == nil {
 		return nil

@@ -113,7 +113,8 @@ func TestTracing(t *testing.T) {
 	}
 }
 
-// TestPodTrace checks that the create of a pod is in the pod's trace, and links to the request.
+// TestPodTrace checks that the trace of a pod (see package podtrace) has a span for the create of
+// the pod, and that this span has a link to the trace of the request.
 func TestPodTrace(t *testing.T) {
 	const request = "0af7651916cd43dd8448eb211c80319c"
 	collector := tracetest.Start(t)

@@ -68,7 +68,7 @@ func (a *Aggregator) newCarrier(s *apiregistrationv1.APIService) *carrier {
 
 const unavailable = "service unavailable"
 
-// ServeHTTP sends a request and the name of its user to the extension server.
+// ServeHTTP forwards a request to the extension server, with the name of the user in headers.
 func (c *carrier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.served == nil && !c.available {
 		http.Error(w, unavailable, http.StatusServiceUnavailable)

@@ -53,7 +53,7 @@ type queue struct {
 
 	wake    chan struct{} // has one element if there may be events to deliver
 	done    chan struct{} // closed when loop has returned
-	sending chan struct{} // has one element for each delivery in progress
+	sending chan struct{} // has one element for each delivery in progress; limits their number
 
 	mu     sync.Mutex        // guards the fields below
 	events []*auditapi.Event // events in memory
@@ -123,7 +123,7 @@ func cost(e *auditapi.Event) int {
 	return n
 }
 
-// spill writes events to disk.
+// spill writes events to the ring of files. It counts those that cannot be written as dropped.
 func (q *queue) spill(events []*auditapi.Event) {
 	if len(events) == 0 {
 		return

@@ -63,7 +63,7 @@ func TestConnectionAfterDeadline(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer conn.Close() //nolint:errcheck // it has served
+			defer conn.Close() //nolint:errcheck // the test needs the connection no longer
 			replies := bufio.NewReader(conn)
 			if _, err := fmt.Fprintf(conn,
 				"POST /api/v1/namespaces/a/pods%s HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n%s", tc.query,

@@ -24,7 +24,7 @@ import (
 	"keelson.dev/keelson/pkg/tokenkey"
 )
 
-// LegacyIssuer is the issuer of tokens in secrets.
+// LegacyIssuer is the issuer of tokens in secrets of type kubernetes.io/service-account-token.
 const LegacyIssuer = "kubernetes/serviceaccount"
 
 // WarnAfter is the lifetime, in seconds, that kubelets request for tokens in volumes: one hour and
