@@ -15,7 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/api"
 )
 
-// TestStoreMetrics checks which requests to a store are counted, by operation and resource.
+// TestStoreMetrics sends one request of each kind to a store. It checks that each is counted with
+// its operation and resource, and that failed requests are counted apart.
 func TestStoreMetrics(t *testing.T) {
 	m := newStoreMetrics(prometheus.NewRegistry(), clock.Real(), "/registry", api.Rows(api.Deps{}))
 	s := measuredStore{memory.New(clock.Real()), m}

@@ -168,7 +168,7 @@ func (t traced) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripper.RoundTrip(r)
 }
 
-// TestTracingConfig checks that an invalid configuration prevents the start.
+// TestTracingConfig checks that the server does not start with an invalid tracing configuration.
 func TestTracingConfig(t *testing.T) {
 	key := filepath.Join(testserver.Start(t, testserver.Options{}).Dir, "sa.key")
 	for name, tc := range map[string]struct{ text, want string }{

@@ -457,7 +457,8 @@ func TestChangeWhileSyncing(t *testing.T) {
 	})
 }
 
-// TestRandom compares a cache with a server whose objects change and whose requests fail at random.
+// TestRandom makes random changes and failures of a server, and checks that a cache afterwards has
+// the same objects as the server.
 func TestRandom(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		type step struct {
@@ -546,7 +547,8 @@ func TestReplaceOrder(t *testing.T) {
 	}
 }
 
-// TestSelectors checks which field selectors the options send to the API server.
+// TestSelectors checks that the options Named and Fields send their field selectors to the API
+// server, both in lists and in watches.
 func TestSelectors(t *testing.T) {
 	var got []string
 	for _, option := range []func(*metav1.ListOptions){Named("n1"), Fields("spec.nodeName=n1")} {

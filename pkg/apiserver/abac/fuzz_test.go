@@ -13,8 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// documented decides a request by the documentation of version v1beta1. An unset property matches
-// only an unset attribute; "*" matches everything.
+// documented decides a request as Kubernetes' documentation of version v1beta1 describes it. A
+// property that is not set matches only an attribute that is not set. "*" matches everything.
 func documented(spec map[string]any, a authorizer.Attributes) bool {
 	text := func(key string) string { s, _ := spec[key].(string); return s }
 	who, group := text("user"), text("group")
@@ -45,7 +45,7 @@ func documented(spec map[string]any, a authorizer.Attributes) bool {
 		strings.HasPrefix(a.GetPath(), strings.TrimRight(path, "*"))
 }
 
-// FuzzAuthorize compares decisions on random policies and requests with the documentation.
+// FuzzAuthorize compares decisions about random policies and requests with those of documented.
 func FuzzAuthorize(f *testing.F) {
 	f.Add("alice", "", false, "ns", "pods", "", "", "alice", "g", "get", "ns", "pods", "", "", true)
 	f.Add("", "devs", true, "*", "*", "*", "/api/*", "bob", "devs", "list", "ns", "pods", "apps", "/api/v1", false)
@@ -61,7 +61,7 @@ func FuzzAuthorize(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// JSON cannot contain invalid UTF-8.
+		// Encoding in JSON replaces invalid UTF-8, so decode the policy again to get what the file has.
 		var doc struct{ Spec map[string]any }
 		if err := json.Unmarshal(line, &doc); err != nil {
 			t.Fatal(err)

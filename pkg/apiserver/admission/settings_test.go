@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestSettings checks the errors for invalid settings of plugins.
+// TestSettings checks that invalid settings of plugins are rejected, with the right errors.
 func TestSettings(t *testing.T) {
 	const rates, tolerated = "apiVersion: eventratelimit.admission.k8s.io/v1alpha1\nkind: ",
 		"apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1\nkind: "

@@ -253,7 +253,8 @@ func TestValidatingWebhooks(t *testing.T) {
 	}
 }
 
-// TestMetrics checks the metrics for phases, plugins and webhooks.
+// TestMetrics creates an object, which a webhook rejects. It checks that the metrics for phases,
+// plugins and webhooks count this.
 func TestMetrics(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("measured", deny("no way"))

@@ -318,7 +318,8 @@ func TestExtensionServer(t *testing.T) {
 	})
 }
 
-// TestUnanswered checks how discovery lists groups whose APIServices have no available server.
+// TestUnanswered creates APIServices for groups and versions that no server serves. Discovery must
+// list them, and aggregated discovery must mark versions of extension servers as stale.
 func TestUnanswered(t *testing.T) {
 	s := startServer(t)
 	api := aggregatorclient.NewForConfigOrDie(s.Config).ApiregistrationV1().APIServices()

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRing compares the ring with a model: a list of lines from which whole files are dropped.
+// TestRing makes random calls of a ring, and compares its lines with a simple list of lines.
 func TestRing(t *testing.T) {
 	dir := t.TempDir()
 	n := 0

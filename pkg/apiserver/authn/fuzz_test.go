@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// FuzzBootstrapTokens checks that only a token that equals the stored one is accepted.
+// FuzzBootstrapTokens checks that a random token is accepted only if it equals the stored one.
 func FuzzBootstrapTokens(f *testing.F) {
 	for _, token := range []string{"abcdef.0123456789abcdef", "abcdef.", ".0123456789abcdef",
 		"abcdef.0123456789abcdef\n", "../abc.0123456789abcdef", "ABCDEF.0123456789abcdef"} {
@@ -36,7 +36,7 @@ func FuzzBootstrapTokens(f *testing.F) {
 	})
 }
 
-// FuzzIssuers checks that only tokens signed by an issuer are accepted.
+// FuzzIssuers checks that a random token is accepted only if an issuer has signed it.
 func FuzzIssuers(f *testing.F) {
 	i, err := LoadIssuers(IssuersConfig{
 		Authentication: config.Authentication{OIDC: config.OIDC{IssuerURL: "https://127.0.0.1:1",
@@ -62,7 +62,7 @@ func FuzzIssuers(f *testing.F) {
 	})
 }
 
-// FuzzAuthentication checks that the parser does not fail on any configuration.
+// FuzzAuthentication checks that the parser does not panic on any configuration.
 func FuzzAuthentication(f *testing.F) {
 	f.Add(authentication + "- issuer: {url: 'https://a', audiences: [b]}\n")
 	f.Add("anonymous: {enabled: true}")

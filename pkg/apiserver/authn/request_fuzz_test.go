@@ -26,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// authority is a CA for the duration of a test.
+// authority is a CA that exists only during a test.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -49,7 +49,8 @@ func newAuthority(tb testing.TB) *authority {
 	return a
 }
 
-// sign returns a certificate that the CA has signed. The certificate has the CA's own key.
+// sign returns a certificate that the CA has signed. Its key is that of the CA, which saves
+// creating one.
 func (a *authority) sign(template *x509.Certificate) (*x509.Certificate, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, a.key.Public(), a.key)
 	if err != nil {
@@ -58,7 +59,7 @@ func (a *authority) sign(template *x509.Certificate) (*x509.Certificate, error) 
 	return x509.ParseCertificate(der)
 }
 
-// file writes the certificate of the CA to a file for the server.
+// file writes the certificate of the CA to a file and loads the file as a CAFile.
 func (a *authority) file(tb testing.TB) *CAFile {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "ca.crt")

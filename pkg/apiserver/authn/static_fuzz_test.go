@@ -23,11 +23,11 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// FuzzTokenFile compares static tokens with a simple model: a token in the file, sent as a bearer
-// token or in a WebSocket protocol, authenticates the user and groups of the last line with it. All
-// other requests are anonymous.
+// FuzzTokenFile compares static tokens with a simple model. A token can be sent as a bearer token
+// or in a WebSocket protocol. It authenticates the user and groups in the last line of the file
+// that has this token. Requests with any other token are anonymous.
 func FuzzTokenFile(f *testing.F) {
-	klog.LogToStderr(false) // the library logs a message about duplicate tokens
+	klog.LogToStderr(false) // discard the library's log messages about duplicate tokens
 	klog.SetOutput(io.Discard)
 	path := filepath.Join(f.TempDir(), "tokens.csv")
 	f.Add("secret", "alice", "1", "devs,ops", "other", "bob", "2", "", "secret", false)
@@ -50,7 +50,7 @@ func FuzzTokenFile(f *testing.F) {
 		}
 		auth, err := New(Config{TokenFile: path, Clock: clock.Real()})
 		if err != nil {
-			return // the server does not start
+			return // a server with such a file does not start
 		}
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		if browser {
@@ -63,7 +63,7 @@ func FuzzTokenFile(f *testing.F) {
 		}
 		resp, ok, _ := auth.AuthenticateRequest(r)
 
-		// Only the first word of a header counts. Line endings do not belong to the lines of the
+		// The server uses only the first word of the header. Line endings are not part of a line of the
 		// file.
 		whole := sent
 		if !browser {
@@ -102,14 +102,15 @@ func FuzzTokenFile(f *testing.F) {
 	})
 }
 
-// plain reports whether a token is unchanged in every way of sending it.
+// plain reports whether a token consists of printable ASCII characters other than spaces, so that
+// no way of sending it changes it.
 func plain(token string) bool {
 	return !strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// FuzzAnonymous compares anonymous authentication with a simple model: a request without
-// credentials is system:anonymous if that is enabled, only on the exact paths if paths are
-// configured. A request with an unknown bearer token is rejected.
+// FuzzAnonymous compares anonymous authentication with a simple model. A request without
+// credentials is system:anonymous if anonymous requests are enabled. If paths are configured, this
+// is so only for exactly these paths. A request with an unknown bearer token is rejected.
 func FuzzAnonymous(f *testing.F) {
 	file := filepath.Join(f.TempDir(), "tokens.csv")
 	if err := os.WriteFile(file, []byte("secret,alice,1\n"), 0o600); err != nil {

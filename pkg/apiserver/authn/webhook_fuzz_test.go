@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// FuzzTokenWebhook checks that a token is authenticated only by an answer whose status says
-// authenticated.
+// FuzzTokenWebhook sends random answers of a webhook. A token may be authenticated only if the
+// answer has a field "authenticated" that is true.
 func FuzzTokenWebhook(f *testing.F) {
 	file, answer := authntest.Webhook(f)
 	hook, err := newTokenWebhook(config.TokenWebhook{ConfigFile: file, Version: "v1"}, authenticator.Audiences{"api"})
@@ -34,7 +34,7 @@ func FuzzTokenWebhook(f *testing.F) {
 	var n atomic.Int64
 	f.Fuzz(func(t *testing.T, body []byte) {
 		answer.Store(&body)
-		token := strconv.FormatInt(n.Add(1), 10) // answers are not cached
+		token := strconv.FormatInt(n.Add(1), 10) // a new token each time, because answers are cached by token
 		if resp, ok, _ := hook.AuthenticateToken(ctx, token); ok && !authntest.Says(body, "authenticated") {
 			t.Errorf("%q lets in %v", body, resp.User)
 		}

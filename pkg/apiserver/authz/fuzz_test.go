@@ -14,7 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// FuzzWebhook checks that a request is allowed only by an answer whose status says allowed.
+// FuzzWebhook sends random answers of a webhook. A request may be allowed only if the answer has a
+// field "allowed" that is true.
 func FuzzWebhook(f *testing.F) {
 	file, answer := authntest.Webhook(f)
 	c, err := Load(Config{

@@ -100,7 +100,8 @@ func TestFeatureGates(t *testing.T) {
 	}
 }
 
-// TestFeatureGatesHelp checks which gates the help lists.
+// TestFeatureGatesHelp checks that the help text lists feature gates with stage and default, and
+// only gates that can be changed.
 func TestFeatureGatesHelp(t *testing.T) {
 	var out bytes.Buffer
 	if _, err := Parse([]string{"--help"}, &out); !errors.Is(err, pflag.ErrHelp) {

@@ -19,7 +19,7 @@ const (
 	JWKSPath      = "/openid/v1/jwks"
 )
 
-// Media types of these documents.
+// Media types of the discovery document and of the keys.
 const (
 	DiscoveryType = "application/json"
 	JWKSType      = "application/jwk-set+json"

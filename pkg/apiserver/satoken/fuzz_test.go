@@ -17,7 +17,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// FuzzVerifier checks that only signed tokens are accepted.
+// FuzzVerifier checks that a random token is accepted only if it has a valid signature.
 func FuzzVerifier(f *testing.F) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -64,7 +64,7 @@ func FuzzVerifier(f *testing.F) {
 		if _, ok, _ := v.AuthenticateToken(t.Context(), token); ok && signature == token {
 			t.Errorf("a token that nobody signed lets in: %q", token)
 		}
-		// Signed claims authenticate the service account that they name.
+		// A token with signed claims, if accepted, authenticates the service account in the claims.
 		resp, ok, err := v.AuthenticateToken(t.Context(), sign(payload))
 		if ok && (err != nil || !strings.HasPrefix(resp.User.GetName(), "system:serviceaccount:")) {
 			t.Errorf("%s: %v %v", payload, resp, err)

@@ -29,7 +29,8 @@ func (secrets) ServiceAccount(context.Context, string, string) (*corev1.ServiceA
 		Secrets: []corev1.ObjectReference{{Name: "generated"}}}, nil
 }
 
-// TestLegacyMetrics checks which uses of tokens in secrets are counted.
+// TestLegacyMetrics checks that the metrics count uses of generated tokens, of manually created
+// tokens and of invalidated tokens.
 func TestLegacyMetrics(t *testing.T) {
 	v := &Verifier{Metrics: NewMetrics(prometheus.NewRegistry())}
 	use := func(secret string, labels map[string]string) {
