@@ -55,8 +55,9 @@ func TestEventsOfNoCache(t *testing.T) {
 	}
 }
 
-// TestEventsEndTogether checks that a deleted collection of events uses as few revisions as the
-// size of a transaction allows. Watches report each event, and an event with a finalizer stays.
+// TestEventsEndTogether deletes a collection of events. The deletion must use as few revisions as
+// the size of a transaction allows, watches must report each event, and an event with a finalizer
+// must stay.
 func TestEventsEndTogether(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx, events := t.Context(), s.Client.CoreV1().Events("default")

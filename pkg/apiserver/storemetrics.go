@@ -39,7 +39,7 @@ type storeMetrics struct {
 	known map[storeLabels]*storeSeries
 }
 
-// storeLabels are the labels of a request.
+// storeLabels are the labels in metrics of a request to the store.
 type storeLabels struct {
 	operation string
 	resource  schema.GroupResource

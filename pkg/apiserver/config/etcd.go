@@ -26,8 +26,8 @@ type Etcd struct {
 	// compaction keeps the history of the last interval. If it is not positive, the server never
 	// compacts.
 	CompactionInterval time.Duration
-	// HealthTimeout limits the check of the store for /livez and /healthz, and ReadyTimeout the
-	// one for /readyz.
+	// HealthTimeout limits the check of the store for /livez, /healthz and /readyz. ReadyTimeout
+	// limits a second check, only for /readyz.
 	HealthTimeout, ReadyTimeout time.Duration
 	// CountPeriod enables the metrics of object counts if it is not 0.
 	CountPeriod time.Duration
