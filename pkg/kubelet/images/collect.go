@@ -27,7 +27,8 @@ import (
 // collectPeriod is the interval between checks of the disk.
 const collectPeriod = 5 * time.Minute
 
-// Names from Kubernetes: the span of a check, and the reasons for removing images.
+// The name of the span of a disk check, and the reasons for removing images. Kubernetes uses the
+// same names.
 const (
 	spanCollect = "Images/GarbageCollect"
 	reasonAge   = "age"
@@ -38,13 +39,14 @@ const (
 type CollectorConfig struct {
 	// Settings.
 
-	// If the disk usage is above High percent, images are removed until it is Low percent. With
-	// High set to 100, no images are removed for that reason.
+	// If more than High percent of the disk is used, images are removed until at most Low percent
+	// is used. If High is 100, no images are removed to free space.
 	High, Low int
-	// MinAge is how long an image must have been known before it may be removed.
+	// MinAge is how long the Collector must have seen an image before it may remove it to free
+	// space.
 	MinAge time.Duration
-	// MaxAge is how long an image may be unused before it is removed even if the disk is not full.
-	// 0 means forever.
+	// MaxAge is how long an image may stay unused before it is removed even if the disk has space.
+	// 0 means that images are not removed because of their age.
 	MaxAge time.Duration
 
 	// The runtime and the disk.
@@ -57,7 +59,7 @@ type CollectorConfig struct {
 
 	// Notifications and telemetry.
 
-	// Listed is called with the images that existed at a time. It may be nil.
+	// Listed is called with the IDs of all images that were on the node at a time. It may be nil.
 	Listed func(ids []string, at time.Time)
 	// Event records a warning on the node.
 	Event func(reason, message string)
@@ -69,8 +71,9 @@ type CollectorConfig struct {
 	Log     *slog.Logger
 }
 
-// Collector removes images that no container uses when the disk gets full: first those that have
-// been unused for longest. It does not remove images that are pinned in the runtime.
+// Collector removes images that no container uses when the disk gets full. It removes the images
+// that have been unused for longest first. It does not remove images that are pinned in the
+// runtime.
 type Collector struct {
 	cfg     CollectorConfig
 	removed *prometheus.CounterVec
@@ -80,14 +83,14 @@ type Collector struct {
 	begun time.Time
 }
 
-// record is the known history of an image. It starts again with each restart of the kubelet, so
-// that an image may be removed later than necessary, but never too early.
+// record is what the Collector has seen of an image. A restart of the kubelet loses the records, so
+// that images may be removed later than necessary, but never earlier.
 type record struct {
 	id       string
 	size     uint64
 	pinned   bool
 	detected time.Time
-	used     time.Time // zero if not used since it was detected
+	used     time.Time // time of last use; zero if the image has not been used since it was detected
 }
 
 // NewCollector returns a Collector.
@@ -113,7 +116,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	for failed := false; ; {
 		if err := c.Collect(ctx); err != nil && ctx.Err() == nil {
 			c.cfg.Log.Warn("Image garbage collection failed", "err", err)
-			if failed { // one failure is normal while the node starts, so only the second in a row is reported
+			if failed { // a single failure is normal while the node starts, so only the second in a row is reported
 				c.cfg.Event("ImageGCFailed", err.Error())
 			}
 			failed = true
@@ -175,7 +178,8 @@ func (c *Collector) collect(ctx context.Context) error {
 	return err
 }
 
-// RemoveUnused removes every image that no container uses. It is called under disk pressure.
+// RemoveUnused removes every image that no container uses and that is not pinned. The eviction
+// manager calls it under disk pressure.
 func (c *Collector) RemoveUnused(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,8 +191,9 @@ func (c *Collector) RemoveUnused(ctx context.Context) error {
 	return err
 }
 
-// detect updates the records. The returned time is the time of last use that the records of images
-// in use have. The caller compares records with it.
+// detect lists the images and updates the records. In the records of images that are in use, it
+// sets the time of last use to the returned time. So the caller can find the images in use by that
+// time.
 func (c *Collector) detect(ctx context.Context) (time.Time, error) {
 	begun := c.cfg.Clock.Now()
 	list, err := c.cfg.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
@@ -249,8 +254,8 @@ func (c *Collector) remove(ctx context.Context, list []record, reason string) (f
 	return freed, errors.Join(errs...)
 }
 
-// toFree returns how many bytes to free to get down to the low percentage, or 0 if the high
-// percentage is not reached.
+// toFree returns how many bytes must be freed until only low percent of the disk is used. It
+// returns 0 if less than high percent is used.
 func toFree(capacity, available uint64, high, low int) uint64 {
 	available = min(available, capacity)
 	if capacity == 0 || 100-available*100/capacity < uint64(high) {
@@ -260,8 +265,8 @@ func toFree(capacity, available uint64, high, low int) uint64 {
 	return left - min(available, left)
 }
 
-// candidates returns the images that no container uses, those that have been unused for longest
-// first, and among images with the same time those that have been known for longest.
+// candidates returns the unpinned images that were not in use at now. They are sorted by time of
+// last use, and then by the time when they were detected, both with the oldest first.
 func candidates(records []record, now time.Time) []record {
 	records = slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.pinned || !r.used.Before(now) })
 	slices.SortFunc(records, func(a, b record) int {
@@ -270,8 +275,8 @@ func candidates(records []record, now time.Time) []record {
 	return records
 }
 
-// choose picks images with at least need bytes in all. It skips images that have been known for
-// less than minAge, because they are probably about to be used.
+// choose returns candidates with at least need bytes in all. It skips images that were detected
+// less than minAge ago, because they are probably about to be used.
 func choose(records []record, now time.Time, minAge time.Duration, need uint64) []record {
 	var out []record
 	var sum uint64
@@ -288,8 +293,8 @@ func choose(records []record, now time.Time, minAge time.Duration, need uint64) 
 	return out
 }
 
-// expired picks the images that have been unused for too long. The time before the kubelet started
-// is not known and does not count.
+// expired returns the images that have been unused for more than maxAge. begun is the start of the
+// kubelet; the time before it does not count, because no use was observed then.
 func expired(records []record, now, begun time.Time, maxAge time.Duration) []record {
 	if now.Sub(begun) <= maxAge {
 		return nil
@@ -303,7 +308,7 @@ func expired(records []record, now, begun time.Time, maxAge time.Duration) []rec
 	})
 }
 
-// size formats a number of bytes.
+// size formats a number of bytes with a binary unit such as GiB.
 func size(bytes uint64) string {
 	const step = 1024
 	if bytes < step {

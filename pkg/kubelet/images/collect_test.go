@@ -22,7 +22,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// store holds a runtime's images.
+// store is a runtime with a list of images in memory.
 type store struct {
 	runtimeapi.ImageServiceClient
 	images []*runtimeapi.Image
@@ -96,8 +96,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestCollectTelemetry checks the span of each check of the disk and the metric of removed images by
-// reason.
+// TestCollectTelemetry checks the span of each disk check, and the metric that counts removed
+// images by reason.
 func TestCollectTelemetry(t *testing.T) {
 	recorder, metrics := tracetest.NewSpanRecorder(), prometheus.NewPedanticRegistry()
 	s := &store{images: []*runtimeapi.Image{{Id: "running", Size: 50}, {Id: "unused", Size: 30}, {Id: "late", Size: 1}}}
@@ -150,8 +150,8 @@ func (c ticking) Now() time.Time {
 	return c.FakeClock.Now()
 }
 
-// TestImagesInUseAreKept checks that an image in use is not removed although time passes
-// between the listing of images in use and the choice.
+// TestImagesInUseAreKept checks that an image in use is not removed, even if the clock advances
+// between listing the images and choosing those to remove.
 func TestImagesInUseAreKept(t *testing.T) {
 	s := &store{images: []*runtimeapi.Image{{Id: "running", Size: 1}, {Id: "unused", Size: 1}}}
 	k := NewCollector(CollectorConfig{
@@ -162,7 +162,7 @@ func TestImagesInUseAreKept(t *testing.T) {
 		Event: func(string, string) {},
 	})
 	for name, collect := range map[string]func(context.Context) error{"collect": k.Collect, "full": k.RemoveUnused} {
-		_ = collect(t.Context()) // an error is expected if too little can be freed
+		_ = collect(t.Context()) // an error is expected because the unused image is too small to free enough space
 		if got := s.ids(); !slices.Equal(got, []string{"running"}) {
 			t.Errorf("%s: images %v", name, got)
 		}

@@ -28,15 +28,15 @@ type entry struct {
 	Email    string `json:"email"`
 }
 
-// credential is a login, and the secret or the service account that it comes from. If it has
-// neither, it is valid for the whole node.
+// credential is a login, with the secret or the service account from which it comes. If it has
+// neither, every pod of the node may use it.
 type credential struct {
 	auth    *runtimeapi.AuthConfig
 	secret  *kubeletconfig.ImagePullSecret
 	account *kubeletconfig.ImagePullServiceAccount
 }
 
-// login is a credential and its key: the registry or repository that the credential is for.
+// login is a credential and its key: the registry or repository to which the credential applies.
 type login struct {
 	key string
 	credential
@@ -49,9 +49,9 @@ func credentialOf(s *v1.Secret, auth *runtimeapi.AuthConfig) credential {
 	}}
 }
 
-// credentials returns the logins for the image's registry: first those in the pod's pull secrets
-// and then those of the node's plugins, each sorted with the most specific first. A secret that
-// does not exist or cannot be parsed is skipped.
+// credentials returns the logins for the image's registry. The logins of the pod's pull secrets
+// come before those of the node's credential plugins; within each group the most specific login is
+// first. A secret that does not exist or cannot be parsed is skipped.
 func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, image string) []credential {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
@@ -122,7 +122,8 @@ func (e entry) config() *runtimeapi.AuthConfig {
 }
 
 // matchesRegistry reports whether a login's key applies to an image. The key is a URL or
-// registry[/path], whose host labels may be patterns. image is a full name.
+// registry[/path]. The labels of its host name may be patterns, such as *. image is a full image
+// name.
 func matchesRegistry(key, image string) bool {
 	if !strings.Contains(key, "://") {
 		key = "https://" + key
@@ -140,7 +141,7 @@ func matchesRegistry(key, image string) bool {
 		return false
 	}
 	prefix := strings.TrimPrefix(u.Path, "/")
-	for _, version := range []string{"v1", "v2"} { // prefixes for versions of the registry's API
+	for _, version := range []string{"v1", "v2"} { // old keys end in the version of the registry's API
 		if prefix == version || strings.HasPrefix(prefix, version+"/") {
 			prefix = strings.TrimPrefix(prefix[len(version):], "/")
 			break
@@ -149,7 +150,8 @@ func matchesRegistry(key, image string) bool {
 	return strings.HasPrefix(rest, prefix)
 }
 
-// matchesHost compares host names label by label. A pattern in a label does not match the port.
+// matchesHost compares a host name with a pattern label by label. Each label of the pattern may
+// contain wildcards; the port must be equal.
 func matchesHost(pattern, host string) bool {
 	pattern, wantPort, _ := strings.Cut(pattern, ":")
 	host, port, _ := strings.Cut(host, ":")

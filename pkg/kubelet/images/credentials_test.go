@@ -84,8 +84,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestMissingPullSecrets checks that a missing pull secret is reported when a pull fails, and not
-// otherwise (kubernetes/kubernetes#138432).
+// TestMissingPullSecrets checks that a missing pull secret is reported if a pull fails, but not if
+// it succeeds (kubernetes/kubernetes#138432).
 func TestMissingPullSecrets(t *testing.T) {
 	const report = "FailedToRetrieveImagePullSecret: Unable to retrieve some image pull secrets (a, b); " +
 		"attempting to pull the image may not succeed."

@@ -4,6 +4,7 @@
 // Package images pulls the images of containers, according to their pull policies and with the
 // credentials of their pods, and removes unused images.
 //
-// An image that cannot be pulled is retried after a growing delay; until then requests for it fail
-// at once. If several callers need the same image, one of them pulls it and the others wait.
+// After a failed pull, the image is retried after a growing delay. Until then every request for the
+// image fails at once. If several callers need the same image, one of them pulls it and the others
+// wait.
 package images

@@ -23,7 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
-// Reasons for which a container waits for its image, as in Kubernetes.
+// Reasons that a container's status shows while it waits for its image. Kubernetes uses the same
+// ones.
 const (
 	ErrImagePull        = "ErrImagePull"
 	ErrImagePullBackOff = "ImagePullBackOff"
@@ -35,12 +36,12 @@ const (
 // pullTimeout is the timeout of one pull.
 const pullTimeout = 30 * time.Minute
 
-// Error says why an image is not available.
+// Error is the error of a container whose image is not available.
 type Error struct {
-	// Reason is the reason that the waiting container shows.
+	// Reason is the reason of the waiting state in the container's status.
 	Reason  string
 	Message string
-	// Retry is when to try again.
+	// Retry is when the caller should try again.
 	Retry time.Time
 }
 
@@ -58,12 +59,12 @@ type Runtime interface {
 // Config holds a Puller's settings.
 type Config struct {
 	Runtime Runtime
-	// Records store the credentials that images were pulled with. If it is nil, every pod may use
+	// Records store the credentials with which images were pulled. If it is nil, every pod may use
 	// every image on the node.
 	Records *Records
 	// Parallel is the maximum number of concurrent pulls; 0 means no limit.
 	Parallel int
-	// Allow reports whether a pull may begin now, which limits the rate of requests to registries;
+	// Allow reports whether a pull may begin now. It limits the rate of requests to registries.
 	// nil means no limit.
 	Allow func() bool
 	// Secrets reads the pull secrets of pods.
@@ -87,16 +88,16 @@ type Puller struct {
 
 	mu     sync.Mutex
 	states map[string]*state // states by image and pod
-	pulls  map[string]*pull  // pulls by image; an entry exists while a caller waits for the image
+	pulls  map[string]*pull  // pulls by image; an entry exists while a caller pulls the image or waits for it
 }
 
-// pull is a pull of an image, running or waiting.
+// pull is shared by all callers that pull the same image or wait for it.
 type pull struct {
-	turn  chan struct{} // holds a token while one caller pulls the image
+	turn  chan struct{} // a channel of capacity 1 that is used as a lock: the caller that has sent to it pulls the image
 	users int
 }
 
-// state has the data about failed pulls of an image for a pod.
+// state is the record of failed pulls of an image for a pod.
 type state struct {
 	backoff restart.Backoff
 	failed  time.Time
@@ -115,7 +116,7 @@ func New(cfg Config) *Puller {
 	return p
 }
 
-// Forget drops the state kept for a pod.
+// Forget drops the records of failed pulls for a pod.
 func (p *Puller) Forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +158,7 @@ func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandb
 	return p.pull(ctx, pod, c, spec, sandbox)
 }
 
-// mayUse reports whether the pod may use an image on the node without pulling it.
+// mayUse reports whether the pod has credentials to use an image that is already on the node.
 func (p *Puller) mayUse(ctx context.Context, pod *v1.Pod, name string, image *runtimeapi.Image) bool {
 	if p.cfg.Records == nil {
 		return true
@@ -204,7 +205,7 @@ func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *r
 	return image, nil
 }
 
-// recorded pulls an image, and records the credential that it was pulled with.
+// recorded pulls an image, and records the credential with which it was pulled.
 func (p *Puller) recorded(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec,
 	sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	r := p.cfg.Records
@@ -244,8 +245,9 @@ func (p *Puller) failedPull(pod *v1.Pod, c *v1.Container, st *state, err error) 
 	return &Error{Reason: reason, Message: message, Retry: retry}
 }
 
-// explain returns the reason and the message that a container shows after a failed pull. Some
-// reasons are at the beginning of the runtime's message.
+// explain returns the reason and the message that a container's status shows after a failed pull.
+// If the runtime's message begins with one of the reasons that the CRI defines, explain returns
+// that reason.
 func explain(image string, err error) (reason, message string) {
 	for word, what := range map[string]string{
 		"RegistryUnavailable":       "because the registry is unavailable",
@@ -261,8 +263,8 @@ func explain(image string, err error) (reason, message string) {
 // errTooOften is the error of a pull that exceeds the rate limit.
 var errTooOften = errors.New("pull QPS exceeded")
 
-// fetch pulls an image with each of the pod's matching credentials, or with none. It returns the
-// credential that succeeded.
+// fetch pulls an image with each of the pod's matching credentials in turn, or without a credential
+// if none matches. It returns the credential that succeeded.
 func (p *Puller) fetch(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec,
 	sandbox *runtimeapi.PodSandboxConfig) (ref string, with credential, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
@@ -289,7 +291,7 @@ func (p *Puller) fetch(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageS
 	return "", with, errors.Join(errs...)
 }
 
-// state returns the state of an image for a pod.
+// state returns the record of failed pulls of an image for a pod, and creates it if necessary.
 func (p *Puller) state(pod *v1.Pod, image string) *state {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -300,8 +302,8 @@ func (p *Puller) state(pod *v1.Pod, image string) *state {
 	return p.states[key]
 }
 
-// turn waits until the caller may pull the image: callers for the same image take turns, and
-// Parallel limits the number of images. The caller calls done afterwards.
+// turn waits until the caller may pull the image. At most one caller pulls an image at a time, and
+// at most Parallel images are pulled at a time. The caller must call done after the pull.
 func (p *Puller) turn(ctx context.Context, image string) (done func(), err error) {
 	p.mu.Lock()
 	one := p.pulls[image]
@@ -352,7 +354,8 @@ func (p *Puller) event(pod *v1.Pod, c *v1.Container, reason, message string) {
 	p.cfg.Event(pod, c.Name, v1.EventTypeNormal, reason, message)
 }
 
-// retryMissing is how soon to check again for an image that is never pulled.
+// retryMissing is how long to wait before looking again for a missing image with the pull policy
+// Never.
 const retryMissing = 10 * time.Second
 
 func (p *Puller) fail(pod *v1.Pod, c *v1.Container, reason, event, message string) *Error {

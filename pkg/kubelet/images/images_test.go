@@ -27,7 +27,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
-// registry is a runtime whose pulls take a second, or fail.
+// registry is a runtime whose pulls take 1 s or fail.
 type registry struct {
 	mu     sync.Mutex
 	fails  error
@@ -113,8 +113,8 @@ func TestParallelPulls(t *testing.T) {
 	}
 }
 
-// TestPullsAreTimed checks that the metric includes the time of waiting for other pulls, and counts
-// only pulls that succeed.
+// TestPullsAreTimed checks that the pull metric includes the time of waiting for other pulls, and
+// that it counts only successful pulls.
 func TestPullsAreTimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, e, m := &registry{here: map[string]bool{}}, &recordedEvents{}, prometheus.NewRegistry()
@@ -138,7 +138,7 @@ func TestPullsAreTimed(t *testing.T) {
 	})
 }
 
-// TestWaitingPullEndsWithContext checks that a call that waits for another pull ends when its
+// TestWaitingPullEndsWithContext checks that a caller that waits for another pull returns when its
 // context ends.
 func TestWaitingPullEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -27,7 +27,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// maxAnswers is the maximum number of cached answers of one plugin.
+// maxAnswers is the maximum number of cached responses of one plugin.
 const maxAnswers = 1000
 
 // PluginsConfig holds the settings of Plugins.
@@ -35,8 +35,8 @@ type PluginsConfig struct {
 	// File is the path of a CredentialProviderConfig. BinDir is the directory of the plugins'
 	// programs.
 	File, BinDir string
-	// Token returns a token of the pod's service account for an audience. account is the UID of the
-	// service account.
+	// Token returns a token of the pod's service account for an audience. account is the UID of
+	// the service account.
 	Token func(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (string, error)
 	// ServiceAccount returns a service account.
 	ServiceAccount func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
@@ -45,8 +45,9 @@ type PluginsConfig struct {
 	Metrics        prometheus.Registerer
 }
 
-// Plugins are the node's credential providers: programs that return logins for images. An answer is
-// cached for the time and the scope that it specifies. Plugins are safe for concurrent use.
+// Plugins are the node's credential provider plugins: programs that return logins for images. A
+// response is cached for the duration and the scope that it specifies. Plugins are safe for
+// concurrent use.
 type Plugins struct {
 	cfg      PluginsConfig
 	list     []*plugin
@@ -56,14 +57,15 @@ type Plugins struct {
 
 type plugin struct {
 	kubeletconfigv1.CredentialProvider
-	asking singleflight.Group // makes concurrent requests for the same answer share one call
+	asking singleflight.Group // lets concurrent requests with the same image and identity share one call
 
 	mu      sync.Mutex
 	answers map[answerKey]answer
 }
 
-// answerKey identifies the requests for which a cached answer is valid. scope is an image, a
-// registry, or "" for all images. as is the key of an identity.
+// answerKey identifies the requests to which a cached response applies. scope is an image, a
+// registry, or "" for all images. as is the field as of the identity for which the plugin was
+// called.
 type answerKey struct{ scope, as string }
 
 type answer struct {
@@ -95,7 +97,8 @@ func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 	return p, nil
 }
 
-// errNotForPod is the error of a plugin that does not apply to a pod.
+// errNotForPod is returned if a plugin does not apply to a pod, for example because the pod's
+// service account lacks a required annotation.
 var errNotForPod = errors.New("the plugin does not apply to the pod")
 
 // logins returns the logins of all plugins that match the image, in the order of the configuration.
@@ -126,16 +129,16 @@ func (p *Plugins) logins(ctx context.Context, pod *v1.Pod, image string) []login
 	return out
 }
 
-// identity is the identity for which a plugin is called.
+// identity is the service account for which a plugin is called, or the node.
 type identity struct {
 	account     *kubeletconfig.ImagePullServiceAccount // nil if the plugin is called for the node
 	annotations map[string]string
 	token       string
-	as          string // key of the identity: equal for identities that get the same answers
+	as          string // part of the cache key: equal for identities that share cached responses
 }
 
-// ask returns a plugin's answer, which may be cached. The account is nil if the answer does not
-// depend on one.
+// ask returns a plugin's response, from the cache if possible. The account is nil if the plugin was
+// called for the node.
 func (p *Plugins) ask(ctx context.Context, one *plugin, pod *v1.Pod,
 	image string) (map[string]pluginapi.AuthConfig, *kubeletconfig.ImagePullServiceAccount, error) {
 	who, err := p.identify(ctx, one, pod)
@@ -145,8 +148,8 @@ func (p *Plugins) ask(ctx context.Context, one *plugin, pod *v1.Pod,
 	if auth, ok := one.remembered(image, who.as, p.cfg.Clock.Now()); ok {
 		return auth, who.account, nil
 	}
-	// Two pods with different tokens do not share a call, because its answer may be valid for one
-	// of the tokens only.
+	// Requests with different tokens do not share a call, because the response may be valid only
+	// for the token in the request.
 	flight := fmt.Sprintf("%s\x00%s\x00%x", image, who.as, sha256.Sum256([]byte(who.token)))
 	asked := one.asking.DoChan(flight, func() (any, error) {
 		return p.fresh(context.WithoutCancel(ctx), one, image, who)
@@ -160,7 +163,7 @@ func (p *Plugins) ask(ctx context.Context, one *plugin, pod *v1.Pod,
 	}
 }
 
-// fresh calls a plugin, and caches the answer.
+// fresh calls a plugin and caches its response.
 func (p *Plugins) fresh(ctx context.Context, one *plugin, image string,
 	who identity) (map[string]pluginapi.AuthConfig, error) {
 	response, err := p.run(ctx, one, &pluginapi.CredentialProviderRequest{
@@ -172,7 +175,8 @@ func (p *Plugins) fresh(ctx context.Context, one *plugin, image string,
 	}
 	if t := one.TokenAttributes; who.token != "" && t.CacheType != kubeletconfigv1.TokenServiceAccountTokenCacheType {
 		for _, a := range response.Auth {
-			// The token belongs to one pod, so other pods must not get it.
+			// Pods that share a cached response have different tokens, and must not get the token
+			// of this pod.
 			if a.Password == who.token {
 				return nil, errors.New(
 					"the plugin returned the service account's token as the password, which requires cacheType Token")
@@ -188,7 +192,7 @@ func (p *Plugins) fresh(ctx context.Context, one *plugin, image string,
 	return response.Auth, nil
 }
 
-// scope returns what an answer about an image is valid for.
+// scope returns the part of the cache key that says for which images a response is valid.
 func scope(t pluginapi.PluginCacheKeyType, image string) string {
 	switch t {
 	case pluginapi.GlobalPluginCacheKeyType:
@@ -225,8 +229,8 @@ func (one *plugin) remember(key answerKey, a answer, now time.Time) {
 	}
 }
 
-// identify returns the identity for which to call a plugin about a pod's image: the node, unless
-// the plugin requires service accounts.
+// identify returns the identity for which to call a plugin about a pod's image. It is the node,
+// unless the plugin's configuration requests service account tokens.
 func (p *Plugins) identify(ctx context.Context, one *plugin, pod *v1.Pod) (identity, error) {
 	t, name := one.TokenAttributes, pod.Spec.ServiceAccountName
 	switch {
@@ -243,7 +247,7 @@ func (p *Plugins) identify(ctx context.Context, one *plugin, pod *v1.Pod) (ident
 		account:     &kubeletconfig.ImagePullServiceAccount{UID: string(sa.UID), Namespace: pod.Namespace, Name: name},
 		annotations: map[string]string{},
 	}
-	// Annotations that an account needs for the plugin to apply.
+	// The plugin applies only to service accounts that have all of these annotations.
 	for _, key := range t.RequiredServiceAccountAnnotationKeys {
 		value, ok := sa.Annotations[key]
 		if !ok {
@@ -259,7 +263,7 @@ func (p *Plugins) identify(ctx context.Context, one *plugin, pod *v1.Pod) (ident
 	if who.token, err = p.cfg.Token(ctx, pod, sa.UID, t.ServiceAccountTokenAudience); err != nil {
 		return identity{}, fmt.Errorf("token of service account %s/%s: %w", pod.Namespace, name, err)
 	}
-	// Sprintf prints maps sorted by key
+	// Sprintf prints maps sorted by key, so equal annotations give equal strings.
 	who.as = fmt.Sprintf("%s/%s %s %q", pod.Namespace, name, sa.UID, who.annotations)
 	if t.CacheType == kubeletconfigv1.TokenServiceAccountTokenCacheType {
 		who.as += fmt.Sprintf(" %x", sha256.Sum256([]byte(who.token)))

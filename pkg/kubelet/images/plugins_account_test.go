@@ -23,7 +23,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// attributesOf returns the configuration of a plugin that uses service accounts.
+// attributesOf returns the tokenAttributes of a plugin, with its cache type and its required and
+// optional annotations.
 func attributesOf(cache, required, optional string) string {
 	return fmt.Sprintf("  tokenAttributes: {serviceAccountTokenAudience: reg, cacheType: %s, "+
 		"requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [%s], "+
@@ -35,8 +36,8 @@ func accountPod(name, account string) *v1.Pod {
 		Spec: v1.PodSpec{ServiceAccountName: account}}
 }
 
-// TestAccountsWithoutAnnotations checks that a plugin is not called, and no failure is logged, for an
-// account that lacks a required annotation.
+// TestAccountsWithoutAnnotations checks that the kubelet neither calls a plugin nor logs a failure
+// for a service account that lacks a required annotation.
 func TestAccountsWithoutAnnotations(t *testing.T) {
 	dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	answer := response("CredentialProviderResponse", "Image", "", `{"reg.example":{"username":"u","password":"p"}}`)
@@ -64,8 +65,8 @@ func TestAccountsWithoutAnnotations(t *testing.T) {
 	}
 }
 
-// TestTokenAsPassword checks that a plugin may return a pod's token as the password only if the
-// answer is cached for that token alone.
+// TestTokenAsPassword lets a plugin return a pod's token as the password. It checks that the
+// response is accepted only with cacheType Token, with which pods with other tokens do not get it.
 func TestTokenAsPassword(t *testing.T) {
 	for cache, want := range map[string]int{"ServiceAccount": 0, "Token": 1} {
 		dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -81,11 +82,11 @@ func TestTokenAsPassword(t *testing.T) {
 	}
 }
 
-// TestPluginsRunConcurrently checks that calls of a plugin for different images run
-// concurrently, and that a caller whose context ends does not wait.
+// TestPluginsRunConcurrently checks that a plugin is called concurrently for different images, and
+// that a caller returns without the response when its context ends.
 func TestPluginsRunConcurrently(t *testing.T) {
 	dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
-	// The plugin answers only when it has been called for both images.
+	// The script answers only after it has been called for both images.
 	script := fmt.Sprintf("#!/bin/sh\ncat >%[1]s/asked.$$\nuntil grep -qs one %[1]s/asked.* && grep -qs two "+
 		"%[1]s/asked.*; do sleep 0.01; done\ncat <<END\n%[2]s\nEND\n",
 		dir, response("CredentialProviderResponse", "Image", "", `{"reg.example":{"username":"u","password":"p"}}`))
@@ -116,7 +117,8 @@ func TestPluginsRunConcurrently(t *testing.T) {
 }
 
 // TestPluginConfigs checks that all versions of the configuration are read, that the files of a
-// directory are read in order, and that the hash of their content is exported.
+// directory are read in the order of their names, and that a metric exports the hash of their
+// content.
 func TestPluginConfigs(t *testing.T) {
 	dir, bin := t.TempDir(), t.TempDir()
 	program(t, bin, "one", "")

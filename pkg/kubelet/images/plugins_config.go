@@ -25,8 +25,8 @@ import (
 )
 
 // readPlugins reads a CredentialProviderConfig from a file, or from all files of a directory in the
-// order of their names. It also returns a hash of the lengths and contents of all files, as
-// Kubernetes' kubelet exports it.
+// order of their names. It also returns the hash of the configuration that Kubernetes' kubelet
+// exports as a metric: a hash of the lengths and contents of all files.
 func readPlugins(path, bin string) (list []kubeletconfigv1.CredentialProvider, sum string, err error) {
 	files, err := pluginFiles(path)
 	if err != nil {
@@ -62,7 +62,7 @@ func readPlugins(path, bin string) (list []kubeletconfigv1.CredentialProvider, s
 	return list, fmt.Sprintf("sha256:%x", hash.Sum(nil)), nil
 }
 
-// decodePlugins decodes one file of any version.
+// decodePlugins decodes one configuration file of any supported API version.
 func decodePlugins(b []byte) ([]kubeletconfigv1.CredentialProvider, error) {
 	c := kubeletconfigv1.CredentialProviderConfig{}
 	if err := yaml.UnmarshalStrict(b, &c); err != nil {
@@ -75,7 +75,7 @@ func decodePlugins(b []byte) ([]kubeletconfigv1.CredentialProvider, error) {
 			kubeletconfigv1.SchemeGroupVersion)
 	}
 	for _, p := range c.Providers {
-		// tokenAttributes is the only field that older versions do not have.
+		// tokenAttributes is the only field that the older API versions do not have.
 		if p.TokenAttributes != nil && c.APIVersion != versions[0] {
 			return nil, fmt.Errorf("%s has no tokenAttributes", c.APIVersion)
 		}
@@ -133,13 +133,13 @@ func checkPlugin(p *kubeletconfigv1.CredentialProvider, bin string) error {
 	return nil
 }
 
-// pluginVersions returns the supported versions of requests and answers.
+// pluginVersions returns the supported API versions of requests to plugins and their responses.
 func pluginVersions() []string {
 	return []string{pluginapi.SchemeGroupVersion.String(), pluginv1beta1.SchemeGroupVersion.String(),
 		pluginv1alpha1.SchemeGroupVersion.String()}
 }
 
-// checkToken validates the configuration of the service account data that a plugin requests.
+// checkToken validates tokenAttributes, with which a plugin requests service account tokens.
 func checkToken(p *kubeletconfigv1.CredentialProvider) error {
 	t := p.TokenAttributes
 	if t == nil {

@@ -19,15 +19,15 @@ import (
 )
 
 // pluginTimeout is the timeout of one call of a plugin, and maxAnswer the maximum size of its
-// answer. If a plugin is killed, a child process may keep its output open; the kubelet then waits
-// for the end of the output for at most afterKill.
+// response in bytes. If a plugin is killed, a child process may keep its output open. The kubelet
+// then waits at most afterKill for the end of the output.
 const (
 	pluginTimeout = time.Minute
 	maxAnswer     = 1 << 20
 	afterKill     = time.Second
 )
 
-// run runs a plugin's program.
+// run runs a plugin's program with the request as its input and returns the response.
 func (p *Plugins) run(ctx context.Context, one *plugin, request *pluginapi.CredentialProviderRequest) (
 	*pluginapi.CredentialProviderResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, pluginTimeout)

@@ -23,8 +23,8 @@ import (
 
 const pluginHead = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n"
 
-// program writes a plugin that records its requests and whose answer contains a word from its
-// environment and body.
+// program writes a shell script that acts as a plugin. It appends its input to NAME.asked and
+// prints body, in which shell variables are expanded.
 func program(t *testing.T, dir, name, body string) {
 	t.Helper()
 	script := fmt.Sprintf("#!/bin/sh\ncat >>%s/%s.asked\necho >>%s/%s.asked\ncat <<END\n%s\nEND\n", dir, name,
@@ -126,7 +126,8 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
-// credentialsOfNode reports whether a login for the image comes from an account or a secret.
+// credentialsOfNode reports whether any login for the image comes from a service account or a
+// secret.
 func (p *Plugins) credentialsOfNode(t *testing.T, image string) bool {
 	t.Helper()
 	for _, l := range p.logins(t.Context(), &v1.Pod{}, image) {
@@ -180,8 +181,8 @@ func TestPluginsWithServiceAccounts(t *testing.T) {
 	}
 }
 
-// TestPulledForAnAccount checks that only pods with the same service account may use an image that
-// was pulled for it.
+// TestPulledForAnAccount checks that an image that was pulled with the login of a service account
+// can be used only by pods with that service account.
 func TestPulledForAnAccount(t *testing.T) {
 	dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	program(t, dir, "account",

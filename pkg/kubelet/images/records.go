@@ -24,17 +24,17 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/checkpoint"
 )
 
-// maxSecrets is the maximum number of secrets that are added to a record.
+// maxSecrets is the number of secrets in a record from which no further secrets are added.
 const maxSecrets = 100
 
-// Records record the secrets with which images were pulled, in the files of Kubernetes' kubelet, so
-// that a pod cannot use an image on the node that it may not pull. They are safe for concurrent
-// use.
+// Records store which secrets and service accounts images were pulled with, so that a pod cannot
+// use an image on the node that it may not pull. The files have the same format as those of
+// Kubernetes' kubelet. Records are safe for concurrent use.
 type Records struct {
 	pulling, pulled string // directories with the records of pulls in progress and of pulled images
 	policy          kubeletconfig.ImagePullCredentialsVerificationPolicy
-	// Full names of images that need no verification; a name that ends in / stands for all names
-	// with that prefix.
+	// allowed are full names of images that every pod may use. A name that ends in / stands for all
+	// names with that prefix.
 	allowed []string
 	clock   clock.Clock
 	log     *slog.Logger
@@ -43,7 +43,7 @@ type Records struct {
 	wanted map[string]int
 }
 
-// NewRecords opens the records below a directory, and creates the directory.
+// NewRecords opens the records in a directory, and creates the directory if necessary.
 func NewRecords(dir string, c *kubeletconfig.KubeletConfiguration, cl clock.Clock, log *slog.Logger) (*Records, error) {
 	r := &Records{
 		pulling: filepath.Join(dir, "pulling"), pulled: filepath.Join(dir, "pulled"),
@@ -84,7 +84,7 @@ func file(dir, of string) string {
 	return filepath.Join(dir, fmt.Sprintf("sha256-%x", sha256.Sum256([]byte(of))))
 }
 
-// bare returns an image's full name without tag and digest.
+// bare returns an image's full name without its tag and digest.
 func bare(image string) string {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
@@ -93,8 +93,9 @@ func bare(image string) string {
 	return named.Name()
 }
 
-// Begin records that a pull is about to begin. If that fails the image must not be pulled: after a
-// crash of the kubelet the image would count as one that all pods may use.
+// Begin records that a pull is about to begin. If Begin fails, the caller must not pull the image:
+// if the kubelet then crashed, there would be no record of the pull, and all pods could use the
+// image.
 func (r *Records) Begin(image string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,8 +118,8 @@ func (r *Records) Failed(image string) {
 	r.end(image)
 }
 
-// end removes the record of Begin when no pull of the image is running any more. The caller holds
-// the lock.
+// end removes the record that Begin has written, unless another pull of the image is still running.
+// The caller holds r.mu.
 func (r *Records) end(image string) {
 	if r.wanted[image]--; r.wanted[image] > 0 {
 		return
@@ -136,12 +137,12 @@ func (r *Records) Pulled(image, id string, with credential) {
 	defer r.mu.Unlock()
 	if err := r.add(image, id, with); err != nil {
 		r.log.Warn("Failed to record a pull", "image", image, "err", err)
-		return // without a record of the image, the record of Begin must stay, so that not all pods may use the image
+		return // the record of Begin stays, so that pods still need credentials for the image
 	}
 	r.end(image)
 }
 
-// add adds a credential to the record of an image. The caller holds the lock.
+// add adds a credential to the record of an image. The caller holds r.mu.
 func (r *Records) add(image, id string, with credential) error {
 	record, found := r.read(id)
 	if !found {
@@ -178,8 +179,8 @@ func sameSecret(a, b kubeletconfig.ImagePullSecret) bool {
 	return a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name
 }
 
-// read reads the record of an image. A record that cannot be parsed counts as an empty one. The
-// caller holds the lock.
+// read reads the record of an image. A record that cannot be parsed counts as an empty record. The
+// caller holds r.mu.
 func (r *Records) read(id string) (kubeletconfig.ImagePulledRecord, bool) {
 	record := kubeletconfig.ImagePulledRecord{}
 	found, err := checkpoint.Read(file(r.pulled, id), &record)
@@ -190,8 +191,8 @@ func (r *Records) read(id string) (kubeletconfig.ImagePulledRecord, bool) {
 	return record, found
 }
 
-// MayUse reports whether a pod with these credentials may use an image on the node without pulling
-// it.
+// MayUse reports whether a pod with these credentials may use an image that is on the node, without
+// pulling it.
 func (r *Records) MayUse(image, id string, credentials func() []credential) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -210,7 +211,7 @@ func (r *Records) MayUse(image, id string, credentials func() []credential) bool
 		if !covers(has, mine) {
 			continue
 		}
-		// Record this credential too, because the secret that matched may be changed later.
+		// Record this credential too, because the matching secret may change later.
 		if len(has.KubernetesSecrets) < maxSecrets {
 			if err := r.add(image, id, mine); err != nil {
 				r.log.Warn("Failed to record the credentials of an image", "image", image, "err", err)
@@ -221,8 +222,8 @@ func (r *Records) MayUse(image, id string, credentials func() []credential) bool
 	return false
 }
 
-// covers reports whether an image was pulled with a credential: with the same secret, with another
-// secret of the same content, or for the same service account.
+// covers reports whether an image was pulled with the same secret as mine, with another secret of
+// the same content, or for the same service account.
 func covers(has kubeletconfig.ImagePullCredentials, mine credential) bool {
 	if mine.account != nil {
 		return slices.Contains(has.KubernetesServiceAccounts, *mine.account)
@@ -232,8 +233,8 @@ func covers(has kubeletconfig.ImagePullCredentials, mine credential) bool {
 	})
 }
 
-// verifies reports whether the policy requires credentials for the image. The caller holds the
-// lock.
+// verifies reports whether the policy requires credentials for the image. recorded says whether the
+// image has a record of a completed pull. The caller holds r.mu.
 func (r *Records) verifies(image string, recorded bool) bool {
 	switch r.policy {
 	case kubeletconfig.NeverVerify:
@@ -250,8 +251,8 @@ func (r *Records) verifies(image string, recorded bool) bool {
 	return recorded || err == nil
 }
 
-// Prune removes the records of images that were not on the node at the given time. It keeps records
-// that are newer.
+// Prune removes the records of images that are not among ids, which are the images that were on the
+// node at the given time. It keeps records that were written after that time.
 func (r *Records) Prune(ids []string, at time.Time) {
 	keep := map[string]bool{}
 	for _, id := range ids {
@@ -261,7 +262,7 @@ func (r *Records) Prune(ids []string, at time.Time) {
 	defer r.mu.Unlock()
 	list, err := filepath.Glob(filepath.Join(r.pulled, "sha256-*"))
 	if err != nil {
-		return // the pattern is valid
+		return // the only error of Glob is an invalid pattern, and this one is valid
 	}
 	for _, path := range list {
 		record := kubeletconfig.ImagePulledRecord{}

@@ -44,13 +44,14 @@ func TestRecords(t *testing.T) {
 		}
 	}
 	r := open(dir, "")
-	may(r, image, id, nil, true) // without a record, the image was on the node before
+	may(r, image, id, nil, true) // an image without a record was on the node before records were kept
 	if err := r.Begin(image); err != nil {
 		t.Fatal(err)
 	}
-	// The image may be the one that is being pulled, because its record of Begin exists.
+	// Begin has recorded a pull of this image name, so the image may be its result and needs
+	// credentials.
 	may(r, image, id, secret("a", "1"), false)
-	r = open(dir, "") // the kubelet crashes during the pull, while the runtime completes it
+	r = open(dir, "") // as after a crash of the kubelet during the pull, which the runtime completes
 	may(r, image, id, secret("a", "1"), false)
 	if err := r.Begin(image); err != nil {
 		t.Fatal(err)
@@ -59,10 +60,10 @@ func TestRecords(t *testing.T) {
 	r = open(dir, "")
 	may(r, image, id, nil, false)
 	may(r, image, id, secret("b", "2"), false)
-	may(r, image, id, secret("b", "1"), true) // another secret with the same login
-	may(r, image, id, secret("b", "3"), true) // the secret b, which had this login before it was changed
+	may(r, image, id, secret("b", "1"), true) // secret b has the same login as secret a
+	may(r, image, id, secret("b", "3"), true) // secret b is recorded, so it stays valid after its login has changed
 	may(r, image, id, secret("c", "3"), true)
-	// The same image with another name needs its own credential.
+	// The same image under another name needs a credential of its own.
 	may(r, "registry.example/other:1", id, secret("a", "1"), false)
 	if err := r.Begin(image); err != nil {
 		t.Fatal(err)
@@ -87,7 +88,7 @@ func TestRecords(t *testing.T) {
 	r.Pulled(image, id, credential{})
 	may(r, image, id, nil, true) // the image was pulled without credentials
 
-	r.Prune([]string{"sha256:9"}, clock.Now()) // the record is newer than the list of images
+	r.Prune([]string{"sha256:9"}, clock.Now()) // the record is newer than the list of images, so it stays
 	may(r, image, id, nil, true)
 	clock.Step(time.Minute)
 	r.Prune([]string{id}, clock.Now())

@@ -26,15 +26,16 @@ import (
 	"keelson.dev/keelson/pkg/daemon/zpages"
 )
 
-// reviewTimeout is the timeout of a token review.
+// reviewTimeout is the timeout of a TokenReview.
 const reviewTimeout = 10 * time.Second
 
-// reviewRetry returns the delays between attempts of a review.
+// reviewRetry returns the delays between attempts to create a TokenReview or SubjectAccessReview.
 func reviewRetry() *wait.Backoff {
 	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// newAuthenticator returns the configured authenticator. The caller must run ca, which may be nil.
+// newAuthenticator returns the configured authenticator. ca reloads the client CA file; the caller
+// must run it. ca is nil if client certificates are not configured.
 func newAuthenticator(client kubernetes.Interface, c kubeletconfig.KubeletAuthentication) (
 	a authenticator.Request, ca *dynamiccertificates.DynamicFileCAContent, err error) {
 	factory := authenticatorfactory.DelegatingAuthenticatorConfig{
@@ -62,7 +63,7 @@ func newAuthenticator(client kubernetes.Interface, c kubeletconfig.KubeletAuthen
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// authorizer decides whether a user may do verb on a subresource of the node.
+// authorizer decides whether a user may perform verb on a subresource of this node.
 type authorizer interface {
 	allowed(ctx context.Context, u user.Info, verb, subresource string) (bool, error)
 }
@@ -77,7 +78,7 @@ func (alwaysAllow) allowed(context.Context, user.Info, string, string) (bool, er
 // maxDecisions is the maximum number of cached decisions.
 const maxDecisions = 8192
 
-// webhook asks the API server and caches its decisions.
+// webhook authorizes users by SubjectAccessReviews at the API server and caches the decisions.
 type webhook struct {
 	client            kubernetes.Interface
 	node              string
@@ -133,7 +134,8 @@ func (w *webhook) allowed(ctx context.Context, u user.Info, verb, subresource st
 	return allowed, nil
 }
 
-// ask requests an access review until it succeeds, ctx ends or all attempts have failed.
+// ask creates a SubjectAccessReview. It retries until a request succeeds, ctx ends or all attempts
+// have failed.
 func (w *webhook) ask(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (
 	review *authorizationv1.SubjectAccessReview, err error) {
 	waitErr := wait.ExponentialBackoffWithContext(ctx, *reviewRetry(), func(ctx context.Context) (bool, error) {
@@ -170,8 +172,8 @@ func below(path, root string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// permissions returns the verb, and the subresources of the node. Permission for any one of them is
-// enough.
+// permissions returns the verb of a request, and the subresources of the node to which it belongs.
+// A user who may perform the verb on any one of them may make the request.
 func permissions(method, path string) (verb string, subresources []string) {
 	verb = verbOf(method)
 	for _, root := range []string{"/exec", "/attach", "/portForward", "/run"} {
@@ -198,13 +200,14 @@ func permissions(method, path string) (verb string, subresources []string) {
 		return verb, []string{"healthz", "proxy"}
 	case below(path, "/configz"):
 		return verb, []string{"configz", "proxy"}
-	case below(path, "/csi"): // not in Kubernetes: a permission for calls to drivers only
+	case below(path, "/csi"): // not in Kubernetes: a permission only for calls of storage drivers
 		return verb, []string{"csi", "proxy"}
 	}
 	return verb, []string{"proxy"}
 }
 
-// authorized passes on only requests that are authenticated and authorized.
+// authorized returns a handler that calls next for authenticated and authorized requests and
+// rejects all others.
 func (s *Server) authorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok, err := s.authn.AuthenticateRequest(r)

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// certificate returns the function that returns the server's certificate.
+// certificate returns the function from which the TLS server gets its certificate.
 func certificate(cfg Config) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if cfg.GetCertificate != nil {
 		return cfg.GetCertificate, nil
@@ -83,8 +83,8 @@ func tlsConfig(cfg Config) (*tls.Config, error) {
 		c.CurvePreferences = append(c.CurvePreferences, tls.CurveID(id))
 	}
 	if cfg.Kubelet.Authentication.X509.ClientCAFile != "" {
-		// The authenticator verifies the certificate, so that a client with a certificate of
-		// another CA can still use a token.
+		// TLS only requests the certificate, and the authenticator verifies it. So a client with a
+		// certificate of another CA can still authenticate with a token.
 		c.ClientAuth = tls.RequestClientCert
 	}
 	return c, nil

@@ -60,6 +60,6 @@ func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, map[string]*kubeletconfig.KubeletConfiguration{"kubeletconfig": &config})
 }
 
-// Health returns the handler of /healthz and of /healthz/NAME for each check, without
-// authorization. As in Kubernetes it has a port of its own.
+// Health returns the handler of /healthz and of /healthz/NAME for each check. It requires no
+// authorization. As in Kubernetes, the kubelet serves it on a separate port.
 func (s *Server) Health() http.Handler { return s.health }

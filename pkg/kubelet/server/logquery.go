@@ -22,14 +22,14 @@ const (
 	maxServiceLength = 256
 )
 
-// notOfServices matches characters that names of services do not contain.
+// notOfServices is a regular expression for characters that are invalid in names of services.
 const notOfServices = `[^a-zA-Z\-_.:0-9@]`
 
 // logQuery is a query for the logs of services, or for one file.
 type logQuery struct {
 	asked           bool // whether the request has any query parameter
 	services, files []string
-	since, until    time.Time // zero means no bound
+	since, until    time.Time // a zero time means no bound
 	tail, boot      *int
 	pattern         string
 }
@@ -37,7 +37,8 @@ type logQuery struct {
 // empty reports whether the request has no query, only a path.
 func (q *logQuery) empty() bool { return !q.asked }
 
-// narrowed reports whether the query selects only a part of a log.
+// narrowed reports whether the query selects a part of each log, by time, boot, pattern or number
+// of lines.
 func (q *logQuery) narrowed() bool {
 	return !q.since.IsZero() || !q.until.IsZero() || q.tail != nil || q.boot != nil || q.pattern != ""
 }

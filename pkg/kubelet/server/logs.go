@@ -49,10 +49,11 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// logOptions parses the options in the query. If they are invalid, code is the status to return.
+// logOptions parses the options in the query. If they are invalid, code and text are the HTTP
+// status and message to return.
 func logOptions(r *http.Request) (o *v1.PodLogOptions, code int, text string) {
 	query := r.URL.Query()
-	switch tail := query.Get("tail"); tail { // the name of tailLines in old clients
+	switch tail := query.Get("tail"); tail { // old clients send tail, the former name of tailLines
 	case "":
 	case "all":
 		query.Del("tailLines")
@@ -69,8 +70,8 @@ func logOptions(r *http.Request) (o *v1.PodLogOptions, code int, text string) {
 	return o, 0, ""
 }
 
-// decodeLogOptions parses the options like the API's parameter codec, which supports them only in
-// the API server.
+// decodeLogOptions parses the options like the parameter codec of the API. That codec can decode
+// PodLogOptions only in the API server.
 func decodeLogOptions(query url.Values) (*v1.PodLogOptions, error) {
 	o := &v1.PodLogOptions{}
 	var errs []error
@@ -103,7 +104,7 @@ func validLogOptions(o *v1.PodLogOptions) bool {
 	all := o.Stream == nil || *o.Stream == v1.LogStreamAll
 	switch {
 	case !all && *o.Stream != v1.LogStreamStdout && *o.Stream != v1.LogStreamStderr,
-		// The last lines of one stream cannot be found from the end of the file.
+		// tailLines counts the lines of both streams, so it is rejected for a single stream.
 		!all && o.TailLines != nil,
 		o.TailLines != nil && *o.TailLines < 0,
 		o.LimitBytes != nil && *o.LimitBytes < 1,
@@ -152,7 +153,8 @@ func (s *Server) copyLog(ctx context.Context, source LogSource, o *v1.PodLogOpti
 	return logs.Read(ctx, source.Path, opts)
 }
 
-// flusher flushes after each write, because the reader of a followed log waits for the next line.
+// flusher flushes the response after each write, so that a client that follows a log gets each line
+// at once.
 type flusher struct {
 	w       io.Writer
 	rc      *http.ResponseController

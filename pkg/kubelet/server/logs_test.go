@@ -62,7 +62,7 @@ func TestContainerLogs(t *testing.T) {
 	}
 }
 
-// TestFollow follows a log across a rotation until its container ends.
+// TestFollow follows the log of a container across a rotation until the container ends.
 func TestFollow(t *testing.T) {
 	f := start(t)
 	path := filepath.Join(t.TempDir(), "0.log")
@@ -110,8 +110,8 @@ func TestFollow(t *testing.T) {
 	expect("one")
 	write("two")
 	expect("two")
-	// The reader asks after it has begun to watch the directory, so it sees the rotation from here
-	// on.
+	// The log reader sends to waiting after it has started to watch the directory. From then on it
+	// notices the rotation.
 	<-waiting
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)

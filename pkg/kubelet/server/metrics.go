@@ -60,7 +60,8 @@ func (m *requestMetrics) measured(next http.Handler) http.Handler {
 	})
 }
 
-// pathRoot returns the label value for a path. There are few values, whatever clients request.
+// pathRoot returns the label value for a path. Unknown paths get the value "other", so that clients
+// cannot create any number of label values.
 func pathRoot(path string) string {
 	parts := strings.SplitN(strings.TrimPrefix(path, "/"), "/", 3)
 	root := parts[0]
@@ -90,8 +91,8 @@ type resourceMetrics struct {
 	log   *slog.Logger
 }
 
-// Describe implements prometheus.Collector. It sends nothing, because the metrics depend on what
-// runs.
+// Describe implements prometheus.Collector. It sends nothing, because the set of metrics depends on
+// the running pods.
 func (resourceMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -133,8 +134,8 @@ func gauge(ch chan<- prometheus.Metric, name, help string, v float64) {
 	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, v)
 }
 
-// usage sends the CPU time and the memory of a node, pod or container, with the times of their
-// measurement.
+// usage sends the CPU time and the memory of a node, pod or container, with the time at which each
+// was measured.
 func usage(ch chan<- prometheus.Metric, prefix, of string, cpu *statsapi.CPUStats, memory *statsapi.MemoryStats,
 	names, values []string) {
 	if cpu != nil && cpu.UsageCoreNanoSeconds != nil {

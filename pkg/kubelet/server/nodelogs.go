@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// queryTimeout is the timeout of a query.
+	// queryTimeout is the timeout of a query for logs of services.
 	queryTimeout = 30 * time.Second
-	// maxQueries is the maximum number of concurrent queries; others wait.
+	// maxQueries is the maximum number of concurrent queries. Further queries wait.
 	maxQueries = 4
 	// journalTime is the time format of journalctl.
 	journalTime = "2006-01-02 15:04:05"
 )
 
-// nodeLogs serves /logs/: the files of a directory, and with a query
-// (/logs/?query=kubelet&tailLines=10) the logs of services. These are in systemd's journal, or in
-// files with the name of the service.
+// nodeLogs serves /logs/. Without a query it serves the files of a directory. With a query, such as
+// /logs/?query=kubelet&tailLines=10, it serves the logs of services. It reads them from systemd's
+// journal, or from files whose name is that of the service.
 type nodeLogs struct {
 	dir   beneath.Files
 	files http.Handler
@@ -76,7 +76,7 @@ func (l *nodeLogs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q.write(ctx, w, l.dir)
 }
 
-// serveLogFile serves a file or the list of a directory.
+// serveLogFile serves a file, or the list of the entries of a directory.
 func serveLogFile(w http.ResponseWriter, r *http.Request, files beneath.Files, name string) {
 	name = path.Clean("/" + strings.ReplaceAll(name, `\`, "/"))
 	info, err := fs.Stat(files, path.Join(".", name))
@@ -92,7 +92,8 @@ func serveLogFile(w http.ResponseWriter, r *http.Request, files beneath.Files, n
 	http.FileServerFS(files).ServeHTTP(w, r)
 }
 
-// write writes the logs of the services. Errors appear between them.
+// write writes the logs of the services in the query. An error is written in the place of the log
+// that could not be read.
 func (q *logQuery) write(ctx context.Context, w io.Writer, dir beneath.Files) {
 	units := journalUnits(ctx)
 	var journal, files []string
@@ -120,7 +121,8 @@ func (q *logQuery) write(ctx context.Context, w io.Writer, dir beneath.Files) {
 	}
 }
 
-// journalUnits returns the units that have logs in the journal, or none if there is no journal.
+// journalUnits returns the names of the systemd units that have logs in the journal. It returns
+// none if there is no journal.
 func journalUnits(ctx context.Context) map[string]bool {
 	out, err := exec.CommandContext(ctx, "journalctl", "--field=_SYSTEMD_UNIT").Output()
 	if err != nil {
@@ -137,7 +139,7 @@ func (q *logQuery) writeJournal(ctx context.Context, w io.Writer, services []str
 	c := exec.CommandContext(ctx, "journalctl", q.journalArgs(services)...)
 	c.Stdout, c.Stderr = w, w
 	exited := &exec.ExitError{}
-	// Journalctl itself writes what is wrong.
+	// If journalctl exits with an error, its output already contains the reason.
 	if err := c.Run(); err != nil && !errors.As(err, &exited) {
 		fmt.Fprintf(w, "\nerror: journal output not available\n")
 	}
@@ -166,7 +168,7 @@ func (q *logQuery) journalArgs(services []string) []string {
 	return args
 }
 
-// writeServiceFile writes the first file that may be a service's log.
+// writeServiceFile writes the first existing file among the names that a service's log may have.
 func writeServiceFile(ctx context.Context, w io.Writer, dir beneath.Files, service string) error {
 	for _, name := range []string{service, service + ".log", service + "/" + service + ".log"} {
 		f, err := dir.Open(name)
@@ -181,7 +183,7 @@ func writeServiceFile(ctx context.Context, w io.Writer, dir beneath.Files, servi
 		if err != nil {
 			return err
 		}
-		if info.IsDir() { // the directory may contain the file
+		if info.IsDir() { // a directory of the service's name may contain the log file
 			continue
 		}
 		_, err = io.Copy(w, whileContext{ctx, f})
@@ -190,7 +192,7 @@ func writeServiceFile(ctx context.Context, w io.Writer, dir beneath.Files, servi
 	return fs.ErrNotExist
 }
 
-// whileContext is a reader that fails when the context ends.
+// whileContext is an io.Reader that fails once its context has ended.
 type whileContext struct {
 	ctx context.Context
 	io.Reader

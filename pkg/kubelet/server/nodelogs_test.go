@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/beneath"
 )
 
-// journal is a journalctl with the logs of two services, which prints its arguments.
+// journal is a replacement for journalctl. It knows two services and prints its arguments.
 const journal = `#!/bin/sh
 if [ "$*" = --field=_SYSTEMD_UNIT ]; then
 	echo kubelet.service; echo getty@tty1.service
@@ -46,11 +46,11 @@ func logDir(t *testing.T) string {
 	return dir
 }
 
-// TestNodeLogs checks that a query is answered from the journal or from files under the same
+// TestNodeLogs checks that queries are answered from the journal or from files under the same
 // conditions as in Kubernetes, and that invalid queries are rejected.
 func TestNodeLogs(t *testing.T) {
 	bin := t.TempDir()
-	// It must be executable.
+	// The file must be executable.
 	if err := os.WriteFile(filepath.Join(bin, "journalctl"), []byte(journal), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestNodeLogs(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/logs/"+path, nil))
 			got := w.Body.String()
-			if i := strings.Index(got, "<pre>"); i > 0 { // compare only the list of a directory
+			if i := strings.Index(got, "<pre>"); i > 0 { // for the list of a directory, compare only the list
 				got = got[i:]
 			}
 			if w.Code != c.code || got != c.want {
@@ -142,8 +142,8 @@ func TestNodeLogsWithoutJournal(t *testing.T) {
 	}
 }
 
-// TestLogFilesAreInTheDirectory checks that links and pipes that pods put into /var/log are not
-// served, with and without queries.
+// TestLogFilesAreInTheDirectory checks that the server does not serve links and pipes that pods
+// have put into /var/log, neither by path nor by query.
 func TestLogFilesAreInTheDirectory(t *testing.T) {
 	dir, outside := logDir(t), t.TempDir()
 	if err := os.WriteFile(filepath.Join(outside, "x.log"), []byte("outside"), 0o600); err != nil {

@@ -36,22 +36,23 @@ import (
 type Pods interface {
 	// Pods returns the pods of this node, including static pods, with their present status.
 	Pods() []*v1.Pod
-	// Pod returns a pod by its name.
+	// Pod returns the pod with a name.
 	Pod(namespace, name string) (*v1.Pod, bool)
-	// RunningPods returns the pods that the runtime runs, with the little that the runtime knows
-	// about them.
+	// RunningPods returns the pods that run in the runtime. They contain only the fields that the
+	// runtime reports.
 	RunningPods(ctx context.Context) ([]*v1.Pod, error)
-	// ContainerLog returns the log of a container of the pod, or with previous the log of its
-	// previous run. Users see the error unchanged, for example 'container "c" in pod "p" is waiting
-	// to start: ContainerCreating'.
+	// ContainerLog returns the log of a container of the pod. If previous is true, it returns the
+	// log of the container's previous run. The server returns the error to users unchanged, for
+	// example 'container "c" in pod "p" is waiting to start: ContainerCreating'.
 	ContainerLog(ctx context.Context, pod *v1.Pod, container string, previous bool) (LogSource, error)
 }
 
 // LogSource is a container's log.
 type LogSource struct {
-	// Path is the log file, in the CRI format.
+	// Path is the path of the log file, which is in the CRI log format.
 	Path string
-	// Running reports whether the container still runs. A followed log ends when it does not.
+	// Running reports whether the container is still running. When it has ended, a followed log
+	// ends too.
 	Running func(ctx context.Context) (bool, error)
 }
 
@@ -84,8 +85,8 @@ type Config struct {
 	// Listener is the listener to serve on. If it is nil, the server listens on Address.
 	Listener net.Listener
 	Address  string
-	// GetCertificate returns the serving certificate that the API server has issued and that is
-	// renewed. It may be nil.
+	// GetCertificate returns the serving certificate that the API server has issued. It returns
+	// the renewed certificate after a renewal. It may be nil.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// CertDir is the directory of the self-signed serving certificate, which is used if no other is
 	// configured.
@@ -105,19 +106,19 @@ type Config struct {
 	// Flags are the values of the process's flags, for /flagz.
 	Flags map[string]string
 
-	// What the server shows.
+	// The data that the server serves.
 
 	Pods    Pods
 	Runtime Runtime
 	Stats   Stats
 	// Drivers serves POST /csi/{driver}/{service}/{method}, with which the control plane calls
-	// storage drivers. If it is nil the path is not found.
+	// storage drivers. If it is nil, the server returns 404 for these paths.
 	Drivers http.HandlerFunc
 	// Health are the checks of /healthz.
 	Health []health.Check
 	// Metrics and ProbeMetrics are served at /metrics and /metrics/probes.
 	Metrics, ProbeMetrics prometheus.Gatherer
-	// Containers are served at /metrics/cadvisor; nil means no metrics.
+	// Containers are the metrics that /metrics/cadvisor serves; nil means none.
 	Containers prometheus.Gatherer
 	// LogDir is the directory that /logs/ serves, /var/log.
 	LogDir string
@@ -133,11 +134,12 @@ type Config struct {
 }
 
 const (
-	// idleTimeout is the same as in Go's HTTP client.
+	// idleTimeout is how long an idle connection is kept open: as long as Go's HTTP client keeps
+	// it.
 	idleTimeout = 90 * time.Second
 	// headerTimeout is how long a client may take to send its headers.
 	headerTimeout = 32 * time.Second
-	// requestTimeout is the timeout of a request, which may follow a log.
+	// requestTimeout is the maximum duration of a request, including one that follows a log.
 	requestTimeout = 4 * time.Hour
 	maxHeaders     = 1 << 20
 )
@@ -149,12 +151,12 @@ type Server struct {
 	ca    *dynamiccertificates.DynamicFileCAContent // nil without client certificates
 	authz authorizer
 	tls   *tls.Config
-	// Both servers count the results of health checks here.
+	// results counts the results of health checks of both servers: this one and Health.
 	results *health.Results
 	health  http.Handler
 }
 
-// New returns a Server. It reads certificates but does not listen yet.
+// New returns a Server. It reads the certificates but does not listen yet.
 func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, results: health.NewResults()}
 	s.health = health.Handler("/healthz", cfg.Log, s.results.Watch("healthz", cfg.Health)...)
@@ -171,7 +173,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Run serves until ctx ends, and then ends the requests in progress.
+// Run serves until ctx ends. Then it closes all connections.
 func (s *Server) Run(ctx context.Context) error {
 	l := s.cfg.Listener
 	if l == nil {
@@ -198,7 +200,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	background.Go(func() {
 		<-ctx.Done()
-		_ = srv.Close() // requests end with ctx; streams belong to the runtime
+		_ = srv.Close() // requests end with ctx, and the runtime closes its streams itself
 	})
 	if err := srv.ServeTLS(l, "", ""); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("kubelet server: %w", err)
@@ -221,7 +223,7 @@ func (s *Server) Handler() http.Handler {
 	return newRequestMetrics(s.cfg.Register, s.cfg.Clock).measured(s.cfg.Tracing.Handler(s.authorized(mux), "kubelet"))
 }
 
-// always registers the paths that are served with any configuration.
+// always registers the paths that the server serves in every configuration.
 func (s *Server) always(mux *http.ServeMux) {
 	mux.Handle("/healthz", s.health)
 	mux.Handle("/healthz/", s.health)
@@ -251,7 +253,7 @@ func metricsHandler(g prometheus.Gatherer) http.Handler {
 	return promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }
 
-// debugging registers the paths that enableDebuggingHandlers enables.
+// debugging registers the paths that the server serves only with enableDebuggingHandlers.
 func (s *Server) debugging(mux *http.ServeMux) {
 	for _, method := range []string{"GET ", "POST "} {
 		mux.HandleFunc(method+"/exec/{namespace}/{pod}/{container}", s.exec)
@@ -284,7 +286,8 @@ func (s *Server) debugging(mux *http.ServeMux) {
 	}
 }
 
-// nodeLogs serves the files of the log directory, and queries if enableSystemLogQuery enables them.
+// nodeLogs returns the handler of the log directory. It answers queries for logs of services if
+// enableSystemLogQuery is true.
 func (s *Server) nodeLogs() http.Handler {
 	if on := s.cfg.Kubelet.EnableSystemLogQuery; on == nil || !*on {
 		return http.FileServerFS(beneath.Files(s.cfg.LogDir))

@@ -113,7 +113,7 @@ func (k *kubelet) Summary(_ context.Context, only bool) (*statsapi.Summary, erro
 	return s, nil
 }
 
-// echo is a runtime whose commands write their input to stdout, and in upper case to stderr.
+// echo is a runtime whose commands copy their input to stdout, and in upper case to stderr.
 type echo struct{}
 
 func (echo) Exec(_ context.Context, _ string, cmd []string, in io.Reader, out, errOut io.WriteCloser, _ bool,
@@ -147,10 +147,10 @@ type fixture struct {
 	kubelet *kubelet
 	url     string
 	token   map[string]string // tokens by service account
-	loop    *health.Gate      // the state of the health check syncloop
+	loop    *health.Gate      // controls the result of the health check "syncloop"
 }
 
-// start starts a server. The service account "operator" may do everything with nodes/proxy, and
+// start starts a server. The service account "operator" may perform every verb on nodes/proxy, and
 // "metrics" may read metrics and pods.
 func start(t *testing.T) *fixture {
 	t.Helper()
@@ -259,7 +259,8 @@ func (f *fixture) grant(t *testing.T, account string, rules ...rbacv1.PolicyRule
 	f.token[account] = tr.Status.Token
 }
 
-// granted waits until the API server knows the permissions, because the kubelet caches refusals.
+// granted waits until the API server grants the permissions. The kubelet must not ask earlier,
+// because it caches denials.
 func (f *fixture) granted(t *testing.T, account *v1.ServiceAccount, rules []rbacv1.PolicyRule) {
 	t.Helper()
 	for _, rule := range rules {
@@ -332,7 +333,7 @@ func TestAuthorization(t *testing.T) {
 			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=get, resource=nodes, subresource(s)=[statusz])\n"},
 		"flagz requires configz": {"reader", "GET", "/flagz", 403,
 			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=get, resource=nodes, subresource(s)=[configz])\n"},
-		// No driver is registered.
+		// No driver is registered, so the status is 404.
 		"driver call":            {"drivers", "POST", "/csi/d/csi.v1.Identity/Probe", 404, ""},
 		"driver call with proxy": {"operator", "POST", "/csi/d/csi.v1.Identity/Probe", 404, ""},
 		"driver call without permission": {"reader", "POST", "/csi/d/csi.v1.Identity/Probe", 403,
@@ -365,7 +366,8 @@ func TestAuthorization(t *testing.T) {
 	}
 }
 
-// TestHealth checks that failed checks are listed without their reason, and counted.
+// TestHealth checks that the response lists failed checks without their reasons, and that a metric
+// counts them.
 func TestHealth(t *testing.T) {
 	f := start(t)
 	f.do(t, "operator", "GET", "/healthz")

@@ -30,11 +30,12 @@ import (
 	"keelson.dev/keelson/pkg/relay"
 )
 
-// streamIdleTimeout is how long the connection of an exec or attach may carry no data, as with the
-// runtime.
+// streamIdleTimeout is how long the connection of an exec or attach may stay without data. The
+// container runtime uses the same timeout.
 const streamIdleTimeout = 4 * time.Hour
 
-// pod returns the pod in the path of the request. If there is none it writes the response.
+// pod returns the pod that the path of the request names. If it does not exist, pod writes the
+// error response.
 func (s *Server) pod(w http.ResponseWriter, r *http.Request) (*v1.Pod, bool) {
 	pod, ok := s.cfg.Pods.Pod(r.PathValue("namespace"), r.PathValue("pod"))
 	if !ok {
@@ -68,8 +69,8 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// stream relays the streams of the client to the runtime's streaming server at the URL that open
-// returns. serve serves the client by SPDY and older WebSocket protocols.
+// stream relays the streams of the client to the runtime's streaming server, whose URL open
+// returns. serve handles clients that use SPDY or an older WebSocket protocol.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(*v1.Pod, StreamOptions) (*url.URL, error),
 	serve func(http.ResponseWriter, *http.Request, container)) {
 	o, err := remotecommand.NewOptions(r)
@@ -105,7 +106,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(*v1.Po
 	serve(conn, r, container{target, o})
 }
 
-// container connects the streams of a client to a container.
+// container connects the streams of a client to a container through the runtime's streaming server.
 type container struct {
 	target  relay.Target
 	options *remotecommand.Options
@@ -123,8 +124,8 @@ func (c container) AttachContainer(ctx context.Context, _, _, _ string, in io.Re
 	return c.connect(ctx, in, out, errOut, resize, "error attaching to container: ")
 }
 
-// connect returns when the command has ended. The runtime begins its errors with prefix. It is
-// removed, because the server that calls connect adds it again.
+// connect runs the streams until the command has ended. If an error of the runtime begins with
+// prefix, connect removes the prefix, because the caller (remotecommand's server) adds it again.
 func (c container) connect(ctx context.Context, in io.Reader, out, errOut io.Writer,
 	resize <-chan remotecommand.TerminalSize, prefix string) error {
 	var streams client.StreamOptions
@@ -162,21 +163,21 @@ func (s sizes) Next() *client.TerminalSize {
 	return &client.TerminalSize{Width: size.Width, Height: size.Height}
 }
 
-// upgrade proxies a connection to the runtime's streaming server. Its transport only dials and
-// keeps no connections.
+// upgrade returns a proxy for a connection to the runtime's streaming server. The proxy's transport
+// is used for one connection only, so it keeps no idle connections.
 func (s *Server) upgrade(to *url.URL) http.Handler {
 	transport := &http.Transport{DialContext: halfclose.Dial((&net.Dialer{}).DialContext)}
 	return proxy.NewUpgradeAwareHandler(to, transport, false, true, responder{s.cfg.Log})
 }
 
-// streamError writes the HTTP status that corresponds to the runtime's error.
+// streamError writes the HTTP status that corresponds to a gRPC error of the runtime.
 func (s *Server) streamError(w http.ResponseWriter, err error) {
 	if writeErr := streaming.WriteError(err, w); writeErr != nil {
 		s.cfg.Log.Debug("Failed to send the response", "err", writeErr)
 	}
 }
 
-// responder writes the response when the runtime's streaming server cannot be reached.
+// responder writes the error response if the runtime's streaming server cannot be reached.
 type responder struct{ log *slog.Logger }
 
 // Error implements proxy.ErrorResponder.
@@ -212,8 +213,8 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// run runs a command without streams. For historical reasons the command is one parameter that is
-// split at spaces.
+// run runs a command and returns its output. As in Kubernetes, the command is one query parameter,
+// which is split at spaces.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	pod, ok := s.pod(w, r)
 	if !ok {
@@ -224,7 +225,8 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		writeText(w, http.StatusInternalServerError, fmt.Sprintf("%v", err))
 		return
 	}
-	// Kubernetes' label, although the content is the output of the command.
+	// Kubernetes sends this Content-Type too, although the content is the plain output of the
+	// command.
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(out) // the client may have disconnected
 }

@@ -36,7 +36,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// command is a runtime in which every exec and attach calls run.
+// command is a runtime that calls run for every exec and attach.
 type command struct {
 	echo
 	run runFunc
@@ -55,7 +55,7 @@ func (c command) Attach(ctx context.Context, _ string, in io.Reader, out, errOut
 	return c.run(ctx, in, out, errOut, sizes)
 }
 
-// attachable is a kubelet whose containers can be attached to.
+// attachable is a kubelet whose containers accept attach requests.
 type attachable struct{ *kubelet }
 
 func (k attachable) Attach(_ context.Context, _ *v1.Pod, container string, o StreamOptions) (*url.URL, error) {
@@ -67,7 +67,7 @@ func (k attachable) Attach(_ context.Context, _ *v1.Pod, container string, o Str
 	return url.Parse(r.Url)
 }
 
-// listener makes the connections of the runtime's streaming server observable.
+// listener accepts the connections to the runtime's streaming server and sends each one to conns.
 type listener struct {
 	net.Listener
 	conns chan *connection
@@ -78,14 +78,14 @@ type connection struct {
 	*net.TCPConn
 	once   sync.Once
 	closed chan struct{}
-	// ended closes when the client has closed the connection.
+	// ended is closed when the client has closed the connection.
 	ended chan struct{}
 	end   sync.Once
 }
 
 func (c *connection) Read(p []byte) (int, error) {
 	n, err := c.TCPConn.Read(p)
-	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) { // by which net/http ends its own read
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) { // net/http ends its own background read by a deadline
 		c.end.Do(func() { close(c.ended) })
 	}
 	return n, err
@@ -110,8 +110,8 @@ func (c *connection) Close() error {
 	return err
 }
 
-// queued returns how many bytes the kernel holds because the peer has not received them, or because
-// the server has not read them.
+// queued returns two numbers of bytes in the kernel's buffers: those that the peer has not
+// received, and those that the server has not read.
 func (c *connection) queued() (unsent, unread int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -125,8 +125,8 @@ func (c *connection) queued() (unsent, unread int, err error) {
 	return unsent, unread, errors.Join(err, sendErr, receiveErr)
 }
 
-// clog writes output until it can pass neither the client nor the kubelet, and returns its size. It
-// gives the server up to a second to read its connection, as the end of a process does.
+// clog writes output until the buffers of the connection are full, and returns how much it wrote.
+// It waits up to 1 s for the server to read the input that has arrived.
 func (c *connection) clog(out io.Writer) (total int64, err error) {
 	for end := time.Now().Add(time.Second); ; {
 		unsent, unread, err := c.queued()
@@ -147,8 +147,8 @@ func (c *connection) clog(out io.Writer) (total int64, err error) {
 	}
 }
 
-// serveStreams serves exec and attach by a runtime whose commands call run. It returns the URL of
-// the kubelet and the connections to the runtime.
+// serveStreams starts a kubelet server whose runtime is c. It returns the server's URL, and a
+// channel of the connections to the runtime's streaming server.
 func serveStreams(t testing.TB, c command) (string, <-chan *connection) {
 	t.Helper()
 	k := attachable{&kubelet{pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}}}}
@@ -174,7 +174,7 @@ func serveStreams(t testing.TB, c command) (string, <-chan *connection) {
 	return front.URL, conns
 }
 
-// executors are clients by each protocol.
+// executors returns one client for each streaming protocol, by the name of the protocol.
 func executors(t testing.TB, target string) map[string]remotecommand.Executor {
 	t.Helper()
 	u, err := url.Parse(target)
@@ -193,7 +193,7 @@ func executors(t testing.TB, target string) map[string]remotecommand.Executor {
 	return map[string]remotecommand.Executor{"SPDY": bySPDY, "WebSocket": byWebSocket}
 }
 
-// waiting is a writer that counts bytes, and waits before the first.
+// waiting is a writer that counts bytes. It blocks the first write until the channel is closed.
 type waiting struct {
 	until <-chan struct{}
 	bytes int64
@@ -210,8 +210,8 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestEndOfOutputOfCommandThatIgnoresItsInput checks that a client receives all output and the exit
-// code of a command that leaves some of its input unread, even if the client receives nothing
+// TestEndOfOutputOfCommandThatIgnoresItsInput runs a command that leaves some of its input unread.
+// It checks that the client receives all output and the exit code, even if the client reads nothing
 // before the runtime has closed its connection.
 func TestEndOfOutputOfCommandThatIgnoresItsInput(t *testing.T) {
 	for name, read := range map[string]int64{"unread input": 0, "partly read input": 4 << 20} {
@@ -253,8 +253,8 @@ func TestEndOfOutputOfCommandThatIgnoresItsInput(t *testing.T) {
 	}
 }
 
-// TestExecAndAttach checks what clients get by each protocol: both outputs, the end of the input,
-// sizes of the terminal, and results.
+// TestExecAndAttach checks for each protocol what passes between client and command: stdout,
+// stderr, the end of the input, terminal sizes, and exit codes.
 func TestExecAndAttach(t *testing.T) {
 	upper := func(_ context.Context, in io.Reader, out, errOut io.Writer,
 		_ <-chan remotecommandserver.TerminalSize) error {
@@ -316,7 +316,7 @@ func TestExecAndAttach(t *testing.T) {
 	}
 }
 
-// terminal are the sizes of a terminal.
+// terminal implements TerminalSizeQueue with a fixed list of sizes.
 type terminal []remotecommand.TerminalSize
 
 func (s *terminal) Next() *remotecommand.TerminalSize {
@@ -328,7 +328,7 @@ func (s *terminal) Next() *remotecommand.TerminalSize {
 	return &size
 }
 
-// TestExecByOlderWebSocket checks version 4 of the protocol by WebSocket.
+// TestExecByOlderWebSocket checks version 4 of the streaming protocol over a WebSocket.
 func TestExecByOlderWebSocket(t *testing.T) {
 	target, _ := serveStreams(t, command{run: func(_ context.Context, in io.Reader, out, _ io.Writer,
 		_ <-chan remotecommandserver.TerminalSize) error {
@@ -367,8 +367,8 @@ func TestExecByOlderWebSocket(t *testing.T) {
 	}
 }
 
-// TestClientDisconnects checks that the connection to the runtime closes, and so the input of the
-// command ends, when the client of a silent command goes away.
+// TestClientDisconnects checks that the kubelet closes the connection to the runtime, which ends
+// the command's input, when the client of a command without output disconnects.
 func TestClientDisconnects(t *testing.T) {
 	for _, query := range []string{"?command=x&output=1", "?command=x&input=1&output=1"} {
 		began, ended := make(chan struct{}), make(chan struct{})
@@ -405,7 +405,7 @@ func TestClientDisconnects(t *testing.T) {
 	}
 }
 
-// neverEnding is an input without data until the context ends.
+// neverEnding is an input that delivers no data and ends with its context.
 type neverEnding struct{ context.Context }
 
 func (n neverEnding) Read([]byte) (int, error) {
@@ -413,8 +413,8 @@ func (n neverEnding) Read([]byte) (int, error) {
 	return 0, n.Err()
 }
 
-// TestRuntimeLosesConnection checks that a client gets an error if the runtime's connection ends
-// without a result.
+// TestRuntimeLosesConnection checks that a client gets an error if the connection to the runtime
+// ends before the result of the command.
 func TestRuntimeLosesConnection(t *testing.T) {
 	var conns <-chan *connection
 	var target string
@@ -438,7 +438,7 @@ func TestRuntimeLosesConnection(t *testing.T) {
 	}
 }
 
-// BenchmarkExec measures output and input of a command in MB/s.
+// BenchmarkExec measures the throughput of a command's output and input in MB/s.
 func BenchmarkExec(b *testing.B) {
 	const size = 100 << 20
 	for name, query := range map[string]string{"output": "?command=x&output=1", "input": "?command=x&input=1&output=1",
@@ -473,5 +473,5 @@ func BenchmarkExec(b *testing.B) {
 	}
 }
 
-// onlyWriter hides other methods, so that io.Copy uses its own buffer.
+// onlyWriter hides all methods except Write, so that io.Copy uses a buffer of its own.
 type onlyWriter struct{ io.Writer }

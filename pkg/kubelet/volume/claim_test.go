@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// claimPod returns a pod that mounts the volume of a claim.
+// claimPod returns a pod with a volume that refers to the claim "c".
 func claimPod() *v1.Pod {
 	pod := testPod(v1.Volume{Name: "v",
 		VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
@@ -22,8 +22,8 @@ func claimPod() *v1.Pod {
 	return pod
 }
 
-// TestClaimBeingDeleted deletes the claim of a pod. As long as a finalizer keeps the claim because
-// pods use it, a pod must get its volume again after a restart of the kubelet.
+// TestClaimBeingDeleted deletes a claim that a pod uses. Its finalizer keeps the claim while pods
+// use it. The test checks that the pod still gets its volume after a restart of the kubelet.
 func TestClaimBeingDeleted(t *testing.T) {
 	server := testserver.Start(t, testserver.Options{})
 	bindClaim(t, server.Client, "1Gi", "1Gi", "")
@@ -51,8 +51,8 @@ func TestClaimBeingDeleted(t *testing.T) {
 	}
 }
 
-// TestMismatchedMode checks the error for using a file system volume as a device or the reverse,
-// and that no driver is called.
+// TestMismatchedMode mounts a block volume as a directory, and uses a file system volume as a
+// device. It checks that Prepare returns an error and calls no driver.
 func TestMismatchedMode(t *testing.T) {
 	device := []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/x"}}
 	block, files := v1.PersistentVolumeBlock, v1.PersistentVolumeFilesystem

@@ -21,9 +21,10 @@ type mountedClaim struct {
 	prepared
 }
 
-// ClaimStats measures the volumes of claims that are mounted for pods, each once. It returns when
-// all are measured or ctx ends. A volume whose server or driver does not answer is left out. It is
-// not measured again before the first measurement has ended.
+// ClaimStats measures every claim's volume that is mounted for a pod. A volume that several pods
+// use is measured once. ClaimStats returns when all volumes are measured or ctx ends. Then it
+// leaves out the volumes whose storage server or CSI driver has not answered. It does not measure
+// such a volume again while the earlier measurement is still running.
 func (m *Manager) ClaimStats(ctx context.Context) []statsapi.VolumeStats {
 	claims := m.mountedClaims()
 	results := make(chan *statsapi.VolumeStats, len(claims))
@@ -33,7 +34,7 @@ func (m *Manager) ClaimStats(ctx context.Context) []statsapi.VolumeStats {
 			continue
 		}
 		asked++
-		go func() { // statfs cannot be interrupted, so the caller waits only until ctx ends
+		go func() { // statfs cannot be interrupted, so it runs in a goroutine for which the caller waits until ctx ends
 			defer m.endMeasure(c.ref)
 			s, err := m.statsOf(ctx, c.pod, c.prepared)
 			if err != nil {
@@ -60,8 +61,8 @@ func (m *Manager) ClaimStats(ctx context.Context) []statsapi.VolumeStats {
 	return out
 }
 
-// mountedClaims returns the ready volumes of claims, without hostPath volumes, which may contain
-// more than the data of the claim.
+// mountedClaims returns the ready volumes of claims, one entry per claim. It leaves out hostPath
+// volumes, because their directories may contain more than the data of the claim.
 func (m *Manager) mountedClaims() []mountedClaim {
 	m.mu.Lock()
 	pods := maps.Clone(m.pods)
@@ -86,7 +87,7 @@ func (m *Manager) mountedClaims() []mountedClaim {
 	return slices.Collect(maps.Values(found))
 }
 
-// own reports whether a volume is from a driver or in the pod's directory.
+// own reports whether a volume is mounted by a CSI driver or is below the pod's volumes directory.
 func (m *Manager) own(uid types.UID, p prepared) bool {
 	return p.driven != nil || strings.HasPrefix(p.path, m.volumesDir(uid)+"/")
 }

@@ -24,10 +24,11 @@ type file struct {
 	user *int64 // owner of the file; nil for the kubelet's user
 }
 
-// defaultMode is the API server's default.
+// defaultMode is the mode that the API server sets on files if a volume has no defaultMode.
 const defaultMode int32 = 0o644
 
-// defaultTokenExpiry is the API server's default.
+// defaultTokenExpiry is the lifetime that the API server gives to a token without
+// expirationSeconds.
 const defaultTokenExpiry = time.Hour
 
 // secretMode is the mode of files that only one known user or group may read.
@@ -42,7 +43,7 @@ func modeOr(mode *int32, fallback int32) int32 {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// collect returns the files of a volume by their paths in it.
+// collect returns the files of a volume. The keys of the map are paths relative to the volume.
 func (m *Manager) collect(ctx context.Context, pod *v1.Pod, v *v1.Volume) (map[string]file, error) {
 	out := map[string]file{}
 	switch s := &v.VolumeSource; {
@@ -93,8 +94,10 @@ func (m *Manager) addProjection(ctx context.Context, out map[string]file, pod *v
 	return nil
 }
 
-// private returns a file that only its reader may read, if that reader is known: the single user of
-// all containers, or the pod's fsGroup (whose ownership changes 0600 to 0640).
+// private returns a file for a secret value, such as a token, with the given mode. If all
+// containers run as one known user, the file belongs to that user and has mode 0600. If the pod has
+// an fsGroup, the mode is 0600 too, and changing the file's group to the fsGroup later makes it
+// 0640.
 func private(pod *v1.Pod, mode int32) file {
 	user := singleUser(pod)
 	if user != nil || fsGroup(pod) != nil {
@@ -160,8 +163,8 @@ func (m *Manager) addSecret(ctx context.Context, out map[string]file, pod *v1.Po
 	return nil
 }
 
-// addKeys adds all keys as files, or only items. It returns the first item that does not exist,
-// unless items are optional.
+// addKeys adds the given items of data as files, or all keys if there are no items. If an item does
+// not exist in data and optional is false, addKeys returns its key, and ok is false.
 func addKeys(out map[string]file, data map[string][]byte, items []v1.KeyToPath, mode int32,
 	optional bool) (missing string, ok bool) {
 	if len(items) == 0 {

@@ -12,14 +12,17 @@
 // Invariants:
 //
 //   - All state is on disk. Every step is idempotent and checks what exists, so that a restarted
-//     kubelet continues where the last one was killed, and removes volumes that it did not create.
-//   - The files of configMap, secret, projected and downwardAPI volumes change atomically: they are
-//     links into ..data, which is itself a link that is renamed.
-//   - Nothing is removed from a file system that is not the pod's own: mounts are removed first,
-//     and a directory that still has a mount is kept and reported as an error.
-//   - A container cannot reach out of a volume by a symbolic link in a subPath: paths are resolved
-//     beneath the volume by the kernel, and bound by descriptor.
 //
-// Package csi creates volumes of CSI drivers. This package does the work that is common to all
-// volumes.
+// Invariants:
+//
+//   - All state is on disk. Every step is idempotent and checks what exists, so a restarted kubelet
+//     continues where the last one was killed. It also removes volumes that an earlier process
+//     created.
+//   - The files of configMap, secret, projected and downwardAPI volumes change atomically. Each is
+//     a link into ..data. ..data is itself a link, and an update replaces it by a rename.
+//   - Removing a volume never deletes data of a mounted file system: all mounts are removed first.
+//     A directory that still has a mount is kept, and an error is returned.
+//   - A container cannot use a symbolic link in a subPath to reach files outside the volume: the
+//     kernel resolves the path beneath the volume, and the kubelet bind-mounts the resulting file
+//     descriptor.
 package volume

@@ -15,19 +15,20 @@ import (
 
 // Drivers mounts the volumes of CSI drivers. *csi.Manager implements it.
 type Drivers interface {
-	// Mount mounts a volume of a pod. The caller may repeat it.
+	// Mount mounts a volume of a pod. It is idempotent, so the caller may repeat it.
 	Mount(ctx context.Context, pod *v1.Pod, v csi.Volume) (csi.Mounted, error)
 	// Teardown removes all CSI volumes of a pod.
 	Teardown(ctx context.Context, pod types.UID) error
 	// Expand grows the file system on a volume to the volume's size.
 	Expand(ctx context.Context, pod *v1.Pod, v csi.Volume) error
-	// Stats returns how full a volume is, or nil if the driver does not report it.
+	// Stats returns the size and usage of a volume, or nil if the driver does not report them.
 	Stats(ctx context.Context, pod *v1.Pod, v csi.Volume) (*statsapi.FsStats, error)
-	// NeedsRepublish reports whether Mount must be repeated periodically.
+	// NeedsRepublish reports whether the driver requires that Mount is repeated periodically
+	// (requiresRepublish of the CSIDriver object).
 	NeedsRepublish(ctx context.Context, driver string) (bool, error)
 }
 
-// makeInline mounts an inline volume.
+// makeInline mounts a CSI volume that is defined in the pod's spec.
 func (m *Manager) makeInline(ctx context.Context, pod *v1.Pod, name string, s *v1.CSIVolumeSource) (prepared, error) {
 	return m.makeDriven(ctx, pod, csi.Volume{Name: name, Inline: s, ReadOnly: s.ReadOnly != nil &&
 		*s.ReadOnly, Group: fsGroup(pod)})
@@ -48,7 +49,8 @@ func (m *Manager) makeDriven(ctx context.Context, pod *v1.Pod, v csi.Volume) (pr
 		!v.ReadOnly, labelled: got.Labelled, driven: &v}, nil
 }
 
-// maintain publishes a CSI volume again if its driver requires it, and grows the volume of a claim.
+// maintain mounts a CSI volume again if its driver requires that, and grows the file system on a
+// claim's volume if the volume has grown.
 func (m *Manager) maintain(ctx context.Context, pod *v1.Pod, v *v1.Volume, p prepared) error {
 	if p.driven != nil {
 		if err := m.renew(ctx, pod, *p.driven); err != nil {
@@ -61,7 +63,7 @@ func (m *Manager) maintain(ctx context.Context, pod *v1.Pod, v *v1.Volume, p pre
 	return m.grow(ctx, pod, v, p)
 }
 
-// renew publishes a volume again if its driver requires it.
+// renew mounts a volume again if its driver requires that periodically.
 func (m *Manager) renew(ctx context.Context, pod *v1.Pod, v csi.Volume) error {
 	driver := ""
 	switch {

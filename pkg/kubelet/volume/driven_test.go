@@ -23,7 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/csi"
 )
 
-// drivers implements Drivers with the given results.
+// drivers implements Drivers. Mount returns path and labelled, Expand returns expanding, and asked
+// records the calls.
 type drivers struct {
 	path      string
 	labelled  bool
@@ -103,9 +104,10 @@ func TestGrow(t *testing.T) {
 	}
 }
 
-// TestReducedRequest checks a claim whose size was reduced after its driver had failed to grow the
-// volume. The control plane tries another size only when the node has stopped trying, so the
-// kubelet must stop. If the claim still has the old size, the kubelet must wait for the driver.
+// TestReducedRequest reduces the requested size of a claim after the driver has failed to grow its
+// volume. The kubelet must then report NodeResizeInfeasible, because the control plane tries the
+// new size only when the node has stopped trying the old one. With an unchanged request, the
+// kubelet must keep NodeResizeInProgress.
 func TestReducedRequest(t *testing.T) {
 	tests := map[string]struct {
 		asks string
@@ -152,8 +154,8 @@ func TestReducedRequest(t *testing.T) {
 	}
 }
 
-// bindClaim creates a claim that is bound to a volume, with the given sizes, and replaces an
-// earlier one.
+// bindClaim creates a claim that is bound to a CSI volume, and deletes an earlier claim and volume
+// of the same names. has is the size of the file system, and asks the requested size.
 func bindClaim(t *testing.T, client kubernetes.Interface, has, asks string, resize v1.ClaimResourceStatus) {
 	t.Helper()
 	bindVolume(t, client,
@@ -214,7 +216,7 @@ func bindVolume(t *testing.T, client kubernetes.Interface, source v1.PersistentV
 }
 
 // growVolume sets the size of the volume. It returns once the server's cache, from which the
-// kubelet reads, has it: the cache may be behind what the server has acknowledged.
+// kubelet reads, has the new size, because the cache may lag behind an acknowledged write.
 func growVolume(t *testing.T, client kubernetes.Interface, size string) {
 	t.Helper()
 	volumes := client.CoreV1().PersistentVolumes()

@@ -60,8 +60,9 @@ func (m *Manager) makeEmptyDir(pod *v1.Pod, name string, s *v1.EmptyDirVolumeSou
 	return p, nil
 }
 
-// emptyDirReady reports whether the volume is complete. The mode and owner of a complete volume are
-// not set again, because containers may have changed them.
+// emptyDirReady reports whether the volume is complete: its marker file exists, and so does its
+// directory or mount. The kubelet does not set the mode and owner of a complete volume again,
+// because containers may have changed them.
 func (m *Manager) emptyDirReady(dir, marker string, medium v1.StorageMedium) bool {
 	if _, err := os.Lstat(marker); err != nil {
 		return false
@@ -74,7 +75,7 @@ func (m *Manager) emptyDirReady(dir, marker string, medium v1.StorageMedium) boo
 	return err == nil
 }
 
-// makeDir creates a directory with exactly this mode unless it exists.
+// makeDir creates a directory with exactly the given mode. It does nothing if the directory exists.
 func makeDir(dir string, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
 		return fmt.Errorf("make volume: %w", err)

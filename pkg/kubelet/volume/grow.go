@@ -26,7 +26,8 @@ const (
 	reasonNotGrown = "VolumeResizeFailed"
 )
 
-// persistent returns the volume if it belongs to a claim and can grow, or nil.
+// persistent returns the PersistentVolume behind a CSI or local volume of a claim. It returns nil
+// for other volumes, which cannot grow.
 func (p prepared) persistent() *v1.PersistentVolume {
 	if p.driven != nil {
 		return p.driven.PV
@@ -39,7 +40,7 @@ func (p prepared) persistent() *v1.PersistentVolume {
 func (m *Manager) grow(ctx context.Context, pod *v1.Pod, v *v1.Volume, p prepared) error {
 	pvc, pv, err := m.readClaim(ctx, pod, claimName(pod, v), metav1.GetOptions{ResourceVersion: "0"})
 	if err != nil {
-		return nil // the claim is being deleted, so its volume does not grow any more
+		return nil // the claim is missing or no longer bound to the volume, so there is nothing to grow
 	}
 	if !needsGrowth(pvc, pv) || pv.UID != p.persistent().UID {
 		return nil
@@ -47,7 +48,7 @@ func (m *Manager) grow(ctx context.Context, pod *v1.Pod, v *v1.Volume, p prepare
 	return m.expand(ctx, pod, pvc, pv, p)
 }
 
-// claimName returns the name of the claim of a pod's volume, or "".
+// claimName returns the name of the claim of a pod's volume, or "" if the volume has no claim.
 func claimName(pod *v1.Pod, v *v1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -58,8 +59,9 @@ func claimName(pod *v1.Pod, v *v1.Volume) string {
 	return ""
 }
 
-// needsGrowth reports whether a volume has grown but the file system on it has not. After a final
-// failure it returns false until the control plane requests the growth again.
+// needsGrowth reports whether a volume is larger than the size in the claim's status, so that the
+// file system on it must grow. It returns false while the status says NodeResizeInfeasible, which
+// remains until the control plane requests the growth again.
 func needsGrowth(pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) bool {
 	if pvc.Status.AllocatedResourceStatuses[v1.ResourceStorage] == v1.PersistentVolumeClaimNodeResizeInfeasible {
 		return false
@@ -111,8 +113,8 @@ func (m *Manager) expand(ctx context.Context, pod *v1.Pod, pvc *v1.PersistentVol
 	return err
 }
 
-// enlarge grows the file system on a volume to the volume's size, by its driver, or by the node for
-// a local volume.
+// enlarge grows the file system on a volume to the volume's size. The CSI driver does this, or the
+// kubelet itself for a local volume.
 func (m *Manager) enlarge(ctx context.Context, pod *v1.Pod, pv *v1.PersistentVolume, p prepared) error {
 	if p.driven == nil {
 		return enlargeLocal(pv, p.path)
@@ -138,7 +140,7 @@ func aboutSize(c v1.PersistentVolumeClaimCondition) bool {
 	}
 }
 
-// infeasible reports whether a driver's error means that it can never do what was requested.
+// infeasible reports whether a driver's error means that a retry of the request cannot succeed.
 func infeasible(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.OutOfRange:
@@ -148,9 +150,9 @@ func infeasible(err error) bool {
 	}
 }
 
-// shrunkAfterFailure reports whether a driver has failed to grow the volume, and the claim requests
-// another size than the volume's since. The control plane tries the new size only when the node has
-// stopped trying the old one.
+// shrunkAfterFailure reports whether the driver has failed to grow the volume and the claim now
+// requests a size other than the volume's. The control plane tries the new size only when the node
+// has stopped trying the old one.
 func shrunkAfterFailure(pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) bool {
 	asked := pvc.Spec.Resources.Requests[v1.ResourceStorage]
 	return asked.Cmp(pv.Spec.Capacity[v1.ResourceStorage]) != 0 && slices.ContainsFunc(pvc.Status.Conditions, nodeFailed)
@@ -160,10 +162,10 @@ func nodeFailed(c v1.PersistentVolumeClaimCondition) bool {
 	return c.Type == v1.PersistentVolumeClaimNodeResizeError
 }
 
-// inUse reports whether a driver's error means that it cannot grow a volume in use.
+// inUse reports whether a driver's error means that it cannot grow a volume while pods use it.
 func inUse(err error) bool { return status.Code(err) == codes.FailedPrecondition }
 
-// resizing sets the step of a resize in a claim's status.
+// resizing sets step as the state of the claim's resize in its status.
 func resizing(s *v1.PersistentVolumeClaimStatus, step v1.ClaimResourceStatus) {
 	if s.AllocatedResourceStatuses == nil {
 		s.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{}
@@ -171,8 +173,8 @@ func resizing(s *v1.PersistentVolumeClaimStatus, step v1.ClaimResourceStatus) {
 	s.AllocatedResourceStatuses[v1.ResourceStorage] = step
 }
 
-// refused records in a claim's status that the file system did not grow, or, if never is true, that
-// it cannot grow.
+// refused records a failed resize with its error in a claim's status. If never is true it also
+// records that the resize is infeasible, so that the kubelet does not retry.
 func refused(s *v1.PersistentVolumeClaimStatus, err error, never bool, at time.Time) {
 	if never {
 		resizing(s, v1.PersistentVolumeClaimNodeResizeInfeasible)
@@ -184,7 +186,8 @@ func refused(s *v1.PersistentVolumeClaimStatus, err error, never bool, at time.T
 	})
 }
 
-// claimStatus changes the status of a claim, unless another claim has the same name now.
+// claimStatus applies change to the status of a claim. It does nothing if the claim was deleted and
+// another claim now has its name.
 func (m *Manager) claimStatus(ctx context.Context, pvc *v1.PersistentVolumeClaim,
 	change func(*v1.PersistentVolumeClaimStatus)) error {
 	claims := m.cfg.Client.CoreV1().PersistentVolumeClaims(pvc.Namespace)

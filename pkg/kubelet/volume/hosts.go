@@ -19,8 +19,8 @@ type EtcHosts struct {
 	HostName, Domain string
 	// Aliases are the pod's hostAliases.
 	Aliases []v1.HostAlias
-	// HostNetwork reports whether the pod uses the node's network. If it does, the content is
-	// that of NodeFile with the aliases added.
+	// HostNetwork reports whether the pod uses the node's network. If it does, the hosts file is
+	// the node's own hosts file plus Aliases.
 	HostNetwork bool
 	// NodeFile is the node's own hosts file, /etc/hosts.
 	NodeFile string

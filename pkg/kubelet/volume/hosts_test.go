@@ -34,7 +34,7 @@ func TestEtcHosts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "hosts")
-			for range 2 { // the second time the existing file is changed in place
+			for range 2 { // the second call finds the file and changes it in place
 				if err := c.hosts.Write(path); err != nil {
 					t.Fatal(err)
 				}

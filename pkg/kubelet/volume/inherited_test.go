@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// TestInherited checks that the volumes of a pod that was already running when the kubelet was
-// restarted are updated.
+// TestInherited checks that a restarted kubelet updates the volumes of a pod that was already
+// running.
 func TestInherited(t *testing.T) {
 	unshare.Need(t)
 	o := newMemory()
@@ -55,8 +55,8 @@ func TestInherited(t *testing.T) {
 	}
 }
 
-// TestInheritedGrows checks that after a restart the kubelet can expand the volume of a pod that
-// was already running, and that it waits for a driver that has not registered yet.
+// TestInheritedGrows checks that a restarted kubelet can expand the volume of a pod that was
+// already running. The volume's driver registers late; until then the kubelet retries.
 func TestInheritedGrows(t *testing.T) {
 	server := testserver.Start(t, testserver.Options{})
 	bindClaim(t, server.Client, "1Gi", "1Gi", "")

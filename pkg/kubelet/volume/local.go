@@ -17,15 +17,16 @@ import (
 )
 
 const (
-	// defaultFSType is the file system that a device without one is formatted with.
+	// defaultFSType is the file system with which an empty device is formatted if the volume names
+	// no fsType.
 	defaultFSType = "ext4"
-	// reasonAlreadyMounted is the reason of the event for a pod whose volume another pod with
-	// another fsGroup already uses.
+	// reasonAlreadyMounted is the reason of the event for a pod whose volume is already used by
+	// another pod with another fsGroup.
 	reasonAlreadyMounted = "AlreadyMountedVolume"
 )
 
-// makeLocal sets up a local volume: it binds a directory, mounts a device, or provides the device
-// itself.
+// makeLocal sets up a local volume. A volume with a directory is bind-mounted, a device with a file
+// system is mounted, and a block volume is returned as a device.
 func (m *Manager) makeLocal(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool) (prepared, error) {
 	path := pv.Spec.Local.Path
 	if isBlock(pv) {
@@ -69,8 +70,8 @@ func (m *Manager) makeLocal(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool)
 	return prepared{path: dir, readOnly: readOnly, managed: !readOnly, local: pv}, nil
 }
 
-// enlargeLocal grows the file system on a device to the device's size. It does nothing for a
-// directory, which has no size, and for a device that containers use directly.
+// enlargeLocal grows the file system on a device to the device's size. It does nothing for a volume
+// that is a directory, or a device that containers use directly.
 func enlargeLocal(pv *v1.PersistentVolume, dir string) error {
 	if isBlock(pv) {
 		return nil
@@ -83,8 +84,8 @@ func enlargeLocal(pv *v1.PersistentVolume, dir string) error {
 	return err
 }
 
-// elsewhere returns the directory at which a local volume is mounted for another pod of the node,
-// or "".
+// elsewhere returns the directory at which a local volume is mounted for another pod of the node.
+// It returns "" if no other pod has it mounted.
 func (m *Manager) elsewhere(uid types.UID, volume string) (string, error) {
 	dirs, err := filepath.Glob(m.volumeDir("*", pluginLocal, volume))
 	if err != nil {
@@ -105,8 +106,8 @@ func (m *Manager) elsewhere(uid types.UID, volume string) (string, error) {
 	return "", nil
 }
 
-// compareGroup records an event if a volume that another pod uses has another group than the
-// fsGroup of this pod. The group of the first pod remains.
+// compareGroup records a warning event if the directory of a volume that another pod already uses
+// has a group other than this pod's fsGroup. It does not change the group.
 func (m *Manager) compareGroup(pod *v1.Pod, volume, dir string) {
 	group := fsGroup(pod)
 	info, err := os.Stat(dir)
@@ -120,7 +121,7 @@ func (m *Manager) compareGroup(pod *v1.Pod, volume, dir string) {
 	}
 }
 
-// mountDevice mounts a device. If it has no file system it is formatted first.
+// mountDevice mounts a device at dir. A device without a file system is formatted first.
 func mountDevice(device, dir string, pv *v1.PersistentVolume, readOnly bool) error {
 	mounted, err := isMount(dir)
 	if err != nil || mounted {

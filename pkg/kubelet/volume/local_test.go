@@ -34,8 +34,8 @@ func localVolume(path string) *v1.PersistentVolume {
 	}}
 }
 
-// TestLocalGroups checks that a directory keeps its group as long as a pod uses it, even if pods
-// with different groups use it.
+// TestLocalGroups checks that a directory keeps the fsGroup of the first pod while any pod uses it,
+// even if a second pod has another fsGroup.
 func TestLocalGroups(t *testing.T) {
 	unshare.Need(t)
 	dir := t.TempDir()
@@ -80,9 +80,9 @@ func TestLocalGroups(t *testing.T) {
 	}
 }
 
-// TestLocalGrows grows the volume of a claim while a pod uses it. The file system of a device is
-// resized, and a directory needs no resizing. A program of the test replaces resize2fs, which root
-// may not run everywhere.
+// TestLocalGrows grows the volume of a claim while a pod uses it. It checks that the file system of
+// a device is resized and that a directory is not. The test puts a program of its own in the place
+// of resize2fs, because in some environments even root may not run resize2fs.
 func TestLocalGrows(t *testing.T) {
 	unshare.Need(t)
 	bin := t.TempDir()
@@ -136,7 +136,7 @@ func TestLocalGrows(t *testing.T) {
 	}
 }
 
-// testDevice creates a loop device.
+// testDevice creates a loop device and returns its path.
 func testDevice(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "disk")
@@ -151,7 +151,7 @@ func testDevice(t *testing.T) string {
 	return device.Path
 }
 
-// TestLocalDeviceShared checks that one pod can write to a device that another one has mounted
+// TestLocalDeviceShared checks that one pod can write to a device that another pod has mounted
 // read-only.
 func TestLocalDeviceShared(t *testing.T) {
 	unshare.Need(t)

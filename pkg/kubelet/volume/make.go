@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The names of the plugins, which are also the names of their directories.
+// The names of the volume plugins. With "/" replaced by "~" they are also directory names.
 const (
 	pluginEmptyDir    = "kubernetes.io/empty-dir"
 	pluginConfigMap   = "kubernetes.io/configmap"
@@ -22,14 +22,13 @@ const (
 	pluginCSI         = "kubernetes.io/csi"
 	pluginHostPath    = "kubernetes.io/host-path"
 	pluginImage       = "kubernetes.io/image"
-	pluginNone        = "N/A" // value of the metrics' label if the plugin is not known
+	pluginNone        = "N/A" // value of the label of metrics if the plugin is unknown
 )
 
-// localPlugins are the plugins whose volumes contain only the pod's own data, which is deleted with
-// the pod.
+// localPlugins are the plugins of volumes whose data belongs to one pod and is deleted with it.
 var localPlugins = [...]string{pluginEmptyDir, pluginConfigMap, pluginSecret, pluginProjected, pluginDownwardAPI}
 
-// make sets up one volume, or does nothing if it is complete.
+// make sets up one volume. It is idempotent: a volume that is already set up stays as it is.
 func (m *Manager) make(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
 	switch s := &v.VolumeSource; {
 	case s.PersistentVolumeClaim != nil:
@@ -66,8 +65,8 @@ func hasContent(v *v1.Volume) bool {
 	return v.ConfigMap != nil || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil
 }
 
-// makeContent creates a volume from API objects. It reads the objects first, so that nothing is
-// mounted while a pod waits for an object.
+// makeContent creates a volume whose files come from API objects. It reads the objects first and
+// mounts nothing until all of them exist.
 func (m *Manager) makeContent(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
 	files, err := m.collect(ctx, pod, v)
 	if err != nil {

@@ -67,13 +67,13 @@ type Config struct {
 	// of memory volumes.
 	Allocatable func() v1.ResourceList
 	// NodeLabels returns the node's labels, for the node affinity of persistent volumes. If it is
-	// nil only the host name is known.
+	// nil, node affinity is not checked.
 	NodeLabels func() map[string]string
-	// Label returns the SELinux label for the files of a container with these options. It is nil if
-	// the node has no SELinux.
+	// Label returns the SELinux label for the files of a container with these options. It is nil
+	// on a node without SELinux.
 	Label func(*v1.SELinuxOptions) (string, error)
 
-	// What volumes are made from.
+	// The API objects and drivers from which volumes are made.
 
 	// Client reads claims, volumes and trust bundles, which are not watched.
 	Client  kubernetes.Interface
@@ -104,47 +104,48 @@ type Manager struct {
 
 // podVolumes are the known volumes of one pod.
 type podVolumes struct {
-	// pod is the latest version. It is nil before Prepare and after Teardown. It is atomic, so that
-	// Update never waits while volumes are set up.
+	// pod is the latest version of the pod. It is nil before Prepare and after Teardown. It is
+	// atomic so that Update need not wait for mu.
 	pod atomic.Pointer[v1.Pod]
 
-	// shown is a copy of ready, for readers that must not wait for mu.
+	// shown is a copy of ready for functions that must not wait for mu.
 	shown atomic.Pointer[map[string]prepared]
 
 	mu    sync.Mutex          // locked while the pod's volumes are set up, refreshed or removed
 	ready map[string]prepared // mounted volumes, by volume name
-	asked time.Time           // when the volumes were first to be set up; zero before that
-	// inherited reports whether the pod runs with volumes that an earlier process has prepared and
-	// this process has not.
+	asked time.Time           // time of the first attempt to set up the volumes; zero before that
+	// inherited reports whether the pod was running when this process started, and this process
+	// has not yet set up its volumes.
 	inherited bool
-	// leaving are the volumes that are being removed.
+	// leaving are the volumes that Teardown is removing.
 	leaving []prepared
 }
 
-// prepared is a volume that is ready.
+// prepared is a volume that has been set up.
 type prepared struct {
 	// path is the volume's path on the node. It is empty for image volumes and block devices.
 	path string
 	// device is the path of a block volume's device on the node.
 	device string
-	// readOnly reports whether containers cannot write to the volume, whatever their mounts say.
+	// readOnly reports whether all containers mount the volume read-only, even if their
+	// volumeMounts do not say so.
 	readOnly bool
-	// managed reports whether the volume belongs to the pod alone, so that the kubelet changes its
-	// SELinux label and group.
+	// managed reports whether only this pod uses the volume, so that the kubelet may change the
+	// SELinux label and group of its files.
 	managed bool
-	// labelled reports whether the files have their SELinux label already, so that the runtime must
-	// not relabel them.
+	// labelled reports whether the volume was mounted with its SELinux label, so that the runtime
+	// must not relabel its files.
 	labelled bool
 	// driven is the CSI volume behind this volume, or nil.
 	driven *csi.Volume
 	// local is the local persistent volume behind this volume, or nil.
 	local *v1.PersistentVolume
-	// plugin is the name of the volume's plugin in metrics.
+	// plugin is the plugin's name as it is used in metrics.
 	plugin string
 }
 
-// New returns a Manager and changes nothing on the node. It starts only the goroutines of its
-// queue. Run ends them.
+// New returns a Manager. It changes nothing on the node, and starts only the goroutines of its work
+// queue. Run stops them when it returns.
 func New(cfg Config) *Manager {
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.NewStorage(nil)
@@ -201,15 +202,15 @@ func (m *Manager) work(ctx context.Context) {
 	}
 }
 
-// knownPods returns the pods whose volumes this process has set up, or will set up again because
-// the pod already ran.
+// knownPods returns the pods whose volumes this process manages: those passed to Prepare, and pods
+// passed to Update that were already running when the process started.
 func (m *Manager) knownPods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Keys(m.pods))
 }
 
-// entry returns the pod's entry and creates it if necessary.
+// entry returns the podVolumes of a pod, and creates them if necessary.
 func (m *Manager) entry(uid types.UID) *podVolumes {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -221,9 +222,9 @@ func (m *Manager) entry(uid types.UID) *podVolumes {
 	return pv
 }
 
-// Prepare sets up all volumes that pod's containers use and returns when they are ready. It is
-// idempotent. For existing volumes it only updates the content. An *Error contains the event to
-// record.
+// Prepare sets up all volumes that pod's containers use and returns when they are ready. It may be
+// repeated: volumes that are already set up stay as they are. An error of type *Error contains the
+// reason of the event that the caller must record.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	pv := m.entry(pod.UID)
 	pv.mu.Lock()
@@ -271,7 +272,7 @@ func (m *Manager) makeAll(ctx context.Context, pv *podVolumes, pod *v1.Pod) erro
 	return err
 }
 
-// setUp sets up one volume.
+// setUp sets up one volume and converts errors to *Error.
 func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
 	p, err := m.make(ctx, pod, v)
 	var already *Error
@@ -281,9 +282,9 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepare
 	return prepared{}, setUpError(v.Name, err)
 }
 
-// Update stores a new version of a pod (labels, annotations, resources), so that downward API
-// volumes are updated. If the pod runs but this process has not set up its volumes, Update queues
-// the pod, so that its volumes are set up again as by Prepare and updated from then on.
+// Update stores a new version of a pod, and queues the pod so that its downward API volumes show
+// the new labels, annotations and resources. If the pod is running but this process has not set up
+// its volumes, the worker sets them up first, as Prepare would.
 func (m *Manager) Update(pod *v1.Pod, runs bool) {
 	m.mu.Lock()
 	pv, ok := m.pods[pod.UID]
@@ -306,7 +307,8 @@ func (m *Manager) Update(pod *v1.Pod, runs bool) {
 	}
 }
 
-// refresh writes the present content of the pod's ready volumes.
+// refresh updates the content of the pod's ready volumes, and repeats the mounts that CSI drivers
+// require periodically.
 func (m *Manager) refresh(ctx context.Context, uid types.UID) error {
 	m.mu.Lock()
 	pv, ok := m.pods[uid]
@@ -317,7 +319,7 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) error {
 	pv.mu.Lock()
 	defer pv.mu.Unlock()
 	pod := pv.pod.Load()
-	if pod == nil { // the pod's volumes were removed meanwhile
+	if pod == nil { // Teardown has removed the pod's volumes since the pod was queued
 		return nil
 	}
 	if pv.inherited {
@@ -354,7 +356,7 @@ func (m *Manager) event(pod *v1.Pod, err error) {
 	}
 }
 
-// Pods returns the pods that have volumes under RootDir, including those of an earlier process.
+// Pods returns the pods that have volumes under RootDir, including pods of an earlier process.
 func (m *Manager) Pods() ([]types.UID, error) {
 	entries, err := os.ReadDir(filepath.Join(m.cfg.RootDir, "pods"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -386,8 +388,8 @@ func (m *Manager) subpathsDir(uid types.UID) string {
 	return filepath.Join(m.podDir(uid), subpathsName)
 }
 
-// volumeDir returns the directory of a plugin's volume. The plugin's name is escaped as in
-// Kubernetes.
+// volumeDir returns the directory of a volume. As in Kubernetes, "/" in the plugin's name becomes
+// "~".
 func (m *Manager) volumeDir(uid types.UID, plugin, name string) string {
 	return filepath.Join(m.volumesDir(uid), strings.ReplaceAll(plugin, "/", "~"), name)
 }
@@ -399,7 +401,7 @@ type Error struct {
 	// Volume is the name of the volume that failed.
 	Volume string
 	// Operation is the operation that failed, such as "MountVolume.SetUp failed". It is empty if
-	// Err contains it.
+	// the message of Err already names the operation.
 	Operation string
 	Err       error
 }

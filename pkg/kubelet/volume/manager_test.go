@@ -25,7 +25,7 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// memory implements Objects in memory.
+// memory implements Objects. It keeps the objects in memory.
 type memory struct {
 	mu         sync.Mutex
 	configMaps map[string]*v1.ConfigMap
@@ -95,7 +95,7 @@ func newManager(t *testing.T, o Objects) *Manager {
 	})
 }
 
-// managerOf returns a new Manager whose queue ends with the test.
+// managerOf returns a new Manager. The end of the test stops its queue.
 func managerOf(t *testing.T, c Config) *Manager {
 	t.Helper()
 	m := New(c)
@@ -302,7 +302,7 @@ func TestEmptyDir(t *testing.T) {
 	m := newManager(t, newMemory())
 	ms := prepare(t, m, pod)
 	disk, mem := pathOf(t, ms, "disk"), pathOf(t, ms, "mem")
-	// A new tmpfs has the sticky bit.
+	// A new tmpfs has the sticky bit, and a new directory on disk does not.
 	for dir, more := range map[string]fs.FileMode{disk: 0, mem: fs.ModeSticky} {
 		if got := mode(t, dir); got != fs.ModeDir|fs.ModeSetgid|more|0o777 {
 			t.Errorf("%s: mode %v", dir, got)
@@ -311,7 +311,7 @@ func TestEmptyDir(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(mem, "big"), make([]byte, 2<<20), 0o600); err == nil {
 		t.Error("a memory volume grew over its limit")
 	}
-	// Changes by users are kept, also when the next process sets up the volume.
+	// The kubelet keeps changes that users make to mode and owner, even after a restart.
 	if err := os.Chmod(disk, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +330,7 @@ func TestEmptyDir(t *testing.T) {
 	}
 }
 
-// TestRefresh changes a ConfigMap and waits until the volume shows it.
+// TestRefresh changes a ConfigMap and waits until the volume contains the new value.
 func TestRefresh(t *testing.T) {
 	unshare.Need(t)
 	o := newMemory()
@@ -392,7 +392,8 @@ func TestHostPathSurvivesTeardown(t *testing.T) {
 	}
 }
 
-// TestUnused checks that a volume that cannot be set up is ignored if no container uses it.
+// TestUnused checks that Prepare ignores a volume that no container uses, even if it could not be
+// set up.
 func TestUnused(t *testing.T) {
 	unshare.Need(t)
 	pod := testPod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})

@@ -22,8 +22,8 @@ func isMount(path string) (bool, error) {
 	return mounted, nil
 }
 
-// mountTmpfs mounts a memory file system at dir unless one is mounted. It may contain secrets, so
-// its pages are never swapped if the kernel supports that (6.4).
+// mountTmpfs mounts a memory file system at dir unless dir is a mount point. The volume may contain
+// secrets, so it is mounted with noswap if the kernel supports that (since 6.4).
 func (m *Manager) mountTmpfs(dir string, size int64) error {
 	mounted, err := isMount(dir)
 	if err != nil || mounted {
@@ -84,8 +84,8 @@ func unmountBelow(dir string) error {
 		return err
 	}
 	for i := len(below) - 1; i >= 0; i-- {
-		// MNT_DETACH is used because a process that still has a file open must not block the
-		// removal of the pod's volumes.
+		// MNT_DETACH removes the mount even if a process still has a file open on it. Otherwise
+		// that process would block the removal of the pod's volumes.
 		if err := unix.Unmount(below[i], unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("unmount %s: %w", below[i], err)
 		}

@@ -14,20 +14,21 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/env"
 )
 
-// Mounts are the prepared volumes of one pod. The value is immutable.
+// Mounts are the prepared volumes of one pod. A Mounts value never changes.
 type Mounts struct {
 	podDir string
 	ready  map[string]prepared
 	log    *slog.Logger
 }
 
-// Options are the values that a container's mounts depend on in addition to its spec.
+// Options are the inputs, other than the container's spec, that determine its mounts.
 type Options struct {
 	// Env is the container's environment, for subPathExpr.
 	Env []*runtimeapi.KeyValue
 	// Images are the pulled images of image volumes, by volume name.
 	Images map[string]*runtimeapi.ImageSpec
-	// UIDMappings and GIDMappings are the pod's user namespace, if it has one.
+	// UIDMappings and GIDMappings are the ID mappings of the pod's user namespace. They are empty
+	// if the pod has none.
 	UIDMappings, GIDMappings []*runtimeapi.IDMapping
 	// RecursiveReadOnly reports whether the runtime handler supports recursive read-only mounts.
 	RecursiveReadOnly bool
@@ -84,8 +85,8 @@ func (ms Mounts) mount(c *v1.Container, index int, o Options) (*runtimeapi.Mount
 	return m, err
 }
 
-// bindSubPath binds a subPath of a volume. It does not return the details of an error, because they
-// could disclose the names of the node's files to a user.
+// bindSubPath bind-mounts a subPath of a volume and returns the mount point. It logs the details of
+// an error but does not return them, because they could disclose file names of the node to a user.
 func (ms Mounts) bindSubPath(p prepared, vm *v1.VolumeMount, container string, index int, path string) (string, error) {
 	s := subpath{podDir: ms.podDir, volume: vm.Name, dir: p.path, path: path, container: container, index: index}
 	at, err := s.bind()

@@ -24,7 +24,7 @@ func makeNestedMountpoints(pod *v1.Pod, name, dir string) error {
 	if err != nil {
 		return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
 	}
-	defer func() { _ = root.Close() }() // an error of Close loses nothing, because it is a directory
+	defer func() { _ = root.Close() }() // an error of Close can be ignored for a directory: no written data depends on it
 	for _, path := range paths {
 		if err := root.MkdirAll(path, 0o755); err != nil {
 			return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
@@ -33,8 +33,8 @@ func makeNestedMountpoints(pod *v1.Pod, name, dir string) error {
 	return nil
 }
 
-// nestedMountpoints returns the paths in a volume at which containers mount other volumes, without
-// mount points inside these other volumes.
+// nestedMountpoints returns the paths in a volume at which containers mount other volumes. Mount
+// points inside those other volumes are left out.
 func nestedMountpoints(pod *v1.Pod, name string) []string {
 	var out []string
 	add := func(mounts []v1.VolumeMount) {
@@ -57,8 +57,8 @@ func nestedMountpoints(pod *v1.Pod, name string) []string {
 	return slices.Compact(out)
 }
 
-// directlyBelow returns the mount paths below base, relative to it, without paths below another
-// mount path.
+// directlyBelow returns the mount paths below base, relative to base. It leaves out a path that is
+// below another one of these mount paths.
 func directlyBelow(base string, mounts []v1.VolumeMount) []string {
 	var below []string
 	for _, m := range mounts {

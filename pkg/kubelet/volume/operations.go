@@ -13,8 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics"
 )
 
-// pluginOf returns the plugin of a volume. It returns pluginNone for a claim: use persistentPlugin
-// with the volume that the claim is bound to.
+// pluginOf returns the name of a volume's plugin. For a claim it returns pluginNone, because only
+// the bound PersistentVolume has a plugin, which persistentPlugin returns.
 func pluginOf(s *v1.VolumeSource) string {
 	switch {
 	case s.EmptyDir != nil:
@@ -39,8 +39,8 @@ func pluginOf(s *v1.VolumeSource) string {
 	return pluginNone
 }
 
-// persistentPlugin returns the plugin of a persistent volume, with the name of its driver if it has
-// one.
+// persistentPlugin returns the name of a persistent volume's plugin. For CSI it includes the name
+// of the driver.
 func persistentPlugin(s *v1.PersistentVolumeSource) string {
 	switch {
 	case s.CSI != nil:
@@ -55,8 +55,9 @@ func persistentPlugin(s *v1.PersistentVolumeSource) string {
 	return pluginNone
 }
 
-// mount sets up a volume and records the duration. The driver's name of an inline volume comes from
-// the pod's author, so it becomes a label only after the driver has mounted a volume.
+// mount calls prepare to set up a volume and records the duration in a metric with the plugin's
+// name as a label. For an inline CSI volume the label includes the driver's name only if the mount
+// succeeded. Otherwise pods with invented driver names could create any number of label values.
 func (m *Manager) mount(plugin string, block bool, prepare func() (prepared, error)) (prepared, error) {
 	operation, begun := metrics.VolumeMount, m.cfg.Clock.Now()
 	if block {
@@ -71,7 +72,8 @@ func (m *Manager) mount(plugin string, block bool, prepare func() (prepared, err
 	return p, err
 }
 
-// unmounted records the duration of removing the volumes of a pod, which are removed together.
+// unmounted records one duration for each of the removed volumes of a pod, because all of them are
+// removed in one operation.
 func (m *Manager) unmounted(list []prepared, begun time.Time, err error) {
 	took := m.cfg.Clock.Since(begun)
 	for i := range list {
@@ -83,13 +85,13 @@ func (m *Manager) unmounted(list []prepared, begun time.Time, err error) {
 	}
 }
 
-// show copies ready to shown. The caller holds pv.mu.
+// show copies ready to shown, from which readers get it without mu. The caller holds pv.mu.
 func (pv *podVolumes) show() {
 	ready := maps.Clone(pv.ready)
 	pv.shown.Store(&ready)
 }
 
-// seen returns the pod's ready volumes as of the last call of show.
+// seen returns the ready volumes as the last call of show stored them.
 func (pv *podVolumes) seen() map[string]prepared {
 	if p := pv.shown.Load(); p != nil {
 		return *p
@@ -97,8 +99,8 @@ func (pv *podVolumes) seen() map[string]prepared {
 	return nil
 }
 
-// Counts returns how many volumes are mounted for pods and how many should be, by plugin. It does
-// not wait for mounts in progress.
+// Counts returns, by plugin, how many volumes are mounted (There is true) and how many volumes the
+// pods use (There is false). It does not wait for mounts in progress.
 func (m *Manager) Counts() map[metrics.VolumeCount]int {
 	m.mu.Lock()
 	pods := slices.Collect(maps.Values(m.pods))

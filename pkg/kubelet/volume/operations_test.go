@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
-// scraped returns a manager and a function that reads its metrics.
+// scraped returns a Manager and a function that returns the values of its metrics.
 func scraped(t *testing.T) (*Manager, func() map[string]float64) {
 	t.Helper()
 	m, r := newManager(t, newMemory()), prometheus.NewRegistry()
@@ -88,7 +88,7 @@ func TestOperationsAreCounted(t *testing.T) {
 	})
 }
 
-// slow implements Drivers. Its Stats waits until the test permits it to return.
+// slow implements Drivers. Its Stats blocks until the test closes let.
 type slow struct {
 	*drivers
 	asked chan string
@@ -102,8 +102,9 @@ func (d *slow) Stats(_ context.Context, pod *v1.Pod, _ csi.Volume) (*statsapi.Fs
 	return &statsapi.FsStats{UsedBytes: &used, CapacityBytes: &most}, nil
 }
 
-// TestClaimsAreMeasured checks that each mounted claim is measured once, however many pods use it,
-// and that a driver that does not answer delays no other volume and is not called again.
+// TestClaimsAreMeasured checks that a claim that two pods use is measured once. It also checks that
+// ClaimStats returns without the claim if its driver does not answer, and that ClaimStats does not
+// call the driver again before the first call has ended.
 func TestClaimsAreMeasured(t *testing.T) {
 	server := testserver.Start(t, testserver.Options{})
 	bindClaim(t, server.Client, "1Gi", "1Gi", "")
@@ -129,7 +130,7 @@ func TestClaimsAreMeasured(t *testing.T) {
 	}
 	close(d.let)
 	const labels = `{namespace="default",persistentvolumeclaim="c"}`
-	// Wait for the answer of the first call, which may arrive at any time.
+	// Wait until the driver's first call has returned and the metric shows its result.
 	for scrape()["kubelet_volume_stats_used_bytes"+labels] != 3 {
 		if len(d.asked) > 1 {
 			t.Fatal("measured twice at once")

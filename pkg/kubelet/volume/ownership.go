@@ -12,17 +12,17 @@ import (
 	"keelson.dev/keelson/pkg/beneath"
 )
 
-// The permissions that a volume's group gets in addition to the present mode.
+// The permissions that the fsGroup gets on files and directories, in addition to the existing mode.
 const (
 	groupReadWrite uint32 = 0o660
 	groupReadOnly  uint32 = 0o440
 	groupEnter     uint32 = 0o110
 )
 
-// allModes is the mask of a mode without the file type.
+// allModes is the mask of a mode's permission, set-ID and sticky bits, without the file type.
 const allModes uint32 = 0o7777
 
-// fsGroup returns the group that must own the pod's volumes, or nil.
+// fsGroup returns the pod's fsGroup, which must own its volumes, or nil if it has none.
 func fsGroup(pod *v1.Pod) *int64 {
 	if pod.Spec.SecurityContext == nil {
 		return nil
@@ -30,7 +30,8 @@ func fsGroup(pod *v1.Pod) *int64 {
 	return pod.Spec.SecurityContext.FSGroup
 }
 
-// singleUser returns the user that all containers of the pod run as, if all specify the same user.
+// singleUser returns the user as which all containers of the pod run. It returns nil if they differ
+// or a container specifies no user.
 func singleUser(pod *v1.Pod) *int64 {
 	var podUser, user *int64
 	if sc := pod.Spec.SecurityContext; sc != nil {
@@ -65,8 +66,9 @@ func singleUser(pod *v1.Pod) *int64 {
 	return user
 }
 
-// applyGroup changes the group of a persistent volume's files to the pod's, unless the policy is
-// OnRootMismatch and the volume's root directory already has it.
+// applyGroup changes the group of a persistent volume's files to the pod's fsGroup. With the policy
+// OnRootMismatch it does nothing if the volume's root directory already has that group and its
+// permissions.
 func applyGroup(pod *v1.Pod, dir string, readOnly bool) error {
 	group := fsGroup(pod)
 	if group == nil || readOnly {
@@ -79,9 +81,10 @@ func applyGroup(pod *v1.Pod, dir string, readOnly bool) error {
 	return changeGroup(dir, *group, readOnly)
 }
 
-// changeGroup changes the group of everything in dir. Files become readable (and writable) for the
-// group, and new files inherit the group from their directories. The root is changed last, so that
-// its state shows whether everything below it is done. Containers may use the volume meanwhile.
+// changeGroup changes the group of everything in dir. It adds read and write permissions for the
+// group (only read if readOnly), and sets the set-group-ID bit of directories, so that new files
+// inherit the group. It changes the root directory last: a root with the right group means that all
+// files below are done. Containers may use the volume meanwhile.
 func changeGroup(dir string, group int64, readOnly bool) error {
 	c := groupChange{group: int(group), readOnly: readOnly}
 	if err := (tree{visit: c.visit}).walk(dir); err != nil {
@@ -90,18 +93,18 @@ func changeGroup(dir string, group int64, readOnly bool) error {
 	return nil
 }
 
-// groupChange changes the group of files and directories.
+// groupChange is a change of the group of all files and directories of a volume.
 type groupChange struct {
 	group    int
 	readOnly bool
 }
 
-// done reports whether a file needs no change.
+// done reports whether a file already has the group and the permissions.
 func (c groupChange) done(stat *unix.Stat_t) bool {
 	return int(stat.Gid) == c.group && (isLink(stat) || stat.Mode&c.mask(stat) == c.mask(stat))
 }
 
-// visit changes the group of the file behind fd.
+// visit changes the group of the file that fd refers to.
 func (c groupChange) visit(fd int, stat *unix.Stat_t) error {
 	if c.done(stat) {
 		return nil
@@ -118,15 +121,16 @@ func (c groupChange) visit(fd int, stat *unix.Stat_t) error {
 	return nil
 }
 
-// needsMode reports whether the mode of a file must be set after chown: it lacks permissions for
-// the group, or chown cleared its set-ID bits. Links have no mode.
+// needsMode reports whether the mode of a file must be set after chown, either because the group
+// lacks permissions or because chown cleared the set-user-ID and set-group-ID bits. Links have no
+// mode.
 func (c groupChange) needsMode(stat *unix.Stat_t) bool {
 	return !isLink(stat) && (stat.Mode&c.mask(stat) != c.mask(stat) || stat.Mode&(unix.S_ISUID|unix.S_ISGID) != 0)
 }
 
 func isLink(stat *unix.Stat_t) bool { return stat.Mode&unix.S_IFMT == unix.S_IFLNK }
 
-// mask returns the permissions that the group needs.
+// mask returns the permissions that the group must have on a file.
 func (c groupChange) mask(stat *unix.Stat_t) uint32 {
 	mask := groupReadWrite
 	if c.readOnly {
@@ -138,8 +142,8 @@ func (c groupChange) mask(stat *unix.Stat_t) uint32 {
 	return mask
 }
 
-// groupMatches reports whether the root of a volume has the group and the permissions already.
-// fsGroupChangePolicy OnRootMismatch checks only the root.
+// groupMatches reports whether the root directory of a volume already has the group and its
+// permissions. fsGroupChangePolicy OnRootMismatch checks only the root.
 func groupMatches(dir string, group int64, readOnly bool) bool {
 	var stat unix.Stat_t
 	if err := unix.Stat(dir, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR {

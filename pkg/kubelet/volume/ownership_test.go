@@ -26,7 +26,7 @@ func owner(t *testing.T, path string) (uid, gid uint32) {
 	return stat.Uid, stat.Gid
 }
 
-// TestFSGroup checks the owner and mode of a token and a secret.
+// TestFSGroup checks the owner and mode of the files of a token volume and a secret volume.
 func TestFSGroup(t *testing.T) {
 	unshare.Need(t)
 	for name, c := range map[string]struct {

@@ -21,8 +21,9 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/csi"
 )
 
-// claimProtection is the finalizer that keeps a claim that is being deleted as long as pods use it.
-// A pod that uses the claim may start again on its node, and then gets its volume.
+// claimProtection is the finalizer that prevents the removal of a claim while pods use it. The
+// kubelet still sets up a claim that is being deleted if it has this finalizer, because a pod that
+// uses it may restart its containers.
 const claimProtection = "kubernetes.io/pvc-protection"
 
 // makeClaim sets up the persistent volume that the pod's claim is bound to.
@@ -37,7 +38,7 @@ func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, read
 	}
 	if err != nil {
 		return prepared{}, &Error{Reason: ReasonFailedMount, Volume: v.Name, Err: fmt.Errorf(
-			// Users see this message. It is the message of Kubernetes.
+			// Users see this message. Its wording is the same as in Kubernetes.
 			"Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to "+
 				"process volumes=[%s]: error processing PVC %s/%s: %w",
 			v.Name, v.Name, pod.Namespace, name, err)}
@@ -55,8 +56,8 @@ func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, read
 		return prepared{}, setUpError(pv.Name, err)
 	}
 	if p.persistent() != nil && needsGrowth(pvc, pv) {
-		// The volume may have grown while no pod used it. The volume is used even if its file
-		// system cannot grow.
+		// The volume may have grown while no pod used it. If the driver cannot grow it while it is
+		// mounted, the pod uses it with its present size.
 		if err := m.expand(ctx, pod, pvc, pv, p); err != nil && !inUse(err) {
 			return prepared{}, setUpError(pv.Name, err)
 		}
@@ -64,7 +65,8 @@ func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, read
 	return p, nil
 }
 
-// readClaim returns a claim and its volume if they are bound to each other.
+// readClaim returns a claim and its volume. It returns an error unless they are bound to each
+// other.
 func (m *Manager) readClaim(ctx context.Context, pod *v1.Pod, name string,
 	o metav1.GetOptions) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	pvc, err := m.cfg.Client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, o)
@@ -117,8 +119,8 @@ func (m *Manager) makePersistent(ctx context.Context, pod *v1.Pod, volume string
 	return prepared{}, errors.New("no volume plugin matched")
 }
 
-// blockDevice returns the volume at path, which containers use as a device. It checks that path is
-// a block device.
+// blockDevice returns the block device at path as a prepared volume, or an error if path is not a
+// block device.
 func blockDevice(path string, readOnly bool) (prepared, error) {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -134,7 +136,7 @@ func blockDevice(path string, readOnly bool) (prepared, error) {
 	return prepared{device: resolved, readOnly: readOnly}, nil
 }
 
-// makeNFS mounts an export with the mount helper of the node's NFS client.
+// makeNFS mounts an NFS export with mount.nfs, the mount helper of the node's NFS client.
 func (m *Manager) makeNFS(pod *v1.Pod, name string, s *v1.NFSVolumeSource, options []string,
 	readOnly bool) (prepared, error) {
 	dir := m.volumeDir(pod.UID, pluginNFS, name)
@@ -159,7 +161,8 @@ func (m *Manager) makeNFS(pod *v1.Pod, name string, s *v1.NFSVolumeSource, optio
 	return p, nil
 }
 
-// removeEmptyDir removes a directory after mounting at it has failed.
+// removeEmptyDir removes the mount point after a mount has failed. It keeps a directory that is
+// mounted or not empty.
 func removeEmptyDir(dir string) error {
 	if mounted, err := isMount(dir); err != nil || mounted {
 		return err

@@ -19,8 +19,9 @@ import (
 const maxOpenLevels = 128
 
 // removeTree removes a directory and everything in it. Containers can nest directories without a
-// limit, and [os.RemoveAll] needs a descriptor for each level, so that one pod could use up the
-// kubelet's descriptors. removeTree first moves deeper directories up to the top.
+// limit. [os.RemoveAll] needs a descriptor for each level, so that one pod could use up the
+// kubelet's descriptors. removeTree opens at most maxOpenLevels levels: it moves a deeper directory
+// into path before it empties that directory.
 func removeTree(path string) error {
 	top, err := openDir(unix.AT_FDCWD, path)
 	if errors.Is(err, unix.ENOENT) {
@@ -29,7 +30,7 @@ func removeTree(path string) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
-	defer func() { _ = top.Close() }() // an error of Close loses nothing, because the directory was opened for reading
+	defer func() { _ = top.Close() }() // an error of Close can be ignored: the directory was only read
 	r := remover{top: int(top.Fd())}
 	if err := r.empty(top, 1); err != nil {
 		return fmt.Errorf("empty %s: %w", path, err)
@@ -37,7 +38,7 @@ func removeTree(path string) error {
 	return os.Remove(path)
 }
 
-// openDir opens a directory without following a link.
+// openDir opens a directory, but not through a symbolic link.
 func openDir(dir int, name string) (*os.File, error) {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -46,16 +47,16 @@ func openDir(dir int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), filepath.Base(name)), nil
 }
 
-// remover removes the contents of the directory top.
+// remover removes the contents of a directory tree, whose root is top.
 type remover struct {
 	top   int
 	moved int // number of directories that were moved to top
 }
 
-// empty removes everything in an open directory.
+// empty removes everything in an open directory, which is at the given depth of the tree.
 func (r *remover) empty(dir *os.File, depth int) error {
 	for {
-		// Read the directory again, because directories may have been moved to it.
+		// Read the directory again, because moveUp may have added entries.
 		if _, err := dir.Seek(0, io.SeekStart); err != nil {
 			return fmt.Errorf("list directory: %w", err)
 		}
@@ -74,7 +75,8 @@ func (r *remover) empty(dir *os.File, depth int) error {
 	}
 }
 
-// remove removes an entry of an open directory, or moves it to the top.
+// remove removes an entry of an open directory. If the entry is a directory at the maximum depth,
+// remove moves it to top instead, where empty finds it later.
 func (r *remover) remove(dir int, name string, depth int) error {
 	err := unix.Unlinkat(dir, name, 0)
 	switch {
@@ -98,7 +100,7 @@ func (r *remover) remove(dir int, name string, depth int) error {
 	return nil
 }
 
-// moveUp moves an entry of an open directory to the top under an unused name.
+// moveUp moves an entry of an open directory into top, under a name that is not in use.
 func (r *remover) moveUp(dir int, name string) error {
 	for {
 		r.moved++

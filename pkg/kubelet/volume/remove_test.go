@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRemoveTree checks that directories are removed even if they are nested more deeply than the
-// process may have descriptors, and that links are not followed.
+// TestRemoveTree removes directories with more levels than the process may have open descriptors,
+// and checks that removeTree does not follow symbolic links.
 func TestRemoveTree(t *testing.T) {
 	check := func(err error) {
 		t.Helper()
@@ -55,5 +55,5 @@ func TestRemoveTree(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(outside, "host")); err != nil {
 		t.Error(err)
 	}
-	check(removeTree(dir)) // the second time the directory does not exist
+	check(removeTree(dir)) // repeated, to check that a missing directory is no error
 }

@@ -23,13 +23,13 @@ func SELinux() func(*v1.SELinuxOptions) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("SELinux label: %w", err)
 		}
-		selinux.ReleaseLabel(process) // the runtime reserves the label itself
+		selinux.ReleaseLabel(process) // only the file label is needed here; the runtime reserves the process label
 		return file, nil
 	}
 }
 
-// labelOptions converts the options for the library. An option that is not set gets the node's
-// default.
+// labelOptions converts the options to the strings of the selinux library. For an option that is
+// not set, the library uses the node's default.
 func labelOptions(o *v1.SELinuxOptions) []string {
 	var out []string
 	for _, part := range [][2]string{{"user", o.User}, {"role", o.Role}, {"type", o.Type}, {"level", o.Level}} {
@@ -40,10 +40,10 @@ func labelOptions(o *v1.SELinuxOptions) []string {
 	return out
 }
 
-// labels returns the SELinux labels that the containers with a volume need for its files, if it may
-// be mounted with a label. That is the case for a volume of a single pod, unless the pod requests
-// recursive labelling. The result is empty if the label of any container is unknown: if a container
-// does not specify its level, the runtime chooses it.
+// labels returns the SELinux labels with which the volume's containers need its files, without
+// duplicates. It returns none if the volume must not be mounted with a label: its access mode is
+// not ReadWriteOncePod, the pod's seLinuxChangePolicy is Recursive, or a container specifies no
+// level. In the last case the runtime chooses the level, so the label is unknown.
 func (m *Manager) labels(pod *v1.Pod, volume string, pv *v1.PersistentVolume) ([]string, error) {
 	if m.cfg.Label == nil || !slices.Equal(pv.Spec.AccessModes, []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}) {
 		return nil, nil
@@ -67,8 +67,8 @@ func (m *Manager) labels(pod *v1.Pod, volume string, pv *v1.PersistentVolume) ([
 	return slices.Compact(out), nil
 }
 
-// optionsOf returns the SELinux options of each container that uses a volume; nil for a container
-// without any.
+// optionsOf returns the SELinux options of each container that mounts a volume: the container's own
+// or the pod's. The entry is nil for a container without options.
 func optionsOf(pod *v1.Pod, volume string) []*v1.SELinuxOptions {
 	var out []*v1.SELinuxOptions
 	add := func(mounts []v1.VolumeMount, own *v1.SecurityContext) {

@@ -17,7 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
-// fileLabel returns the label that a node gives to files.
+// fileLabel returns the label that the test node gives to the files of a container. The type
+// "unknown" is an error.
 func fileLabel(o *v1.SELinuxOptions) (string, error) {
 	if o.Type == "unknown" {
 		return "", errors.New("no such type")
@@ -25,8 +26,8 @@ func fileLabel(o *v1.SELinuxOptions) (string, error) {
 	return "u:object_r:container_file_t:" + o.Level, nil
 }
 
-// TestLabels checks that the labels of containers are returned if all of them are known and the
-// volume may be mounted with a label.
+// TestLabels checks which labels are returned, and that none is returned if the label of a
+// container is unknown or the volume must not be mounted with a label.
 func TestLabels(t *testing.T) {
 	level := func(l string) *v1.SELinuxOptions { return &v1.SELinuxOptions{Level: l} }
 	container := func(volume string, o *v1.SELinuxOptions) v1.Container {
@@ -101,8 +102,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestUnknownLabelIsCounted checks that a volume with an invalid label is not mounted, and that
-// each attempt is counted.
+// TestUnknownLabelIsCounted checks that a volume with an invalid label is not mounted, and that the
+// metric counts each attempt.
 func TestUnknownLabelIsCounted(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	m := &Manager{cfg: Config{Label: fileLabel, Metrics: metrics.NewStorage(r)}}
@@ -123,8 +124,8 @@ func TestUnknownLabelIsCounted(t *testing.T) {
 		map[string]float64{`volume_manager_selinux_container_errors_total{access_mode="RWOP"}`: 2})
 }
 
-// TestLabelledIsNotRelabelled checks that the runtime relabels the pod's own volumes, but not those
-// that are mounted with a label.
+// TestLabelledIsNotRelabelled checks that the runtime must relabel a volume unless it was mounted
+// with a label.
 func TestLabelledIsNotRelabelled(t *testing.T) {
 	for _, labelled := range []bool{false, true} {
 		m := &Manager{cfg: Config{Drivers: &drivers{path: t.TempDir(), labelled: labelled}}}

@@ -21,12 +21,12 @@ import (
 	"keelson.dev/api/quantity"
 )
 
-// blockUnit is the unit of st_blocks, which does not depend on the file system's block size.
+// blockUnit is the unit of st_blocks in bytes. It does not depend on the file system's block size.
 const blockUnit = 512
 
-// Stats returns the usage of a pod's volumes, sorted by name. It walks volumes on the node's own
-// disk, so call it seldom. It leaves out hostPath volumes, because their data does not belong to
-// the pod.
+// Stats returns the usage of a pod's volumes, sorted by name. For volumes on the node's own disk it
+// reads every file's size, so callers should call it seldom. It leaves out hostPath volumes,
+// because their data does not belong to the pod.
 func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]statsapi.VolumeStats, error) {
 	m.mu.Lock()
 	pv, ok := m.pods[uid]
@@ -85,8 +85,8 @@ func (m *Manager) statsOf(ctx context.Context, pod *v1.Pod, p prepared) (*statsa
 	return &s, nil
 }
 
-// measure returns the state of the file system at path. If the volume is only a part of that file
-// system, measure computes the usage of the volume.
+// measure returns the capacity and usage of the file system at path. If the volume is only a
+// directory of that file system, measure adds up the files of the volume to get its usage.
 func (m *Manager) measure(ctx context.Context, path string) (statsapi.FsStats, error) {
 	var fsys unix.Statfs_t
 	if err := unix.Statfs(path, &fsys); err != nil {
@@ -102,8 +102,8 @@ func (m *Manager) measure(ctx context.Context, path string) (statsapi.FsStats, e
 	if !mounted {
 		switch own, files, err := diskUsage(ctx, path); {
 		case errors.Is(err, errTooDeep):
-			// If the directories are too deep to measure, the usage of the whole file system is
-			// returned, so that a pod cannot evade its limits in this way.
+			// If the directories are nested too deeply to measure, the volume counts with the usage
+			// of the whole file system, so that a pod cannot evade its limits by nesting.
 		case err != nil:
 			return statsapi.FsStats{}, err
 		default:
@@ -117,9 +117,9 @@ func (m *Manager) measure(ctx context.Context, path string) (statsapi.FsStats, e
 	}, nil
 }
 
-// diskUsage adds up the blocks and inodes below dir that are on the same file system. For a file
-// with n links, each link counts as one nth of the file, so that the file is counted once.
-// Remembering the links would need memory in proportion to their number, which containers control.
+// diskUsage adds up the bytes and inodes below dir that are on the same file system as dir. A file
+// with n hard links counts 1/n at each link, so that all its links together count once. This needs
+// no memory for the links that were already seen; containers control how many links exist.
 func diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error) {
 	var device uint64
 	shares := 0.0

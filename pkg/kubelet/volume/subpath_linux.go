@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/beneath"
 )
 
-// subpathsName is the name of the pod's directory with the bind mounts of its subPaths.
+// subpathsName is the name of the directory, in the pod's directory, for bind mounts of subPaths.
 const subpathsName = "volume-subpaths"
 
 // subpath is one container's mount of a path in a volume.
@@ -30,9 +30,10 @@ type subpath struct {
 	index     int // index in the container's volumeMounts
 }
 
-// bind bind-mounts the subPath in a directory of the kubelet and returns the path of that
-// directory. So the runtime mounts exactly the file that was checked. This is necessary because
-// containers with the volume may replace any part of the path by a symbolic link at any time.
+// bind bind-mounts the file or directory at the subPath into the pod's directory and returns the
+// mount point. The runtime then mounts exactly the file that the kubelet has checked. Containers
+// that use the volume may replace any part of the path by a symbolic link at any time, so a path is
+// not enough.
 func (s subpath) bind() (string, error) {
 	source, err := s.open()
 	if err != nil {
@@ -56,8 +57,8 @@ func (s subpath) bind() (string, error) {
 	return target, nil
 }
 
-// bound reports whether the same file is mounted at target already. If another file is mounted
-// there, from the container's previous run, bound unmounts it.
+// bound reports whether the file with the identity want is already mounted at target. If another
+// file is mounted there since a previous run of the container, bound unmounts it.
 func (s subpath) bound(target string, want unix.Stat_t) (bool, error) {
 	mounted, err := isMount(target)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !mounted {
@@ -76,14 +77,14 @@ func (s subpath) bound(target string, want unix.Stat_t) (bool, error) {
 	return false, nil
 }
 
-// makeTarget creates an empty directory or file as a mount point.
+// makeTarget creates an empty directory (if dir is true) or an empty file as a mount point.
 func makeTarget(target string, dir bool) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return fmt.Errorf("make subPath's mount point: %w", err)
 	}
 	if info, err := os.Lstat(target); err == nil && info.IsDir() != dir {
-		// In the container's previous run the path was a file and now it is a directory, or the
-		// reverse.
+		// In the previous run of the container the path was a file and now it is a directory, or
+		// the reverse.
 		if err := os.Remove(target); err != nil {
 			return fmt.Errorf("remove old mount point: %w", err)
 		}
@@ -101,7 +102,8 @@ func makeTarget(target string, dir bool) error {
 	return f.Close()
 }
 
-// open opens the path in the volume. It creates missing directories with the mode of the volume.
+// open opens the subPath in the volume. It creates missing directories with the mode of the
+// volume's root directory.
 func (s subpath) open() (int, error) {
 	root, err := unix.Open(s.dir, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -110,7 +112,7 @@ func (s subpath) open() (int, error) {
 	defer unix.Close(root)
 	path := s.path
 	fd, err := beneath.OpenAt(root, path, unix.O_PATH)
-	// The path contains an absolute link, or one that leads out of the volume.
+	// EXDEV means that the path contains an absolute link, or a link that leads out of the volume.
 	if errors.Is(err, unix.EXDEV) {
 		if path, err = s.resolve(); err != nil {
 			return -1, err
@@ -130,10 +132,10 @@ func (s subpath) open() (int, error) {
 	return beneath.OpenAt(root, path, unix.O_PATH)
 }
 
-// resolve returns the path with symbolic links resolved as far as it exists. As in Kubernetes,
-// links may be absolute, from the node's root, and may lead out of the volume if their target is in
-// it. This resolution is not a security check: the result is opened beneath the volume's root as
-// any other path is.
+// resolve returns the path with its symbolic links resolved, up to the first element that does not
+// exist. As in Kubernetes, an absolute link starts at the node's root, and a link may lead out of
+// the volume and back into it. resolve is not a security check: the caller opens the result beneath
+// the volume's root.
 func (s subpath) resolve() (string, error) {
 	parts := strings.Split(filepath.Clean(s.path), "/")
 	for n := len(parts); n > 0; n-- {
@@ -173,8 +175,8 @@ func makeDirBeneath(root int, parent, name string, mode uint32) error {
 	}
 	defer unix.Close(in)
 	if err := unix.Mkdirat(in, name, mode); err != nil {
-		// A container has created the directory meanwhile. Whatever it is, it is opened beneath the
-		// root.
+		// A container has created an entry of this name meanwhile. The caller opens it beneath the
+		// root, whatever its type is.
 		if errors.Is(err, unix.EEXIST) {
 			return nil
 		}

@@ -32,7 +32,8 @@ func TestSubPath(t *testing.T) {
 	}
 	for link, to := range map[string]string{
 		"out": outside, "up": "../../..", "in": "real", "dangling": "nowhere/x", "loop": "loop",
-		// Absolute links start at the node's root, not at the root of the container.
+		// The target of an absolute link starts at the node's root, not at the root of the
+		// container.
 		"abs": filepath.Join(dir, "real"), "absFile": filepath.Join(dir, "real/file"),
 		"absChain": filepath.Join(dir, "in"), "chain": "abs",
 		"around": filepath.Join("..", filepath.Base(dir), "real"), "back": back, "sibling": dir + "-sibling",
@@ -128,7 +129,7 @@ func TestSubPath(t *testing.T) {
 		t.Errorf("something was made outside: %v %v", entries, err)
 	}
 
-	// A restarted container sees the new version of the file.
+	// A restarted container gets the new version of the file.
 	container := &v1.Container{Name: "cm", VolumeMounts: []v1.VolumeMount{{Name: "cm", SubPath: "a"}}}
 	for _, want := range []string{"1", "2"} {
 		o.set("cm", map[string]string{"a": want})

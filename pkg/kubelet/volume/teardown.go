@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Teardown unmounts and removes all of the pod's volumes, also those of an earlier process. It is
-// idempotent. It never removes data of a host path or a persistent volume.
+// Teardown unmounts and removes all volumes of the pod, including those of an earlier process. It
+// is idempotent. It never removes data of a host path or a persistent volume.
 func (m *Manager) Teardown(ctx context.Context, uid types.UID) error {
 	if !safeName(string(uid)) {
 		return fmt.Errorf("pod UID %q is not a file name", uid)
@@ -26,7 +26,7 @@ func (m *Manager) Teardown(ctx context.Context, uid types.UID) error {
 	pv := m.entry(uid)
 	pv.mu.Lock()
 	defer pv.mu.Unlock()
-	pv.pod.Store(nil) // a refresh that waits for the lock does nothing then
+	pv.pod.Store(nil) // a refresh that waits for pv.mu then does nothing
 	for _, p := range pv.ready {
 		pv.leaving = append(pv.leaving, p)
 	}
@@ -51,7 +51,7 @@ func (m *Manager) removeVolumes(ctx context.Context, uid types.UID) error {
 	if err := unmountBelow(m.subpathsDir(uid)); err != nil {
 		return fmt.Errorf("pod %s: %w", uid, err)
 	}
-	// Drivers unmount what they have mounted. Nothing is removed before they have done so.
+	// CSI drivers must unmount their volumes before anything is removed.
 	if err := m.cfg.Drivers.Teardown(ctx, uid); err != nil {
 		return fmt.Errorf("pod %s: %w", uid, err)
 	}
@@ -61,8 +61,7 @@ func (m *Manager) removeVolumes(ctx context.Context, uid types.UID) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// Now nothing is mounted below this directory, so everything that is left is on the kubelet's
-	// own file system.
+	// No mounts are left below this directory, so removing it deletes only the kubelet's own files.
 	if err := os.RemoveAll(m.subpathsDir(uid)); err != nil {
 		return fmt.Errorf("remove subPaths: %w", err)
 	}
@@ -81,8 +80,8 @@ func (m *Manager) removeVolumes(ctx context.Context, uid types.UID) error {
 	return removeIfEmpty(marks)
 }
 
-// removePlugins removes the directories of volumes. If the content of a volume belongs to the pod,
-// it is removed too; otherwise only the empty mount point is removed.
+// removePlugins removes the directories of the pod's volumes. It deletes the content of volumes of
+// localPlugins. For other volumes it removes only the empty mount point.
 func (m *Manager) removePlugins(uid types.UID) error {
 	root := m.volumesDir(uid)
 	plugins, err := os.ReadDir(root)
@@ -109,7 +108,7 @@ func (m *Manager) removePlugins(uid types.UID) error {
 
 func escape(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
 
-// removeMountPoints removes the empty directories in dir, and dir.
+// removeMountPoints removes the empty directories in dir, and then dir itself.
 func removeMountPoints(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// maxDepth is the maximum depth of directories; no path can have more elements. It limits the
-	// number of open descriptors.
+	// maxDepth is the maximum depth of nested directories, which limits the number of open
+	// descriptors. A path of PATH_MAX bytes cannot have more elements than this.
 	maxDepth = unix.PathMax / 2
 	// namesAtOnce is how many names of a directory are read in one call.
 	namesAtOnce = 1024
 )
 
-// errTooDeep reports directories that are nested more deeply than any path.
+// errTooDeep is returned for directories that are nested more deeply than maxDepth.
 var errTooDeep = errors.New("directories are nested too deep")
 
-// tree visits a directory of a volume and everything in it, while containers change it. It opens
-// each directory relative to its parent's descriptor and follows no symbolic link, so that it
-// cannot leave the volume.
+// tree visits a directory of a volume and everything in it. Containers may change the directory at
+// the same time, so tree opens each directory relative to its parent's descriptor and follows no
+// symbolic link. So it cannot leave the volume.
 type tree struct {
 	// enter reports whether to visit a directory. If enter is nil, all directories are visited.
 	enter func(stat *unix.Stat_t) bool
-	// visit is called for each entry that is not a directory, with an O_PATH descriptor. It is
-	// called for each directory after all its entries, with the open directory.
+	// visit is called for each entry that is not a directory, with a descriptor opened with O_PATH.
+	// For a directory it is called after all entries of the directory, with the open directory.
 	visit func(fd int, stat *unix.Stat_t) error
 }
 
@@ -46,7 +46,7 @@ func (t tree) walk(path string) error {
 // directory visits an open directory and closes it.
 func (t tree) directory(fd, depth int) error {
 	dir := os.NewFile(uintptr(fd), "directory of a volume")
-	defer func() { _ = dir.Close() }() // an error of Close loses nothing, because the directory was opened for reading
+	defer func() { _ = dir.Close() }() // an error of Close can be ignored: the directory was only read
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return fmt.Errorf("stat directory: %w", err)
@@ -73,7 +73,7 @@ func (t tree) directory(fd, depth int) error {
 	}
 }
 
-// entry visits an entry of an open directory, unless it has been removed meanwhile.
+// entry visits an entry of an open directory. It does nothing if the entry no longer exists.
 func (t tree) entry(dir int, name string, depth int) error {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) { // a running pod may remove files at any time
@@ -82,8 +82,7 @@ func (t tree) entry(dir int, name string, depth int) error {
 	if err != nil {
 		return fmt.Errorf("open %q: %w", name, err)
 	}
-	// An error of close loses nothing, because the descriptor is only a reference to the file
-	// (O_PATH).
+	// An error of close can be ignored: the descriptor was opened with O_PATH and writes no data.
 	defer func() { _ = unix.Close(fd) }()
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {

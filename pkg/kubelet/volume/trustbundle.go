@@ -18,8 +18,8 @@ import (
 )
 
 // trustBundle returns the certificates of one ClusterTrustBundle, or of all bundles of a signer
-// that the selector matches. Each certificate is included once, and the order does not depend on
-// the order of the bundles.
+// that match the selector, as PEM. Each certificate occurs once. The order of the certificates does
+// not depend on the order of the bundles.
 func (m *Manager) trustBundle(ctx context.Context, s *v1.ClusterTrustBundleProjection) ([]byte, error) {
 	bundles, err := m.readTrustBundles(ctx, s)
 	if err != nil {
@@ -71,8 +71,8 @@ func (m *Manager) readTrustBundles(ctx context.Context, s *v1.ClusterTrustBundle
 	return nil, errors.New("ClusterTrustBundle projection requires either name or signerName to be set")
 }
 
-// joinCertificates joins PEM bundles. It keeps only the certificates, each once, sorted, without
-// comments.
+// joinCertificates joins PEM bundles. The result contains each certificate once, sorted, and
+// neither comments nor other PEM blocks.
 func joinCertificates(bundles []string) []byte {
 	var certs [][]byte
 	for _, b := range bundles {

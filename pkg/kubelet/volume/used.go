@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// eachContainer calls visit with the parts of each container that can refer to volumes.
+// eachContainer calls visit with the parts of each container of the pod that can refer to volumes.
 func eachContainer(pod *v1.Pod, visit func(mounts []v1.VolumeMount, devices []v1.VolumeDevice, env []v1.EnvVar)) {
 	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
@@ -54,7 +54,8 @@ func isBlock(pv *v1.PersistentVolume) bool {
 	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
 
-// checkUse checks that containers mount a file system volume and use a block volume as a device.
+// checkUse returns an error if containers use a file system volume as a device, or mount a block
+// volume.
 func checkUse(pod *v1.Pod, name string, pv *v1.PersistentVolume) error {
 	mounted, device := false, false
 	eachContainer(pod, func(mounts []v1.VolumeMount, devices []v1.VolumeDevice, _ []v1.EnvVar) {

@@ -18,7 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/beneath"
 )
 
-// The names of a content volume's own entries, and the maximum lengths of paths in it.
+// The names of the writer's own entries in a volume, and the maximum lengths of paths and names in
+// it.
 const (
 	dataName    = "..data"
 	newDataName = "..data_tmp"
@@ -31,23 +32,24 @@ const (
 //
 //	file             -> ..data/file
 //	..data           -> ..2006_01_02_15_04_05.123456789
-//	..2006_01_02_... the files themselves
+//	..2006_01_02_... the directory with the files
 //
-// New files are written into a new directory, and then the link ..data is replaced by a rename. The
-// writer can be killed at any point: the next write continues from there.
+// An update writes the files into a new directory, and then replaces the link ..data by a rename.
+// If the kubelet is killed at any point, the next write completes the update.
 //
-// Containers see the volume read-only, but root of a user namespace may be able to mount it
-// writable. So the writer does not follow links out of the volume and does not open files that
-// could block it.
+// Containers mount the volume read-only, but root of a user namespace may be able to remount it
+// writable. So the writer does not follow links out of the volume, and opens only regular files,
+// because opening a pipe could block.
 type writer struct {
 	dir   string
 	clock clock.Clock
-	// own changes the group of all files of the volume to the pod's fsGroup; it may be nil. It is
-	// called before new files become visible.
+	// own changes the group of all files of the volume to the pod's fsGroup. It is called before
+	// new files become visible. It may be nil.
 	own func() error
 }
 
-// write replaces the whole content of the volume by files, whose keys are paths in the volume.
+// write replaces the whole content of the volume by files. The keys of files are paths in the
+// volume.
 func (w writer) write(files map[string]file) error {
 	files, err := clean(files)
 	if err != nil {
@@ -57,7 +59,7 @@ func (w writer) write(files map[string]file) error {
 	if err != nil {
 		return fmt.Errorf("open volume: %w", err)
 	}
-	defer func() { _ = root.Close() }() // an error of Close loses nothing, because it is a directory
+	defer func() { _ = root.Close() }() // an error of Close can be ignored for a directory: no written data depends on it
 	if !w.same(root, files) {
 		if err := w.replace(root, files); err != nil {
 			return err
@@ -69,7 +71,7 @@ func (w writer) write(files map[string]file) error {
 	return w.removeStale(root, files)
 }
 
-// clean returns the files by their cleaned paths.
+// clean returns a copy of files whose keys are cleaned paths, or an error if a path is invalid.
 func clean(files map[string]file) (map[string]file, error) {
 	out := make(map[string]file, len(files))
 	for path, f := range files {
@@ -81,7 +83,8 @@ func clean(files map[string]file) (map[string]file, error) {
 	return out, nil
 }
 
-// checkPath rejects paths outside the volume and paths that conflict with the writer's own names.
+// checkPath returns an error if a path leads out of the volume, is too long, or conflicts with the
+// writer's own names, which start with "..".
 func checkPath(path string) error {
 	switch {
 	case path == "":
@@ -105,9 +108,9 @@ func checkPath(path string) error {
 	return nil
 }
 
-// same reports whether the volume already has exactly the wanted files. Modes are not compared:
-// they cannot change while the pod lives, and an fsGroup widens them. Unreadable files count as
-// different and are written again.
+// same reports whether the volume already has exactly the wanted files. It does not compare modes:
+// the wanted modes never change during the pod's lifetime, and an fsGroup changes the actual modes.
+// A file that cannot be read counts as different, so that it is written again.
 func (w writer) same(root *os.Root, want map[string]file) bool {
 	current, err := root.Readlink(dataName)
 	if err != nil {
@@ -125,7 +128,7 @@ func (w writer) same(root *os.Root, want map[string]file) bool {
 	return true
 }
 
-// visible returns the paths of the files below a directory of the volume.
+// visible returns the paths of all files below a directory of the volume.
 func (w writer) visible(dir string) ([]string, error) {
 	f, err := beneath.OpenNoLinks(w.dir, dir)
 	if err != nil {
@@ -151,18 +154,18 @@ func (w writer) visible(dir string) ([]string, error) {
 	return out, nil
 }
 
-// hasContent reports whether the file at path has the content data.
+// hasContent reports whether the file at path contains exactly data.
 func (w writer) hasContent(path string, data []byte) bool {
 	f, err := beneath.OpenNoLinks(w.dir, path)
 	if err != nil {
 		return false
 	}
-	defer func() { _ = f.Close() }() // an error of Close loses nothing, because the file was opened for reading
+	defer func() { _ = f.Close() }() // an error of Close can be ignored: the file was only read
 	got, err := io.ReadAll(io.LimitReader(f, int64(len(data))+1))
 	return err == nil && bytes.Equal(got, data)
 }
 
-// replace writes the files into a new directory and makes it the current one.
+// replace writes the files into a new directory and then lets ..data point to it.
 func (w writer) replace(root *os.Root, files map[string]file) error {
 	path, err := os.MkdirTemp(w.dir, w.clock.Now().UTC().Format(stampLayout))
 	if err != nil {
@@ -170,7 +173,7 @@ func (w writer) replace(root *os.Root, files map[string]file) error {
 	}
 	stamp := filepath.Base(path)
 	if err := w.fill(root, stamp, files); err != nil {
-		_ = root.RemoveAll(stamp) // the next write removes what is left of it
+		_ = root.RemoveAll(stamp) // the next write removes the directory if this fails
 		return err
 	}
 	return w.removeOldData(root, stamp)
@@ -181,7 +184,7 @@ func (w writer) fill(root *os.Root, stamp string, files map[string]file) error {
 	if err != nil {
 		return fmt.Errorf("new data directory: %w", err)
 	}
-	defer func() { _ = data.Close() }()            // an error of Close loses nothing, because it is a directory
+	defer func() { _ = data.Close() }()            // an error of Close can be ignored for a directory
 	if err := data.Chmod(".", 0o755); err != nil { // MkdirTemp creates the directory with mode 0700
 		return fmt.Errorf("new data directory: %w", err)
 	}
@@ -195,7 +198,7 @@ func (w writer) fill(root *os.Root, stamp string, files map[string]file) error {
 			return err
 		}
 	}
-	// The link may be left from a writer that was killed at this point.
+	// An earlier process that was killed at this point may have left the link.
 	if err := root.Remove(newDataName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove old link: %w", err)
 	}
@@ -248,7 +251,7 @@ func (w writer) removeOldData(root *os.Root, current string) error {
 	return nil
 }
 
-// link creates the links through which users see the files.
+// link creates the links in the volume's root directory that point into ..data.
 func link(root *os.Root, files map[string]file) error {
 	for _, name := range firstNames(files) {
 		err := root.Symlink(filepath.Join(dataName, name), name)
@@ -259,8 +262,8 @@ func link(root *os.Root, files map[string]file) error {
 	return nil
 }
 
-// removeStale removes links to files that do not exist any more, including those of a writer that
-// was killed.
+// removeStale removes links in the root directory to files that no longer exist, including those
+// that a killed process left.
 func (w writer) removeStale(root *os.Root, files map[string]file) error {
 	entries, err := os.ReadDir(w.dir)
 	if err != nil {
@@ -281,7 +284,7 @@ func (w writer) removeStale(root *os.Root, files map[string]file) error {
 	return nil
 }
 
-// firstNames returns the first element of each path, once.
+// firstNames returns the first element of each path, without duplicates.
 func firstNames(files map[string]file) []string {
 	var out []string
 	for path := range files {

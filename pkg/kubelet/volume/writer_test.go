@@ -16,7 +16,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// seen returns what a user of the volume sees: the content of every file by its path, with links
+// seen returns the files as a user of the volume sees them: their content by path, with links
 // followed.
 func seen(t interface{ Fatal(...any) }, dir string) map[string]string {
 	out := map[string]string{}
@@ -50,15 +50,17 @@ func seen(t interface{ Fatal(...any) }, dir string) map[string]string {
 	return out
 }
 
-// TestWriter writes random sets of files in turn, with the leftovers of killed writers in between,
-// and checks that the volume shows exactly the files.
+// TestWriter writes random sets of files one after the other. Before each write it creates the
+// files that a killed writer would leave. It checks that the volume shows exactly the files of the
+// last write.
 func TestWriter(t *testing.T) {
 	newDir := t.TempDir
 	rapid.Check(t, func(t *rapid.T) {
 		dir := newDir()
 		w := writer{dir: dir, clock: clock.Real()}
 		for range rapid.IntRange(1, 5).Draw(t, "writes") {
-			// No name is both a file and a directory.
+			// None of these names is the parent directory of another, so every set of them can be
+			// written.
 			want := rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "d/x", "d/y", "d/e/z", "long/f"}),
 				rapid.SampledFrom([]string{"", "1", "2"})).Draw(t, "files")
 			files := map[string]file{}
@@ -78,7 +80,7 @@ func TestWriter(t *testing.T) {
 					stamps++
 				}
 			}
-			if stamps > 2 { // the present directory, and one that a killed writer has left since
+			if stamps > 2 { // the current directory, and one that a killed writer has left
 				t.Fatalf("%d data directories", stamps)
 			}
 			leave(t, dir, rapid.IntRange(0, 3).Draw(t, "left"))
@@ -86,8 +88,8 @@ func TestWriter(t *testing.T) {
 	})
 }
 
-// leave creates in dir the files that a writer leaves if it is killed at a certain point. what
-// selects the point.
+// leave creates in dir the files that a killed writer leaves. what selects the point at which it
+// was killed; 0 means that it leaves nothing.
 func leave(t *rapid.T, dir string, what int) {
 	var err error
 	switch what {
@@ -118,8 +120,8 @@ func TestWriterErrors(t *testing.T) {
 	}
 }
 
-// TestWriterKeeps writes the same files twice and checks that the directory that readers may have
-// open is not replaced.
+// TestWriterKeeps writes the same files twice and checks that the second write does not replace the
+// data directory, which readers may have open.
 func TestWriterKeeps(t *testing.T) {
 	w := writer{dir: t.TempDir(), clock: clock.Real()}
 	files := map[string]file{"a": {data: []byte("1"), mode: 0o600}}
