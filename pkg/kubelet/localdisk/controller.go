@@ -78,7 +78,8 @@ func (d *Driver) wanted(r *csi.CreateVolumeRequest) (*image, error) {
 	return &image{ID: r.GetName(), Size: size, Block: r.GetVolumeCapabilities()[0].GetBlock() != nil}, err
 }
 
-// rounded returns the size of a volume for a requested range.
+// rounded returns the size of a volume in bytes for a requested range: a multiple of unit, and at
+// least smallest.
 func rounded(r *csi.CapacityRange) (int64, error) {
 	size, limit := r.GetRequiredBytes(), r.GetLimitBytes()
 	if size == 0 {
@@ -98,7 +99,7 @@ func rounded(r *csi.CapacityRange) (int64, error) {
 	return size, nil
 }
 
-// checkCapabilities checks that the driver supports all the requested capabilities.
+// checkCapabilities returns an error unless the driver supports all the requested capabilities.
 func checkCapabilities(all []*csi.VolumeCapability) error {
 	if len(all) == 0 {
 		return status.Error(codes.InvalidArgument, "volume capability is required")
@@ -135,8 +136,8 @@ func (d *Driver) reachable(r *csi.TopologyRequirement) bool {
 	return len(r.GetRequisite()) == 0
 }
 
-// promise calls take, which uses space of the node's disk, if the disk has room for size more
-// bytes.
+// promise calls take, which reserves size bytes of the node's disk, if that many bytes are free and
+// not promised to other volumes.
 func (d *Driver) promise(size int64, take func() error) error {
 	d.promising.Lock()
 	defer d.promising.Unlock()
@@ -225,8 +226,8 @@ func (d *Driver) ControllerExpandVolume(_ context.Context, r *csi.ControllerExpa
 	})
 }
 
-// errKind returns the error for an operation on a file system volume that is requested for a block
-// volume, or the reverse.
+// errKind returns the error for an operation on a block volume that only file system volumes
+// support, or the reverse.
 func errKind(i *image) error {
 	kind := "has a file system"
 	if i.Block {

@@ -43,9 +43,9 @@ import (
 )
 
 const (
-	// Name is the driver's name.
+	// Name is the CSI name of the driver.
 	Name = "disk.csi.keelson.dev"
-	// TopologyKey is the node label in the topology of volumes.
+	// TopologyKey is the node label that restricts a volume to its node.
 	TopologyKey = Name + "/node"
 	// maxMessage is the maximum size of a request in bytes.
 	maxMessage = 1 << 20
@@ -69,14 +69,14 @@ type Driver struct {
 	registration.UnimplementedRegistrationServer
 	cfg Config
 
-	// Held from the check for free space until the space is used; locked after the lock of a
-	// volume.
+	// promising is locked from the check for free space until the space is reserved. If an
+	// operation also locks a volume, it locks the volume first.
 	promising sync.Mutex
 	mu        sync.Mutex
 	busy      map[string]bool // IDs of volumes with an operation in progress
 }
 
-// New returns a Driver. It starts nothing.
+// New returns a Driver. It starts no goroutines.
 func New(cfg Config) *Driver { return &Driver{cfg: cfg, busy: map[string]bool{}} }
 
 // Dir returns the driver's directory, which is below the kubelet's directory.
@@ -84,7 +84,7 @@ func Dir(rootDir string) string { return filepath.Join(rootDir, "plugins", Name)
 
 func (d *Driver) socket() string { return filepath.Join(Dir(d.cfg.RootDir), "csi.sock") }
 
-// Run serves the driver until ctx ends. Volumes stay in use after that.
+// Run serves the driver until ctx ends. Pods can continue to use their volumes after that.
 func (d *Driver) Run(ctx context.Context) error {
 	if err := os.MkdirAll(d.volumes(), 0o750); err != nil {
 		return fmt.Errorf("volumes on the node's disk: %w", err)
@@ -96,8 +96,8 @@ func (d *Driver) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The kubelet calls the service as soon as it finds this socket, so this socket is created
-	// last.
+	// The kubelet calls the driver as soon as it finds the registration socket, so create that
+	// socket last.
 	registrar, err := listen(ctx, filepath.Join(d.cfg.RootDir, "plugins_registry", Name+"-reg.sock"))
 	if err != nil {
 		return errors.Join(err, service.Close())
@@ -117,7 +117,7 @@ func (d *Driver) Serve(s *grpc.Server) {
 	csi.RegisterNodeServer(s, d)
 }
 
-// listen opens a socket, and replaces the socket of an earlier process.
+// listen listens on a Unix socket. It removes the socket of an earlier process first.
 func listen(ctx context.Context, socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil {
 		return nil, fmt.Errorf("directory of socket: %w", err)
@@ -130,12 +130,12 @@ func listen(ctx context.Context, socket string) (net.Listener, error) {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
 	if u, ok := l.(*net.UnixListener); ok {
-		u.SetUnlinkOnClose(false) // the kubelet unregisters a plugin whose socket is removed
+		u.SetUnlinkOnClose(false) // keep the socket, because the kubelet unregisters a plugin when its socket is removed
 	}
 	return l, nil
 }
 
-// serve serves at a socket until ctx ends.
+// serve runs a gRPC server on l until ctx ends. register adds the services to the server.
 func serve(ctx context.Context, l net.Listener, register func(*grpc.Server)) error {
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
 	register(s)
@@ -163,7 +163,8 @@ func (d *Driver) removeIncomplete() error {
 	return nil
 }
 
-// alone calls f while no other operation on the volume is in progress.
+// alone calls f with the volume locked. If another operation on the volume is in progress, it
+// returns the gRPC error Aborted, as CSI requires.
 func alone[T any](d *Driver, id string, f func() (T, error)) (T, error) {
 	var none T
 	d.mu.Lock()

@@ -48,7 +48,7 @@ func request(name string, size int64, block bool) *csi.CreateVolumeRequest {
 		VolumeCapabilities: []*csi.VolumeCapability{capability(block)}}
 }
 
-// user calls the node service for one volume, as the kubelet does.
+// user calls the node service for one volume in the way that the kubelet does.
 type user struct {
 	t               *testing.T
 	d               *Driver
@@ -75,7 +75,7 @@ func newUser(t *testing.T, d *Driver, id string, block bool) *user {
 
 func (u *user) use() {
 	u.t.Helper()
-	for range 2 { // twice, because every call may be repeated
+	for range 2 { // twice, because the kubelet may repeat every call
 		if _, err := u.d.NodeStageVolume(u.t.Context(),
 			&csi.NodeStageVolumeRequest{VolumeId: u.id, StagingTargetPath: u.staging,
 				VolumeCapability: capability(u.block)}); err != nil {
@@ -119,7 +119,7 @@ func (u *user) grow(size int64) {
 	}
 	err := expand()
 	if status.Code(err) == codes.FailedPrecondition && !u.block {
-		u.leave() // the process does not have CAP_SYS_RESOURCE
+		u.leave() // without CAP_SYS_RESOURCE the file system grows only while it is unmounted
 		u.use()
 		err = expand()
 	}
@@ -148,8 +148,8 @@ func remove(t *testing.T, d *Driver, id string) error {
 	return err
 }
 
-// TestFileSystem checks a volume with a file system: its size is limited, it grows while it is
-// used, it keeps its files, and its deletion removes everything.
+// TestFileSystem checks that the size of a file system volume is limited, that it grows while it is
+// in use, that it keeps its files, and that deleting it removes everything.
 func TestFileSystem(t *testing.T) {
 	unshare.Need(t)
 	d := newDriver(t)
@@ -191,7 +191,7 @@ func TestFileSystem(t *testing.T) {
 	}
 }
 
-// TestDevice checks the same as TestFileSystem, with a block volume.
+// TestDevice checks the same properties as TestFileSystem for a block volume.
 func TestDevice(t *testing.T) {
 	unshare.Need(t)
 	d := newDriver(t)
@@ -219,7 +219,7 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// TestRefused checks the gRPC codes of requests that are refused.
+// TestRefused checks the gRPC codes with which the driver rejects requests.
 func TestRefused(t *testing.T) {
 	unshare.Need(t)
 	d := newDriver(t)
@@ -253,8 +253,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestPromisedSpaceIsReserved checks that space promised to one volume is not given to another, even if it is not
-// used yet.
+// TestPromisedSpaceIsReserved checks that space that was promised to one volume is not promised to
+// another, even while the first volume does not use it.
 func TestPromisedSpaceIsReserved(t *testing.T) {
 	d := newDriver(t)
 	before, err := d.room()
@@ -269,7 +269,8 @@ func TestPromisedSpaceIsReserved(t *testing.T) {
 	}
 }
 
-// TestIncompleteVolumesAreRemoved checks that volumes whose creation was interrupted do not count and are removed.
+// TestIncompleteVolumesAreRemoved checks that a volume whose creation was interrupted reserves no
+// space and is removed.
 func TestIncompleteVolumesAreRemoved(t *testing.T) {
 	d := newDriver(t)
 	for _, name := range []string{making + "a", going + "b"} {

@@ -29,22 +29,23 @@ const (
 	recordName = "volume.json"
 	// fsType is the file system of all volumes that have one.
 	fsType = "ext4"
-	// making and going are the prefixes of directories of volumes whose creation or deletion is in
-	// progress.
+	// making and going are the prefixes of the directory names of volumes that are being created or
+	// deleted.
 	making, going = ".making-", ".going-"
 )
 
 const (
-	// smallest is the minimum size of a file system with a journal.
+	// smallest is the minimum size of a volume in bytes. A smaller ext4 file system has no journal.
 	smallest    = 16 << 20
 	largest     = 1 << 50
 	defaultSize = 1 << 30
-	// Sizes are multiples of unit. block is the block size of file systems.
+	// The sizes of volumes are multiples of unit, in bytes. block is the block size of file systems
+	// in bytes.
 	unit  = 1 << 20
 	block = 4096
 )
 
-// image is a volume, as stored in its record.
+// image is a volume. The fields with JSON names are stored in the volume's record file.
 type image struct {
 	ID    string `json:"id"`
 	Size  int64  `json:"size"`
@@ -77,7 +78,7 @@ func (d *Driver) find(id string) (*image, error) {
 	return i, nil
 }
 
-// make creates a volume, completely or not at all.
+// make creates a volume. If it fails or is interrupted, no volume with this ID exists.
 func (d *Driver) make(ctx context.Context, i *image) error {
 	final := filepath.Join(d.volumes(), i.ID)
 	i.dir = filepath.Join(d.volumes(), making+i.ID)
@@ -100,7 +101,7 @@ func (d *Driver) make(ctx context.Context, i *image) error {
 	return syncDir(d.volumes())
 }
 
-// fill creates the file of the volume, and the file system in it.
+// fill creates the volume's file and, unless it is a block volume, the file system in it.
 func (i *image) fill(ctx context.Context) error {
 	f, err := os.OpenFile(i.disk(), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
 	if err != nil {
@@ -124,7 +125,8 @@ func (i *image) fill(ctx context.Context) error {
 	return nil
 }
 
-// remove deletes a volume. It renames its directory first.
+// remove deletes a volume. It first renames the directory, so that a volume whose deletion is
+// interrupted no longer exists under its ID.
 func (d *Driver) remove(i *image) error {
 	aside := filepath.Join(d.volumes(), going+i.ID)
 	if err := os.Rename(i.dir, aside); err != nil {
@@ -151,7 +153,7 @@ func (i *image) enlarge(size int64) error {
 	return nil
 }
 
-// room returns how many bytes of the node's disk are free and not promised to a volume.
+// room returns how many bytes of the node's disk are free and not promised to any volume.
 func (d *Driver) room() (int64, error) {
 	var fsys unix.Statfs_t
 	if err := unix.Statfs(d.volumes(), &fsys); err != nil {
@@ -165,15 +167,15 @@ func (d *Driver) room() (int64, error) {
 	for _, disk := range disks {
 		var has unix.Stat_t
 		if err := unix.Stat(disk, &has); err != nil {
-			continue // the image is being deleted
+			continue // the volume is being deleted
 		}
 		left -= max(has.Size-has.Blocks*512, 0)
 	}
 	return max(left, 0), nil
 }
 
-// prepare repairs a file system that is not mounted, if necessary, and grows it to the size of its
-// disk.
+// prepare checks and repairs a file system before it is mounted, and grows it to the size of the
+// volume.
 func (i *image) prepare(ctx context.Context) error {
 	has, err := i.filled()
 	if err != nil {
@@ -194,7 +196,7 @@ func (i *image) prepare(ctx context.Context) error {
 	return nil
 }
 
-// filled returns the size of the volume's file system according to its superblock.
+// filled returns the size of the volume's file system in bytes according to its superblock.
 func (i *image) filled() (int64, error) {
 	f, err := os.Open(i.disk())
 	if err != nil {
@@ -213,11 +215,12 @@ func (i *image) filled() (int64, error) {
 // resizeFS is the number of the ioctl EXT4_IOC_RESIZE_FS.
 const resizeFS = 0x40086610
 
-// fillDisk grows a mounted file system to the size of its disk. If the kernel does not permit this
-// process to do so, the file system grows when it is mounted next.
+// fillDisk grows a mounted file system to the size of the volume. If the kernel does not permit
+// this, fillDisk returns FailedPrecondition; the file system then grows before it is mounted the
+// next time.
 func (i *image) fillDisk(path string) error {
 	if has, err := i.filled(); err != nil || has >= i.Size {
-		return err // the kernel also refuses to resize to the present size, so check that first
+		return err // check the size first, because the kernel rejects a resize to the present size
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -236,7 +239,7 @@ func (i *image) fillDisk(path string) error {
 	return fmt.Errorf("grow volume: %w", errno)
 }
 
-// command runs a program.
+// command runs a program. Its error contains the program's output.
 func command(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {

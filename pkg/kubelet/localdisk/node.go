@@ -69,7 +69,8 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequ
 	})
 }
 
-// mount mounts the file system unless it is mounted.
+// mount attaches the volume to a loop device and mounts its file system. It does nothing if target
+// is a mount point.
 func (i *image) mount(ctx context.Context, target string, options []string) error {
 	mounted, err := mountinfo.Mounted(target)
 	if err != nil || mounted {
@@ -154,8 +155,8 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 	})
 }
 
-// staged returns an error if nothing is mounted at path. Without this check a pod could write to
-// the node's disk.
+// staged returns an error if nothing is mounted at path. Otherwise a pod would write to the node's
+// disk instead of the volume.
 func staged(path string) error {
 	mounted, err := mountinfo.Mounted(path)
 	if err == nil && !mounted {
@@ -239,7 +240,8 @@ func file(path string) error {
 	return f.Close()
 }
 
-// bind bind-mounts source at target unless it is mounted.
+// bind bind-mounts source at target. If target is already a mount point, it only makes it read-only
+// if required.
 func bind(source, target string, readOnly bool) error {
 	mounted, err := mountinfo.Mounted(target)
 	if err != nil {
@@ -253,15 +255,15 @@ func bind(source, target string, readOnly bool) error {
 	if !readOnly {
 		return nil
 	}
-	// Repeat this for an existing mount: a process that was killed between the two calls has left
-	// it writable.
+	// Repeat the remount even if target was already mounted. A process that was killed between the
+	// two mount calls has left it writable.
 	if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		return fmt.Errorf("publish read-only: %w", err)
 	}
 	return nil
 }
 
-// unmount unmounts everything at a path.
+// unmount removes all mounts at a path.
 func unmount(target string) error {
 	for {
 		mounted, err := mountinfo.Mounted(target)

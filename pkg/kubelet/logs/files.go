@@ -23,14 +23,15 @@ const (
 	runtimeOwned = 2
 )
 
-// plan says what to do with the renamed files of a log before the next one is renamed.
+// plan lists the renamed files of a log that must be removed or compressed before the log is
+// renamed.
 type plan struct {
 	remove   []string
 	compress []string
 }
 
-// decide plans what to do with the renamed files with these names, so that after the next renaming
-// there are at most maximum files.
+// decide returns the plan for the renamed files with these names. After the next rotation there are
+// at most maximum files, including the one that is being written.
 func decide(names []string, maximum int) plan {
 	var p plan
 	whole := map[string]bool{}
@@ -41,7 +42,8 @@ func decide(names []string, maximum int) plan {
 	for _, n := range names {
 		switch {
 		case strings.HasSuffix(n, unfinished), whole[n+compressed]:
-			// Remove the incomplete result of a compression, and the original of a complete one.
+			// Remove the incomplete result of an interrupted compression, and an original that was
+			// compressed but not yet removed.
 			p.remove = append(p.remove, n)
 		default:
 			keep = append(keep, n)

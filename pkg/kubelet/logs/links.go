@@ -13,13 +13,13 @@ import (
 
 const (
 	linkSuffix = ".log"
-	// maxName is the maximum length of a link's name. File systems accept slightly more.
+	// maxName is the maximum length of a link's name in bytes. File systems accept a few more.
 	maxName = 251
 )
 
-// Link creates the link with which log collectors find a container's log:
-// POD_NAMESPACE_CONTAINER-ID.log in dir. If that name is too long, the pod's name is cut and not
-// the ID, so that each run has a link of its own.
+// Link creates the link by which log collectors find a container's log:
+// POD_NAMESPACE_CONTAINER-ID.log in dir. If that name is too long, only the pod's name in it is
+// shortened. The ID stays complete, so that each run of a container has its own link.
 func Link(dir, namespace, pod, container, id, path string) error {
 	rest := fmt.Sprintf("_%s_%s-%s%s", namespace, container, id, linkSuffix)
 	name := pod[:min(len(pod), max(maxName-len(rest), 0))] + rest
@@ -33,8 +33,8 @@ func Link(dir, namespace, pod, container, id, path string) error {
 	return nil
 }
 
-// sweepLinks removes links to logs that do not exist any more. If a log is being rotated, only its
-// renamed files exist. Then its link is kept.
+// sweepLinks removes links whose log no longer exists. It keeps a link if renamed files of the log
+// exist, because then the log is just being rotated.
 func sweepLinks(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -22,7 +22,7 @@ func TestLinks(t *testing.T) {
 	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time the link exists already
+	for range 2 { // the second call finds the link already there
 		if err := Link(dir, "ns", "p", "c", "id", path); err != nil {
 			t.Fatal(err)
 		}
@@ -55,8 +55,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestLinksOfLongNames checks that a link's name has the form that log collectors parse,
-// POD_NAMESPACE_CONTAINER-ID.log, and that it is different for each run.
+// TestLinksOfLongNames checks that links for long pod names have the form that log collectors
+// parse, POD_NAMESPACE_CONTAINER-ID.log, and that each run of a container has a different link.
 func TestLinksOfLongNames(t *testing.T) {
 	dir := t.TempDir()
 	pod, namespace, container, id := strings.Repeat("p", 253), strings.Repeat("n", 63), strings.Repeat("c", 63),

@@ -30,7 +30,7 @@ type Log struct {
 type Runtime interface {
 	// Logs returns the logs of the running containers.
 	Logs(ctx context.Context) ([]Log, error)
-	// ReopenLog makes the runtime create a container's log file again.
+	// ReopenLog makes the runtime create a container's log file again after it was renamed.
 	ReopenLog(ctx context.Context, containerID string) error
 }
 
@@ -39,15 +39,15 @@ type Config struct {
 	Runtime Runtime
 	Clock   clock.Clock
 	Log     *slog.Logger
-	// Root is the directory with a directory NAMESPACE_NAME_UID for each pod.
+	// Root is the directory that contains a directory NAMESPACE_NAME_UID for each pod.
 	Root string
 	// Links is the directory with links to the logs of containers.
 	Links string
-	// MaxSize is the size in bytes at which a log is rotated. MaxFiles is the maximum number of
-	// files of a container, at least 2.
+	// MaxSize is the size in bytes at which a log is rotated. MaxFiles is the maximum number of log
+	// files of one run of a container, and at least 2.
 	MaxSize  int64
 	MaxFiles int
-	// Period is the interval between checks of the sizes.
+	// Period is the interval between checks of the sizes of all logs.
 	Period time.Duration
 }
 
@@ -104,7 +104,7 @@ func (k *Keeper) checkLog(ctx context.Context, l Log) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = dir.Close() }() // Close of a directory has nothing to write
+	defer func() { _ = dir.Close() }() // an error of Close can be ignored for a directory: no written data depends on it
 	info, err := dir.Lstat(filepath.Base(l.Path))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -136,8 +136,8 @@ func (k *Keeper) checkLog(ctx context.Context, l Log) error {
 	return k.rename(ctx, l, dir, next(l.Path, names, k.cfg.Clock.Now()))
 }
 
-// rename renames the log that is being written. If the runtime does not create a new file, rename
-// restores the name, so that readers find the log.
+// rename renames the log that is being written, and has the runtime create a new one. If the
+// runtime does not do so, rename restores the old name, so that readers find the log.
 func (k *Keeper) rename(ctx context.Context, l Log, dir *os.Root, to string) error {
 	from, to := filepath.Base(l.Path), filepath.Base(to)
 	if err := dir.Rename(from, to); err != nil {
@@ -149,8 +149,8 @@ func (k *Keeper) rename(ctx context.Context, l Log, dir *os.Root, to string) err
 	return nil
 }
 
-// Sweep removes the directories of pods for which known returns false, and links to logs that do
-// not exist.
+// Sweep removes the log directories of pods for which known returns false, and links to logs that
+// do not exist.
 func (k *Keeper) Sweep(known func(uid types.UID) bool) error {
 	entries, err := os.ReadDir(k.cfg.Root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -181,7 +181,7 @@ func Remove(path string) error {
 	if err != nil {
 		return fmt.Errorf("remove log: %w", err)
 	}
-	defer func() { _ = dir.Close() }() // Close of a directory has nothing to write
+	defer func() { _ = dir.Close() }() // an error of Close can be ignored for a directory: no written data depends on it
 	names, err := renamed(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -194,7 +194,8 @@ func Remove(path string) error {
 	return nil
 }
 
-// podOf returns the UID in the name of a directory. ok is false if the directory is not a pod's.
+// podOf returns the UID in the name of a log directory. ok is false if the name is not that of a
+// pod's directory.
 func podOf(name string) (types.UID, bool) {
 	parts := strings.Split(name, "_")
 	if len(parts) != 3 || parts[2] == "" {

@@ -111,7 +111,7 @@ func TestRotate(t *testing.T) {
 }
 
 // TestRotateByABadClock checks that files are kept and removed in the order in which they were
-// written even if the clock jumps.
+// written, even if the clock is set back between rotations.
 func TestRotateByABadClock(t *testing.T) {
 	dir := t.TempDir()
 	w := &writer{path: filepath.Join(dir, "0.log")}
@@ -214,7 +214,7 @@ func TestRemove(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 2 { // the second time there is nothing to remove
+	for range 2 { // the second call finds nothing to remove
 		if err := logs.Remove(filepath.Join(dir, "1.log")); err != nil {
 			t.Fatal(err)
 		}

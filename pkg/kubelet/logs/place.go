@@ -12,11 +12,12 @@ import (
 	"keelson.dev/keelson/pkg/beneath"
 )
 
-// A log is at ROOT/POD/CONTAINER/FILE. Pods that have the node's /var/log as a volume can change
-// everything below the root. So symbolic links are not followed there, and logs must be regular
-// files.
+// A log is at ROOT/POD/CONTAINER/FILE. A pod that mounts the node's /var/log as a volume can change
+// everything below the root. So the functions below follow no symbolic links there, and accept only
+// regular files as logs.
 
-// place splits the path of a log or its directory into the root and the last parts elements.
+// place splits the path of a log or its directory into the root and the last parts elements, where
+// parts is a number.
 func place(path string, parts int) (root, name string) {
 	for root = path; parts > 0; parts-- {
 		name = filepath.Join(filepath.Base(root), name)
@@ -30,13 +31,14 @@ const (
 	partsOfFile      = 3
 )
 
-// Open opens a log, or a rotated log, for reading.
+// Open opens a log for reading. The log may be the one that is being written or a rotated one.
 func Open(path string) (*os.File, error) {
 	root, name := place(path, partsOfFile)
 	return beneath.OpenNoLinks(root, name)
 }
 
-// openDirectory opens the directory of a log in order to change it.
+// openDirectory opens the directory of the log at path, so that files in it can be renamed or
+// removed.
 func openDirectory(path string) (*os.Root, error) {
 	root, name := place(filepath.Dir(path), partsOfDirectory)
 	return beneath.OpenRoot(root, name)
@@ -49,7 +51,7 @@ func renamed(path string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list logs: %w", err)
 	}
-	defer func() { _ = dir.Close() }() // an error of Close loses nothing, because the directory was only read
+	defer func() { _ = dir.Close() }() // an error of Close can be ignored: the directory was only read
 	entries, err := dir.ReadDir(-1)
 	if err != nil {
 		return nil, fmt.Errorf("list logs: %w", err)

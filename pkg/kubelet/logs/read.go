@@ -26,37 +26,39 @@ const (
 	statePeriod = 5 * time.Second
 	stampFormat = "2006-01-02T15:04:05.000000000Z07:00"
 	tailBlock   = 4096
-	// maxLine is the maximum length of a line. Runtimes split longer lines, by default at 16 KiB.
+	// maxLine is the maximum length of a line in bytes. Runtimes split longer lines, by default at
+	// 16 KiB.
 	maxLine = 16 << 20
 )
 
 // Options select what Read reads.
 type Options struct {
-	// Tail is the number of lines to read at the end; nil means all.
+	// Tail is the number of lines at the end of the log to read; nil means all lines.
 	Tail *int64
-	// Limit is the maximum number of bytes.
+	// Limit is the maximum number of bytes to write; nil means no limit.
 	Limit *int64
-	// Since excludes older lines.
+	// Since excludes lines that were written before it.
 	Since time.Time
-	// Follow makes Read wait for new lines until Running reports that the container does not run.
+	// With Follow, Read waits for new lines until Running returns false: the container has ended.
 	Follow  bool
 	Running func(ctx context.Context) (bool, error)
-	// Timestamps adds its time to each line.
+	// With Timestamps, Read writes the time of each line before the line.
 	Timestamps bool
-	// Stdout and Stderr receive the lines; a stream that is nil is left out.
+	// Stdout and Stderr receive the lines of the two streams. Lines of a stream that is nil are
+	// left out.
 	Stdout, Stderr io.Writer
 	Clock          clock.Clock
 }
 
-// errEnough is the error with which reading ends when the limit is reached.
+// errEnough ends reading when the limit of bytes or lines has been reached.
 var errEnough = errors.New("limit reached")
 
-// Read copies a container's log, which is in the format of the CRI. If the log is followed and
-// rotated, Read continues in the new file.
+// Read copies a container's log, which is in the format of the CRI, to o.Stdout and o.Stderr. If
+// the log is rotated while Read follows it, Read continues in the new file.
 func Read(ctx context.Context, path string, o Options) error {
 	_, err := os.Lstat(path)
 	if err != nil {
-		// Kubernetes' text, which users see.
+		// Users see this message. Its wording is that of Kubernetes.
 		return fmt.Errorf("failed to try resolving symlinks in path %q: %w", path, err)
 	}
 	r := &reader{Options: o, path: path, remain: math.MaxInt64, lines: -1, fresh: true}
@@ -64,7 +66,7 @@ func Read(ctx context.Context, path string, o Options) error {
 		r.remain = *o.Limit
 	}
 	if o.Follow {
-		// The watch begins before the first read, so that no change is missed.
+		// The watch starts before the first read, so that it reports every later change.
 		if r.changes, err = fsnotify.NewWatcher(); err != nil {
 			return fmt.Errorf("failed to create fsnotify watcher: %w", err)
 		}
@@ -95,14 +97,14 @@ type reader struct {
 	changes *fsnotify.Watcher // watches the directory; nil if the log is not followed
 	file    *os.File
 	older   string // the newest renamed file that is older than file; "" if there is none
-	rest    []byte // the beginning of an incomplete line
+	rest    []byte // the part of an incomplete line that has been read
 	remain  int64  // bytes still to be written
 	lines   int64  // lines still to be read; negative for all
-	fresh   bool   // true if the next message begins a line
+	fresh   bool   // true if the next message begins a line of the container's output
 }
 
-// toTail seeks to the beginning of the last n lines. If the log is not followed it also limits
-// reading to them.
+// toTail seeks to the beginning of the last n lines. If the log is not followed, it also stops the
+// reader after n lines, so that it ignores lines that are written meanwhile.
 func (r *reader) toTail(n int64) error {
 	if !r.Follow {
 		r.lines = n
@@ -132,7 +134,8 @@ func (r *reader) toTail(n int64) error {
 	return err
 }
 
-// all reads the log to its end. A followed log ends with its container.
+// all reads the log to its end. If the log is followed, the end is reached when the container has
+// ended.
 func (r *reader) all(ctx context.Context) error {
 	if err := r.toEnd(r.file); err != nil {
 		return err
@@ -145,7 +148,8 @@ func (r *reader) all(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// Read again: everything that the container wrote before it ended is in the file now.
+		// Read once more after Running was called: if the container has ended, its last lines are
+		// in the file now.
 		if err := r.onward(); err != nil {
 			return err
 		}
@@ -158,8 +162,8 @@ func (r *reader) all(ctx context.Context) error {
 	}
 }
 
-// onward reads to the end of the file. If another file has the log's name by now, it also reads
-// that file to its end.
+// onward reads to the end of the file. If the log was rotated, it also reads the files that were
+// written since, up to the end of the file that now has the log's name.
 func (r *reader) onward() error {
 	for {
 		next, older, err := open(r.path)
@@ -170,7 +174,7 @@ func (r *reader) onward() error {
 			return fmt.Errorf("failed to open log file %q: %w", r.path, err)
 		}
 		same, err := sameFile(r.file, next)
-		// The runtime writes to a new file only once it exists, so the old file is complete.
+		// The runtime has created the next file, so it no longer writes to the old one.
 		err = errors.Join(err, r.toEnd(r.file))
 		if err == nil && !same {
 			if err = r.line(r.rest); err == nil {
@@ -194,7 +198,8 @@ func sameFile(a, b *os.File) (bool, error) {
 	return err == nil && os.SameFile(x, y), err
 }
 
-// wait returns when the log may have changed, or when it is time to check the container.
+// wait waits until Running must be called again: statePeriod has passed, or events were lost.
+// Meanwhile it reads new lines when the directory changes.
 func (r *reader) wait(ctx context.Context) error {
 	t := r.Clock.NewTimer(statePeriod)
 	defer t.Stop()
@@ -208,8 +213,7 @@ func (r *reader) wait(ctx context.Context) error {
 			if filepath.Base(e.Name) != filepath.Base(r.path) {
 				continue // the file belongs to another run of the container
 			}
-			// This event means only that there are new lines. The container is not checked before
-			// the next statePeriod.
+			// New lines do not mean that the container has ended, so continue to wait.
 			if err := r.onward(); err != nil {
 				return err
 			}
@@ -217,12 +221,12 @@ func (r *reader) wait(ctx context.Context) error {
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return fmt.Errorf("watch of the log: %w", err)
 			}
-			return nil // events may have been lost, so the file must be read
+			return nil // events may have been lost, so return and read the file
 		}
 	}
 }
 
-// toEnd reads all complete lines.
+// toEnd reads all complete lines of a file, and keeps an incomplete last line in r.rest.
 func (r *reader) toEnd(file io.Reader) error {
 	in := bufio.NewReader(file)
 	for {
@@ -290,8 +294,8 @@ type message struct {
 	text   []byte // includes the newline, if the line is complete
 }
 
-// parse parses a line such as "2016-10-06T00:17:09.669794202Z stdout P text". P means that the text
-// is a part of a longer line that continues.
+// parse parses a line such as "2016-10-06T00:17:09.669794202Z stdout P text". The tag P means that
+// the text is only a part of a longer line; F marks the last part.
 func parse(line []byte) (message, bool) {
 	parts := bytes.SplitN(line, []byte(" "), 4)
 	if len(parts) != 4 {

@@ -25,7 +25,7 @@ import (
 
 const stamp = "2026-01-02T03:04:05.000000001Z"
 
-// file is a log that the test writes as the runtime does.
+// file is a log. The test writes lines to it in the format of the runtime.
 type file struct {
 	t    *testing.T
 	path string
@@ -54,24 +54,24 @@ func (f *file) rotate(to string) {
 	}
 }
 
-// TestFollowOverRotations rotates the log between two reads and checks that no line is lost or
-// repeated, and that the reader does not wait for lines that will not come.
+// TestFollowOverRotations rotates the log between two reads. It checks that the reader returns each
+// line exactly once, and that it returns after the container has ended.
 func TestFollowOverRotations(t *testing.T) {
 	f := &file{t, filepath.Join(t.TempDir(), "0.log")}
 	f.line("one")
 	steps := []func(){
-		// The file is renamed after it was read to its end.
+		// The file is rotated after the reader has reached its end.
 		func() { f.line("two"); f.rotate(".1"); f.line("three") },
-		func() { f.rotate(".2") }, // now no file has the log's name
-		// Only a part of a line is written.
+		func() { f.rotate(".2") }, // for a while no file has the log's name
+		// Only the beginning of a line is written.
 		func() { f.line("four"); f.write(stamp + " stdout P fi"); f.write("ve\n") },
-		func() { f.write(stamp + " stdout F !\n") }, // the end of that line is written
+		func() { f.write(stamp + " stdout F !\n") }, // the end of that line follows
 		// The log is rotated twice between two reads.
 		func() { f.rotate(".3"); f.line("six"); f.rotate(".4"); f.line("seven") },
 	}
 	next := 0
-	// The clock's timers fire at once, so the reader calls running without a delay. It returns
-	// false after the last step.
+	// The timers of the clock fire at once, so the reader calls running without a delay. running
+	// executes the next step. After the last step it returns false.
 	running := func(context.Context) (bool, error) {
 		if next == len(steps) {
 			return false, nil
@@ -90,8 +90,9 @@ func TestFollowOverRotations(t *testing.T) {
 	}
 }
 
-// TestFollowFromBehind rotates the log as the Keeper does while the reader does not read and the
-// clock is set back. All files that still exist are read in the order in which they were written.
+// TestFollowFromBehind writes and rotates the log several times while the reader is blocked, and
+// sets the clock back in between. The reader must then read all files that still exist, in the
+// order in which they were written.
 func TestFollowFromBehind(t *testing.T) {
 	for name, c := range map[string]struct {
 		files int
@@ -138,7 +139,7 @@ func TestFollowFromBehind(t *testing.T) {
 	}
 }
 
-// reopened is a runtime that creates the new log file only with its next write.
+// reopened is a runtime whose ReopenLog creates no file. The next write of the test creates it.
 type reopened struct{ Runtime }
 
 func (reopened) ReopenLog(context.Context, string) error { return nil }
@@ -184,8 +185,8 @@ type stopped struct{ clock.Clock }
 
 func (s stopped) NewTimer(time.Duration) utilclock.Timer { return s.Clock.NewTimer(24 * time.Hour) }
 
-// TestTail checks that the lines read from a file are the expected ones, for files of many sizes. The
-// test computes the expected lines in memory.
+// TestTail compares the lines that Read returns with lines that the test computes in memory, for
+// files of many sizes.
 func TestTail(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -209,7 +210,8 @@ func TestTail(t *testing.T) {
 		if err := Read(rt.Context(), path, Options{Tail: &n, Stdout: &out, Clock: clock.Real()}); err != nil {
 			rt.Fatal(err)
 		}
-		// An incomplete last line is not one of the n lines that are counted, but it is read.
+		// To find the first line, Read does not count an incomplete last line. So it starts one line
+		// earlier, but still returns at most n lines.
 		from := len(lines) - int(n)
 		if !whole && len(lines) > 0 {
 			from--

@@ -17,18 +17,18 @@ import (
 )
 
 // headSize is how many bytes at the beginning of two files are compared to decide whether they are
-// the same log. That is enough, because each line begins with its time.
+// the same log. The first line begins with its time, so equal beginnings mean the same log.
 const headSize = 512
 
-// next returns the new name for the file that is being renamed. The name contains the time. It
-// sorts after the names of all renamed files even if the clock was set back, because the order of
-// the names must be the order of the files.
+// next returns the new name for a log that is being rotated. The name ends in the time. The order
+// of the names must be the order in which the files were written. So if the clock was set back,
+// next uses a time 1 s after that of the newest renamed file.
 func next(path string, names []string, now time.Time) string {
 	at := now.Format(timeFormat)
 	for _, n := range names {
 		before, err := time.Parse(timeFormat, strings.TrimPrefix(plain(n), path+"."))
 		if err != nil {
-			continue // the kubelet did not create the file
+			continue // the kubelet did not create this file
 		}
 		if after := before.Add(time.Second).Format(timeFormat); after > at {
 			at = after
@@ -40,7 +40,8 @@ func next(path string, names []string, now time.Time) string {
 // plain returns the name that a renamed file had before it was compressed.
 func plain(name string) string { return strings.TrimSuffix(name, compressed) }
 
-// written returns the renamed files of a log, oldest first, by their names without compression.
+// written returns the names of a log's renamed files, oldest first. For a compressed file it
+// returns the name without the suffix of the compression.
 func written(path string) ([]string, error) {
 	names, err := renamed(path)
 	if err != nil {
@@ -56,7 +57,7 @@ func written(path string) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// open opens the log that is being written, and returns the newest of the older files.
+// open opens the log that is being written. older is the name of the newest renamed file.
 func open(path string) (file *os.File, older string, err error) {
 	for {
 		before, err := written(path)
@@ -68,8 +69,8 @@ func open(path string) (file *os.File, older string, err error) {
 			return nil, "", err
 		}
 		after, err := written(path)
-		// The same renamed file is the newest before and after, so the log was not rotated
-		// meanwhile.
+		// The newest renamed file did not change while the log was opened, so the log was not
+		// rotated in between, and older is the file that precedes it.
 		if err == nil && last(before) == last(after) {
 			return file, last(after), nil
 		}
@@ -86,8 +87,8 @@ func last(names []string) string {
 	return names[len(names)-1]
 }
 
-// between reads the files that were written after the file that was read last, and before the
-// present file. older is the newest of them. Files that were removed meanwhile are skipped.
+// between reads the files that were written after r.file and before the present log. older is the
+// newest of these files. Files that were removed meanwhile are skipped.
 func (r *reader) between(older string) error {
 	names, err := written(r.path)
 	if err != nil {
@@ -106,8 +107,8 @@ func (r *reader) between(older string) error {
 	return nil
 }
 
-// renamed reads a renamed file. If first is true, the file may be the one that was read already.
-// Then it is skipped.
+// renamed reads a renamed file. If first is true, the file may be r.file under its new name, which
+// was read already. renamed then skips it.
 func (r *reader) renamed(name string, first bool) error {
 	in, err := openRenamed(name)
 	if err != nil {
@@ -131,7 +132,7 @@ func (r *reader) renamed(name string, first bool) error {
 	return r.line(r.rest)
 }
 
-// head reads the beginning of a file.
+// head reads the first headSize bytes of a file.
 func head(in io.Reader) ([]byte, error) {
 	out := make([]byte, headSize)
 	n, err := io.ReadFull(in, out)

@@ -10,7 +10,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/checkpoint"
 )
 
-// MemoryManagerCheckpoint is the content of the file.
+// MemoryManagerCheckpoint is the content of the file. It has the name of Kubernetes' type, because
+// the checksum depends on it.
 type MemoryManagerCheckpoint struct {
 	PolicyName   string                     `json:"policyName"`
 	MachineState NUMANodeMap                `json:"machineState"`
@@ -67,7 +68,7 @@ func (m *Manager) restore(s MemoryManagerCheckpoint) error {
 	return nil
 }
 
-// write writes the file. The caller holds the lock.
+// write writes the file. The caller holds m.mu.
 func (m *Manager) write() error {
 	s := MemoryManagerCheckpoint{PolicyName: m.cfg.Policy, MachineState: NUMANodeMap{}, Entries: m.given}
 	if m.Static() {
@@ -77,7 +78,8 @@ func (m *Manager) write() error {
 	return checkpoint.WriteDurably(m.cfg.File, s)
 }
 
-// save writes the file. After a failure the next change writes it again. The caller holds the lock.
+// save writes the file and logs an error. The next change writes the whole file again. The caller
+// holds m.mu.
 func (m *Manager) save() {
 	if err := m.write(); err != nil {
 		m.cfg.Log.Warn("Failed to save assigned memory", "err", err)

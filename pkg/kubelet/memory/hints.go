@@ -40,7 +40,9 @@ func (m *Manager) PodHints(pod *v1.Pod) numa.Hints {
 	return m.hintsFor(pod, m.asksInAll(pod))
 }
 
-// asksInAll returns the largest amounts that the pod requests at one time, by resource.
+// asksInAll returns, by resource, the largest amount that the pod's containers request at the same
+// time. Init containers run before main containers, and sidecars run together with later
+// containers.
 func (m *Manager) asksInAll(pod *v1.Pod) map[v1.ResourceName]uint64 {
 	most, lasting := map[v1.ResourceName]uint64{}, map[v1.ResourceName]uint64{}
 	for i := range pod.Spec.InitContainers {
@@ -64,8 +66,8 @@ func (m *Manager) asksInAll(pod *v1.Pod) map[v1.ResourceName]uint64 {
 	return most
 }
 
-// repeatHints returns the hints for memory that was assigned before. If the assigned memory is not
-// the requested amount, no node fits.
+// repeatHints returns the hints for a container that already has memory: the nodes of that memory.
+// If the amount differs from the request, the hints contain no nodes, so that the pod is rejected.
 func repeatHints(has []Block, want map[v1.ResourceName]uint64) numa.Hints {
 	out := numa.Hints{}
 	for name := range want {
@@ -82,8 +84,7 @@ func repeatHints(has []Block, want map[v1.ResourceName]uint64) numa.Hints {
 	return out
 }
 
-// hintsFor returns the hints by resource. They are the same for all resources. The caller holds the
-// lock.
+// hintsFor returns the same list of hints for each requested resource. The caller holds m.mu.
 func (m *Manager) hintsFor(pod *v1.Pod, want map[v1.ResourceName]uint64) numa.Hints {
 	list := m.hints(pod, want)
 	if list == nil {
@@ -96,8 +97,8 @@ func (m *Manager) hintsFor(pod *v1.Pod, want map[v1.ResourceName]uint64) numa.Hi
 	return out
 }
 
-// hints returns the sets of nodes that have enough of all resources in want and may be used
-// together. The caller holds the lock.
+// hints returns the sets of nodes that have enough free memory of every kind in want, and that may
+// be used as a set. The caller holds m.mu.
 func (m *Manager) hints(pod *v1.Pod, want map[v1.ResourceName]uint64) []numa.Hint {
 	var out []numa.Hint
 	fewest := len(m.cfg.Layout.Nodes)

@@ -13,9 +13,10 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// The types of the file have the names of Kubernetes' types, because the checksum depends on them.
+// The types in the file have the names of Kubernetes' types, because the checksum is computed from
+// a printed form that contains the names.
 
-// MemoryTable is the state of a resource on a node, in bytes.
+// MemoryTable is the state of one resource (memory, or huge pages of one size) on a node, in bytes.
 type MemoryTable struct {
 	TotalMemSize   uint64 `json:"total"`
 	SystemReserved uint64 `json:"systemReserved"`
@@ -28,24 +29,25 @@ type MemoryTable struct {
 type NUMANodeState struct {
 	NumberOfAssignments int                              `json:"numberOfAssignments"`
 	MemoryMap           map[v1.ResourceName]*MemoryTable `json:"memoryMap"`
-	// Cells are the nodes of the set that this node is used with, including itself.
+	// Cells are the nodes that serve reservations together with this node, including this node.
 	Cells []int `json:"cells"`
 }
 
-// NUMANodeMap holds the nodes of the machine.
+// NUMANodeMap contains the state of each NUMA node by its number.
 type NUMANodeMap map[int]*NUMANodeState
 
-// Block is the amount of a resource that a container has.
+// Block is the amount of one resource that is reserved for a container, and its nodes.
 type Block struct {
 	NUMAAffinity []int           `json:"numaAffinity"`
 	Type         v1.ResourceName `json:"type"`
 	Size         uint64          `json:"size"`
 }
 
-// ContainerMemoryAssignments holds the assignments by pod and container name.
+// ContainerMemoryAssignments contains the blocks of containers, by the pod's UID and the
+// container's name.
 type ContainerMemoryAssignments map[string]map[string][]Block
 
-// machine returns the initial state of a machine.
+// machine returns the state of a machine without reservations for containers.
 func machine(l *numa.Layout, reserved map[int]map[v1.ResourceName]uint64) NUMANodeMap {
 	out := NUMANodeMap{}
 	for _, n := range l.Nodes {
@@ -70,7 +72,7 @@ func hugePages(size uint64) v1.ResourceName {
 	return v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(int64(size), resource.BinarySI).String())
 }
 
-// free returns the unassigned bytes of a resource on nodes, and allocatable their total.
+// free returns how many bytes of a resource are unassigned on a set of nodes.
 func (s NUMANodeMap) free(nodes numa.Mask, name v1.ResourceName) uint64 {
 	return s.sum(nodes, name, func(t *MemoryTable) uint64 { return t.Free })
 }
@@ -89,8 +91,8 @@ func (s NUMANodeMap) sum(nodes numa.Mask, name v1.ResourceName, f func(*MemoryTa
 	return total
 }
 
-// apart reports whether one of the nodes is used alone, or together with nodes that are not in the
-// set.
+// apart reports whether a set of nodes must not be used, because one of its nodes is already used
+// alone or in another set.
 func (s NUMANodeMap) apart(nodes numa.Mask) bool {
 	if nodes.Count() == 1 {
 		return false
@@ -100,10 +102,11 @@ func (s NUMANodeMap) apart(nodes numa.Mask) bool {
 	})
 }
 
-// grouped reports whether a node is used together with others.
+// grouped reports whether a node is used in a set with other nodes.
 func (s NUMANodeMap) grouped(node int) bool { return len(s[node].Cells) > 1 }
 
-// give assigns size bytes of a resource on nodes, from each node as much as it has.
+// give assigns size bytes of a resource. It takes as much as possible from the first node, then
+// from the next.
 func (s NUMANodeMap) give(nodes []int, name v1.ResourceName, size uint64) {
 	for _, id := range nodes {
 		n := s[id]
@@ -141,8 +144,8 @@ func (s NUMANodeMap) takeBack(nodes []int, name v1.ResourceName, size uint64) {
 	}
 }
 
-// fits reports whether two machines have the same resources and the same assignments for each set
-// of nodes. They may differ in how much of an assignment each node of a set contributes.
+// fits reports whether two states have the same nodes and resources, and the same assignments for
+// each set of nodes. The shares of the nodes within a set may differ.
 func (s NUMANodeMap) fits(o NUMANodeMap) bool {
 	if !slices.Equal(slices.Sorted(maps.Keys(s)), slices.Sorted(maps.Keys(o))) {
 		return false

@@ -24,7 +24,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// Names of the policies, as in Kubernetes.
+// Names of the policies. Kubernetes uses the same ones.
 const (
 	PolicyNone   = "None"
 	PolicyStatic = "Static"
@@ -35,8 +35,8 @@ type Config struct {
 	Layout *numa.Layout
 	// Policy is PolicyNone or PolicyStatic.
 	Policy string
-	// Reserved is the memory of each node that is not assigned. The sum over all nodes must be
-	// NodeReserved, the memory that is not available to pods.
+	// Reserved is the memory of each NUMA node that is not assigned to containers. Its sum over all
+	// nodes must be equal to NodeReserved, the memory that is not allocatable to pods.
 	Reserved     []kubeletconfig.MemoryReservation
 	NodeReserved v1.ResourceList
 	// File is the path of the file with the assignments.
@@ -82,7 +82,7 @@ func New(cfg Config) (*Manager, error) {
 	return m, m.load()
 }
 
-// reserve reads the reserved memory and checks its sum.
+// reserve reads cfg.Reserved into m.kept and checks the sum of each resource.
 func (m *Manager) reserve() error {
 	m.kept = map[int]map[v1.ResourceName]uint64{}
 	total := map[v1.ResourceName]resource.Quantity{}
@@ -119,10 +119,11 @@ func counts(name v1.ResourceName) bool {
 	return name == v1.ResourceMemory || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// Static reports whether the policy is static. Otherwise no memory is assigned.
+// Static reports whether the policy is static. Without the static policy no memory is assigned.
 func (m *Manager) Static() bool { return m.cfg.Policy == PolicyStatic }
 
-// asks returns what the container requests, by resource.
+// asks returns the memory and huge pages that a container requests, or nil if the Manager does not
+// manage the pod.
 func (m *Manager) asks(pod *v1.Pod, c *v1.Container) map[v1.ResourceName]uint64 {
 	if !m.managesPod(pod) {
 		return nil
@@ -144,8 +145,8 @@ func requestedBytes(l v1.ResourceList) map[v1.ResourceName]uint64 {
 	return out
 }
 
-// leaves returns how much memory on these nodes init containers leave to later containers. The
-// caller holds the lock.
+// leaves returns how many bytes of a resource on exactly these nodes are assigned to the pod's init
+// containers. Later containers can use them. The caller holds m.mu.
 func (m *Manager) leaves(pod *v1.Pod, nodes numa.Mask, name v1.ResourceName) uint64 {
 	most := uint64(0)
 	for i := range pod.Spec.InitContainers {
@@ -195,8 +196,8 @@ func (m *Manager) allocate(pod *v1.Pod, c *v1.Container, want map[v1.ResourceNam
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		size := want[name]
 		blocks = append(blocks, Block{NUMAAffinity: nodes.Nodes(), Type: name, Size: size})
-		// Memory of an init container is moved to the container that uses it now, so that the sum
-		// is the memory of the pod.
+		// Memory of an earlier init container moves to this container, so that the pod's memory is
+		// not counted twice.
 		m.nodes.give(nodes.Nodes(), name, size-m.inherit(pod, c, nodes, name, size))
 	}
 	if m.given[uid] == nil {
@@ -207,8 +208,8 @@ func (m *Manager) allocate(pod *v1.Pod, c *v1.Container, want map[v1.ResourceNam
 	return nil
 }
 
-// inherit takes up to size bytes from the blocks of earlier init containers, and returns how much
-// it took. The caller holds the lock.
+// inherit takes up to size bytes from the blocks of earlier init containers on the same nodes. It
+// returns how much it took. The caller holds m.mu.
 func (m *Manager) inherit(pod *v1.Pod, c *v1.Container, nodes numa.Mask, name v1.ResourceName, size uint64) uint64 {
 	got := uint64(0)
 	for i := range pod.Spec.InitContainers {
@@ -231,8 +232,9 @@ func (m *Manager) inherit(pod *v1.Pod, c *v1.Container, nodes numa.Mask, name v1
 	return got
 }
 
-// choose returns the nodes to use. If the nodes of the hint do not have enough memory, it adds more
-// nodes. Without a hint it chooses the best nodes. The caller holds the lock.
+// choose returns the nodes from which to assign memory. If the nodes of the hint do not have enough
+// memory, it adds nodes. Without nodes in the hint it chooses the best nodes. The caller holds
+// m.mu.
 func (m *Manager) choose(pod *v1.Pod, want map[v1.ResourceName]uint64, near numa.Hint) (numa.Mask, error) {
 	best := near
 	if near.Nodes == 0 {
@@ -245,8 +247,8 @@ func (m *Manager) choose(pod *v1.Pod, want map[v1.ResourceName]uint64, near numa
 			return 0, errors.New("[memorymanager] failed to find the default preferred hint")
 		}
 	}
-	// A node that is used together with others cannot be used alone, even if the others have no
-	// assignments any more.
+	// A node that belongs to a set of several nodes cannot be used alone, even if the other nodes
+	// of the set no longer have assignments.
 	enough := best.Nodes.Count() != 1 || !m.nodes.grouped(best.Nodes.Nodes()[0])
 	for name, size := range want {
 		enough = enough && m.nodes.free(best.Nodes, name) >= size
@@ -278,7 +280,8 @@ func bestOf(hints []numa.Hint) numa.Hint {
 	return best
 }
 
-// AllowedNodes returns the nodes from which a container may get memory. An empty mask means all.
+// AllowedNodes returns the nodes from which a container may get memory. An empty mask means all
+// nodes.
 func (m *Manager) AllowedNodes(pod types.UID, container string) numa.Mask {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -296,7 +299,7 @@ func (m *Manager) Blocks(pod types.UID, container string) []Block {
 	return slices.Clone(m.given[string(pod)][container])
 }
 
-// Allocatable returns how much memory of each node can be assigned.
+// Allocatable returns how much memory of each NUMA node can be assigned.
 func (m *Manager) Allocatable() []Block {
 	if !m.Static() {
 		return nil

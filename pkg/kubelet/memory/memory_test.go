@@ -26,8 +26,8 @@ import (
 
 const gi = 1 << 30
 
-// configOf returns a configuration for nodes with 10 GiB of memory and 2 GiB of huge pages each. On
-// the first node 1 GiB is reserved.
+// configOf returns a configuration for a machine whose nodes have 10 GiB of memory and 2 GiB of
+// huge pages each. On the first node 1 GiB is reserved.
 func configOf(file string, nodes int) Config {
 	l := &numa.Layout{}
 	for i := range nodes {
@@ -50,7 +50,7 @@ func newManager(t *testing.T, cfg Config) *Manager {
 	return m
 }
 
-// podOf returns a pod with a container for each amount. An amount with the prefix i is for an init
+// podOf returns a pod with one container for each amount in GiB. The prefix i makes it an init
 // container, and the prefix h adds huge pages.
 func podOf(uid string, amounts ...string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}
@@ -89,7 +89,7 @@ func TestManager(t *testing.T) {
 		restart bool
 		on      string // nodes of each container
 		err     string
-		all     string // free memory of the nodes in GiB after the step; empty to skip the check
+		all     string // free memory of each node in GiB after the step; empty to skip the check
 	}
 	for name, steps := range map[string][]step{
 		"nodes in order": {
@@ -197,8 +197,8 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestAccount checks with random pods that each node has assigned exactly what its pods have, and
-// is used alone or with one set of other nodes.
+// TestAccount admits and removes random pods. It checks that the amount assigned on each node is
+// that of its pods, and that each node is used either alone or in one set of nodes.
 func TestAccount(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -263,7 +263,7 @@ func TestAccount(t *testing.T) {
 	})
 }
 
-// TestChecksum checks that the checksum equals the one that Kubernetes' kubelet writes for the same
+// TestChecksum compares the checksum with the one that Kubernetes' kubelet writes for the same
 // content.
 func TestChecksum(t *testing.T) {
 	s := MemoryManagerCheckpoint{PolicyName: "static",

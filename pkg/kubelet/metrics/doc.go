@@ -2,14 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package metrics declares the kubelet's metrics about pods, their volumes and images, and the
-// kubelet itself, with Kubernetes' names.
+// kubelet itself. The names are those of Kubernetes.
 //
-// Events are counted when they happen, by the code that causes them. States are computed on each
-// scrape from data that the kubelet has anyway. It polls nothing for a metric. Labels have few
-// values: no label names a pod, and claims appear only while their volumes are mounted.
+// The code that causes an event counts it at once. A state, such as the number of running pods, is
+// computed on each scrape from data that the kubelet already has; it polls nothing for a metric.
+// Labels have few values: no label contains the name of a pod, and names of claims are exported only
+// while their volumes are mounted.
 //
-// The package depends on no other part of the kubelet. Metrics of plugins and protocols (CPUs,
-// devices, DRA, probes, calls to the runtime) are declared with those parts.
+// The package depends on no other part of the kubelet. Metrics about CPUs, devices, DRA, probes and
+// calls to the runtime are declared in the packages for them.
 package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
@@ -25,14 +26,14 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
-// register registers collectors. Without a registry it does nothing.
+// register registers collectors with r. It does nothing if r is nil.
 func register(r prometheus.Registerer, list ...prometheus.Collector) {
 	if r != nil {
 		r.MustRegister(list...)
 	}
 }
 
-// static returns the value of the label "static", which Kubernetes leaves empty for pods from the
+// static returns the value of the label "static". As in Kubernetes, it is empty for pods from the
 // API.
 func static(is bool) string {
 	if is {

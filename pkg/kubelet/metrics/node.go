@@ -10,14 +10,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Operations on the cgroups of pods.
+// Names of operations on the cgroups of pods, for label values.
 const (
 	CgroupCreate  = "create"
 	CgroupUpdate  = "update"
 	CgroupDestroy = "destroy"
 )
 
-// Node holds the metrics about the node's upkeep. It is safe for concurrent use.
+// Node holds the metrics about images, evictions, cgroups and the runtime's events. It is safe for
+// concurrent use.
 type Node struct {
 	evictions *prometheus.CounterVec
 	age       *prometheus.HistogramVec
@@ -72,12 +73,12 @@ func NewNode(r prometheus.Registerer) *Node {
 // Evicted counts a pod that was evicted because of a signal.
 func (m *Node) Evicted(signal string) { m.evictions.WithLabelValues(signal).Inc() }
 
-// StatsAge records the age of a measurement when its signal was acted on.
+// StatsAge records how old a measurement was when the kubelet acted on its eviction signal.
 func (m *Node) StatsAge(signal string, age time.Duration) {
 	m.age.WithLabelValues(signal).Observe(age.Seconds())
 }
 
-// sizes are the size classes of images with their lower bounds, largest first.
+// sizes are the size classes of images by their lower bounds in bytes, largest first.
 var sizes = []struct {
 	above uint64
 	label string
@@ -88,7 +89,8 @@ var sizes = []struct {
 	{10 << 20, "10MB-100MB"}, {0, "0-10MB"},
 }
 
-// Pulled records the duration of a pull of an image; size is 0 if it is not known.
+// Pulled records the duration of a pull of an image. size is the image's size in bytes; 0 means
+// that it is unknown.
 func (m *Node) Pulled(size uint64, took time.Duration) {
 	label := "N/A"
 	for _, s := range sizes {
@@ -100,11 +102,11 @@ func (m *Node) Pulled(size uint64, took time.Duration) {
 	m.pulls.WithLabelValues(label).Observe(took.Seconds())
 }
 
-// Unknown is the value of labels of EnsuredImage for what was not found out.
+// Unknown is the value of a label of EnsuredImage that the kubelet could not determine.
 const Unknown = "unknown"
 
 // EnsuredImage counts a request for a container's image. present says whether the image was on the
-// node, and required whether it had to be pulled: "true", "false" or Unknown.
+// node, and required whether it had to be pulled. Their values are "true", "false" or Unknown.
 func (m *Node) EnsuredImage(policy, present, required string) {
 	m.ensured.WithLabelValues(strings.ToLower(policy), present, required).Inc()
 }
@@ -114,8 +116,8 @@ func (m *Node) Cgroup(operation string, took time.Duration) {
 	m.cgroups.WithLabelValues(operation).Observe(took.Seconds())
 }
 
-// Listed records a listing of the runtime, with its begin and end and the begin of the previous
-// one, or zero if there was none.
+// Listed records a listing of the runtime's containers that took from begun to ended. last is when
+// the previous listing began, or zero if there was none.
 func (m *Node) Listed(last, begun, ended time.Time) {
 	if !last.IsZero() {
 		m.interval.Observe(begun.Sub(last).Seconds())
@@ -124,7 +126,8 @@ func (m *Node) Listed(last, begun, ended time.Time) {
 	m.seen.Set(float64(begun.Unix()))
 }
 
-// Stream counts an event stream that was opened, or with ok false one that failed or broke.
+// Stream counts event streams of the runtime: with ok true one that was opened, with ok false one
+// that could not be opened or that broke.
 func (m *Node) Stream(ok bool) {
 	if ok {
 		m.streams.Inc()
@@ -133,5 +136,5 @@ func (m *Node) Stream(ok bool) {
 	}
 }
 
-// Event records how long an event of the runtime took to arrive.
+// Event records the time between an event in the runtime and its arrival at the kubelet.
 func (m *Node) Event(took time.Duration) { m.latency.Observe(max(took, 0).Seconds()) }

@@ -37,7 +37,7 @@ func TestListings(t *testing.T) {
 	m.Listed(at, at.Add(10*time.Second), at.Add(12*time.Second))
 	m.Stream(true)
 	m.Stream(false)
-	m.Event(-time.Second) // the time is negative because the clock was set back
+	m.Event(-time.Second) // negative, as if the clock had been set back
 	m.Event(time.Second)
 	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
 		"kubelet_pleg_relist_duration_seconds_count": 2, "kubelet_pleg_relist_duration_seconds_sum": 3,

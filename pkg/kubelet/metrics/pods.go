@@ -13,14 +13,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// These are the values of the label that has the kind of a container.
+// Values of the label that contains the kind of a container.
 const (
 	Container          = "container"
 	InitContainer      = "init_container"
 	EphemeralContainer = "ephemeral_container"
 )
 
-// Operations of workers: syncing a pod, by the cause; stopping its containers; and cleaning up.
+// Values of the label that contains the operation of a pod worker: syncing a pod (by its cause),
+// stopping its containers, and cleaning up after it.
 const (
 	Create     = "create"
 	Update     = "update"
@@ -116,7 +117,7 @@ func NewPods(r prometheus.Registerer) *Pods {
 			"has the newest status, in seconds.",
 		[]float64{0.010, 0.050, 0.100, 0.500, 1, 5, 10, 20, 30, 45, 60})
 	for _, is := range []bool{false, true} {
-		m.restarted.WithLabelValues(static(is)) // so that the metric is exported as 0 from the start
+		m.restarted.WithLabelValues(static(is)) // exports the metric with the value 0 before the first restart
 	}
 	register(r, m.started, m.failed, m.namespaced, m.notNamespaced, m.sandboxes, m.sandboxErrors, m.containers,
 		m.containerErrors, m.terminated,
@@ -143,8 +144,9 @@ func (m *Pods) Sandbox(pod *v1.Pod, handler string) (over func(took time.Duratio
 	}
 }
 
-// SandboxWithoutContainers counts a pod whose sandbox was created, but not all containers that
-// start with it. Errors about a user namespace often appear only then.
+// SandboxWithoutContainers counts a pod whose sandbox was created, but whose first containers could
+// not all be started. Problems with a user namespace often appear only then, so it counts only pods
+// that have one.
 func (m *Pods) SandboxWithoutContainers(pod *v1.Pod) {
 	if ownUsers(pod) {
 		m.notNamespaced.Inc()
@@ -162,11 +164,11 @@ func (m *Pods) StartFailed(kind, reason string) {
 	m.containerErrors.WithLabelValues(kind, reason).Inc()
 }
 
-// refusedMount is the prefix of the runtime's message if it cannot mount an image.
+// refusedMount begins the runtime's error message if it cannot mount an image.
 const refusedMount = "ImageVolumeMountFailed"
 
-// ImageVolumes counts the images that a container mounts and their mounts. refusal is the runtime's
-// error if the container was not created.
+// ImageVolumes counts the images that a container mounts and the mounts themselves. refusal is the
+// runtime's error message if it failed to create the container, or "".
 func (m *Pods) ImageVolumes(images, mounts int, refusal string) {
 	m.requested.Add(float64(images))
 	switch {
@@ -177,7 +179,8 @@ func (m *Pods) ImageVolumes(images, mounts int, refusal string) {
 	}
 }
 
-// Ended counts the runs of containers that have ended in the status after, but not in before.
+// Ended counts the runs of containers that are terminated in the status after but not in the status
+// before.
 func (m *Pods) Ended(before, after *v1.PodStatus) {
 	for _, list := range []struct {
 		kind          string
@@ -200,8 +203,8 @@ func (m *Pods) Ended(before, after *v1.PodStatus) {
 	}
 }
 
-// terminatedStates returns the ended runs of a container that a status contains: the newest run and
-// the previous one.
+// terminatedStates returns the terminated runs of a container that a status contains: the newest
+// run and the one before it.
 func terminatedStates(list []v1.ContainerStatus, name string) (out []*v1.ContainerStateTerminated) {
 	for i := range list {
 		if list[i].Name != name {
@@ -216,14 +219,15 @@ func terminatedStates(list []v1.ContainerStatus, name string) (out []*v1.Contain
 	return out
 }
 
-// Restarted counts a pod that was added again before the worker of the earlier one had finished.
+// Restarted counts a pod that was added again while the worker of the earlier pod was still
+// running.
 func (m *Pods) Restarted(isStatic bool) { m.restarted.WithLabelValues(static(isStatic)).Inc() }
 
-// Orphaned counts a pod that exists only in the runtime.
+// Orphaned counts a pod that the kubelet found only in the runtime.
 func (m *Pods) Orphaned() { m.orphaned.Inc() }
 
-// rejections are the reasons that are used as label values. All other reasons are counted together,
-// because a reason may contain the name of a resource.
+// rejections are the reasons that may be values of the label. A rejection for another reason is
+// counted under a collective value, because the reason may contain the name of a resource.
 var rejections = []string{
 	"AppArmor", "PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported", "InvalidNodeInfo",
 	"InitContainerRestartPolicyForbidden",
@@ -245,8 +249,8 @@ func (m *Pods) Rejected(reason string) {
 	m.rejected.WithLabelValues(reason).Inc()
 }
 
-// Preempted counts a pod that was ended for another one. resource is the missing resource, or "" if
-// none was missing.
+// Preempted counts a pod that was ended to make room for another pod. resource is the resource that
+// the other pod lacked, or "".
 func (m *Pods) Preempted(resource string) { m.preempted.WithLabelValues(resource).Inc() }
 
 // FellBack counts a lifecycle handler that failed over HTTPS and succeeded over HTTP.
@@ -255,16 +259,16 @@ func (m *Pods) FellBack() { m.fellBack.Inc() }
 // SleepCut counts a lifecycle handler whose sleep was cut short.
 func (m *Pods) SleepCut() { m.sleepsCut.Inc() }
 
-// OperationDone records the duration of a worker's operation.
+// OperationDone records the duration of an operation of a pod worker.
 func (m *Pods) OperationDone(operation string, took time.Duration) {
 	m.operations.WithLabelValues(operation).Observe(took.Seconds())
 }
 
-// WorkerStarted records how long a new pod waited for its worker.
+// WorkerStarted records how long a new pod waited until its worker started.
 func (m *Pods) WorkerStarted(waited time.Duration) { m.first.Observe(waited.Seconds()) }
 
 // Admitted records the number of containers of an admitted pod.
 func (m *Pods) Admitted(pod *v1.Pod) { m.size.Observe(float64(len(pod.Spec.Containers))) }
 
-// StatusWritten records for how long the API server had an old status of a pod.
+// StatusWritten records for how long the status in the API was older than the kubelet's.
 func (m *Pods) StatusWritten(waited time.Duration) { m.written.Observe(waited.Seconds()) }

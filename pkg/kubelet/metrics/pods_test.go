@@ -33,8 +33,8 @@ func TestSandboxes(t *testing.T) {
 	})
 }
 
-// run returns the status of a container with the ID of its newest run, if that has ended, and of
-// the ended run before it.
+// run returns the status of a container. now is the ID of its newest run, if that has terminated,
+// and before the ID of the terminated run before it.
 func run(name, now, before string, code int32) v1.ContainerStatus {
 	over := func(id string) v1.ContainerState {
 		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: id, ExitCode: code, Reason: "Error"}}
@@ -49,8 +49,8 @@ func run(name, now, before string, code int32) v1.ContainerStatus {
 	return s
 }
 
-// TestEnded checks that each run is counted once, also if its end is seen only after the next run
-// has begun or ended.
+// TestEnded checks that each run is counted once, even if the kubelet notices its end only after
+// the next run has started or terminated.
 func TestEnded(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := metrics.NewPods(r)
@@ -58,13 +58,13 @@ func TestEnded(t *testing.T) {
 		{},
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "", "", 139)}},
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "1", "", 139)}},
-		{ContainerStatuses: []v1.ContainerStatus{run("a", "1", "", 139)}}, // the status has not changed
+		{ContainerStatuses: []v1.ContainerStatus{run("a", "1", "", 139)}}, // the status is unchanged
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "", "1", 139)}}, // the container runs again
-		// The container ended and started again between two statuses.
+		// Run 2 terminated and the next run started between two statuses.
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "", "2", 139)}},
-		// The container ended twice between two statuses.
+		// Runs 3 and 4 terminated between two statuses.
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "4", "3", 139)}},
-		// A container of another kind has ended too.
+		// An init container has terminated too.
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "4", "3", 139)},
 			InitContainerStatuses: []v1.ContainerStatus{run("i", "5", "", 0)}},
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "4", "3", 139)},
@@ -86,14 +86,15 @@ func TestImageVolumes(t *testing.T) {
 	m.ImageVolumes(0, 0, "out of memory")
 	m.ImageVolumes(2, 3, "")
 	m.ImageVolumes(1, 2, "ImageVolumeMountFailed: no such directory")
-	m.ImageVolumes(1, 1, "out of memory") // the error is not about the mount
+	m.ImageVolumes(1, 1, "out of memory") // an error that is not about mounting the image
 	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
 		"kubelet_image_volume_requested_total": 4, "kubelet_image_volume_mounted_succeed_total": 3,
 		"kubelet_image_volume_mounted_errors_total": 2,
 	})
 }
 
-// TestRejectionsAreFew checks that the label has only Kubernetes' values, whatever resources exist.
+// TestRejectionsAreFew checks that the label has only Kubernetes' values, whatever resources the
+// pods request.
 func TestRejectionsAreFew(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := metrics.NewPods(r)

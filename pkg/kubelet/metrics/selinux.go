@@ -5,12 +5,13 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// accessMode is the label value for ReadWriteOncePod, the access mode of volumes that are mounted
-// with an SELinux label.
+// accessMode is the value of the label for the access mode. Only ReadWriteOncePod volumes are
+// mounted with an SELinux label.
 const accessMode = "RWOP"
 
-// Labels holds the metrics about mounting volumes with an SELinux label. A failure is counted again
-// with each retry. As in Kubernetes they are gauges, although they only grow.
+// Labels holds the metrics about mounting volumes with an SELinux label. Each retry of a failed
+// mount counts again. As in Kubernetes, the metrics are gauges, although their values only
+// increase.
 type Labels struct {
 	container, pod, volume, admitted *prometheus.GaugeVec
 }
@@ -39,10 +40,11 @@ func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 // LabelError counts a container whose label cannot be determined.
 func (l *Labels) LabelError() { l.container.WithLabelValues(accessMode).Inc() }
 
-// PodMismatch counts a pod whose containers need a volume with different labels.
+// PodMismatch counts a pod whose containers need different labels for the same volume.
 func (l *Labels) PodMismatch() { l.pod.WithLabelValues(accessMode).Inc() }
 
-// VolumeMismatch counts a volume that is mounted with another label than a pod needs.
+// VolumeMismatch counts a volume that is already mounted with a label other than the one that a pod
+// needs.
 func (l *Labels) VolumeMismatch(driver string) {
 	l.volume.WithLabelValues(plugin(driver), accessMode).Inc()
 }

@@ -13,8 +13,9 @@ const (
 	IsUnknown = "unknown"
 )
 
-// Label values of workers: what a worker does with its pod, and where the pod comes from. It is in
-// the API or a file, was deleted there, or exists only in the runtime.
+// Label values of pod workers. The lifecycle says what the worker does with its pod. The config
+// says where the pod comes from: the API or a file has it, had it before it was deleted, or only
+// the runtime has it.
 const (
 	Syncing      = "sync"
 	Terminating  = "terminating"
@@ -25,13 +26,13 @@ const (
 	RuntimeOnly = "runtime_only"
 )
 
-// Worker describes a worker by its labels.
+// Worker is the set of label values of a worker.
 type Worker struct {
 	Lifecycle, Config string
 	Static            bool
 }
 
-// Census is the state of all workers.
+// Census counts pods and containers by their state.
 type Census struct {
 	// Sandboxes is the number of pods with a ready sandbox.
 	Sandboxes int
@@ -40,16 +41,16 @@ type Census struct {
 	Workers    map[Worker]int
 }
 
-// Counts are numbers of pods.
+// Counts counts the pods that the kubelet was given.
 type Counts struct {
-	// Desired counts the pods that are assigned to the node, and Active those of them that have not
-	// ended, both by whether they are static.
+	// Desired counts the pods that are assigned to the node. Active counts those of them that have
+	// not ended. The keys say whether the pods are static.
 	Desired, Active map[bool]int
 	Mirrors         int
 	Ephemeral       int // number of ephemeral containers of desired pods
 }
 
-// State exports metrics that are computed on each scrape.
+// State computes its metrics on each scrape.
 type State struct {
 	// Node is the node's name. CgroupVersion is 1 or 2.
 	Node          string
@@ -87,8 +88,7 @@ func (*State) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. It exports 0 for each state in which there is no pod or
-// container.
+// Collect implements prometheus.Collector. It exports 0 for states that no pod or container has.
 func (s *State) Collect(ch chan<- prometheus.Metric) {
 	tell := func(d *prometheus.Desc, n int, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
@@ -112,7 +112,7 @@ func (s *State) Collect(ch chan<- prometheus.Metric) {
 			tell(workingPods, census.Workers[Worker{lifecycle, Desired, is}], lifecycle, Desired, static(is))
 			tell(workingPods, census.Workers[Worker{lifecycle, Orphan, is}], lifecycle, Orphan, static(is))
 		}
-		// It is not known whether pods that exist only in the runtime were static.
+		// For a pod that exists only in the runtime, it is unknown whether it was static.
 		tell(workingPods, census.Workers[Worker{lifecycle, RuntimeOnly, false}], lifecycle, RuntimeOnly, "unknown")
 	}
 }

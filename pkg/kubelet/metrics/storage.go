@@ -13,8 +13,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Operations on volumes: mounting and unmounting file systems, mapping and unmapping block devices,
-// and removing from the node a volume that no pod uses.
+// Names of operations on volumes, for label values: mounting and unmounting file systems, mapping
+// and unmapping block devices, and removing an unused volume from the node.
 const (
 	VolumeMount   = "volume_mount"
 	VolumeUnmount = "volume_unmount"
@@ -49,7 +49,8 @@ func NewStorage(r prometheus.Registerer) *Storage {
 	return m
 }
 
-// No volume is migrated from an in-tree plugin to a driver: the kubelet never had in-tree plugins.
+// migrated is the value of the label for volumes of in-tree plugins that were migrated to CSI. This
+// kubelet has never had in-tree plugins that could be migrated.
 const migrated = "false"
 
 // Operation records the duration and the result of an operation on a plugin's volume.
@@ -61,8 +62,8 @@ func (m *Storage) Operation(plugin, operation string, took time.Duration, err er
 	m.operations.WithLabelValues(plugin, operation, what, migrated).Observe(took.Seconds())
 }
 
-// Mounted records how long it took until a volume was mounted, with the time during which the kubelet
-// waited for the volume to be attached and with failed mounts.
+// Mounted records how long it took until a volume was mounted. The duration includes failed
+// attempts and the wait until the volume was attached.
 func (m *Storage) Mounted(plugin string, took time.Duration) {
 	m.mounts.WithLabelValues(plugin, "overall_volume_mount").Observe(took.Seconds())
 }
@@ -80,19 +81,19 @@ func (m *Storage) Call(driver, method string, took time.Duration, err error) {
 	m.calls.WithLabelValues(driver, method, code, migrated).Observe(took.Seconds())
 }
 
-// scrapeTimeout is how long measuring volumes for one scrape may take.
+// scrapeTimeout is the maximum duration of measuring volumes for one scrape.
 const scrapeTimeout = 5 * time.Second
 
-// VolumeCount describes a volume by its labels: its plugin, and whether it is mounted or is to be
-// mounted.
+// VolumeCount is the set of label values of a volume count: the plugin, and whether the count is
+// that of mounted volumes (There is true) or of volumes that pods use (There is false).
 type VolumeCount struct {
 	Plugin string
 	There  bool
 }
 
-// Volumes exports metrics about volumes that are computed on each scrape.
+// Volumes computes its metrics about volumes on each scrape.
 type Volumes struct {
-	// Claims measures the mounted volumes of claims, each once. It leaves out those that it has not
+	// Claims measures each mounted volume of a claim once. It leaves out volumes that it has not
 	// measured when ctx ends.
 	Claims func(ctx context.Context) []statsapi.VolumeStats
 	Counts func() map[VolumeCount]int
@@ -125,7 +126,7 @@ func (*Volumes) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. Values that a volume does not report are left out.
+// Collect implements prometheus.Collector. It leaves out values that a volume does not report.
 func (v *Volumes) Collect(ch chan<- prometheus.Metric) {
 	for key, n := range v.Counts() {
 		state := "desired_state_of_world"

@@ -3,7 +3,8 @@
 
 // Package node registers the Node object and keeps its status and Lease up to date.
 //
-// The status is written when it changes, and otherwise every five minutes; the Lease alone shows
-// that the kubelet is alive. Labels and taints are set at registration. Later changes by other
-// clients are kept, except for the labels that describe the machine.
+// The status is written when it changes, and otherwise every Config.ReportPeriod. Between these
+// writes, renewals of the Lease show that the kubelet is running. Labels and taints are set at
+// registration. Changes that other clients make later are kept, except changes to the labels that
+// describe the machine.
 package node

@@ -25,20 +25,21 @@ type Identity struct {
 	Labels map[string]string
 }
 
-// Handle is the part of the node that other parts of the kubelet use: the last known object, and a
-// request to update its status soon. It exists before the Node, which depends on those parts.
+// Handle gives other parts of the kubelet access to the node: the object as last read, and a
+// request to update its status soon. These parts are created before the Node, which depends on
+// them.
 type Handle struct {
 	id   Identity
-	wake chan struct{} // holds one token if the status must be computed now
+	wake chan struct{} // capacity 1; a token requests that the status is computed now
 
 	mu      sync.Mutex
 	current *v1.Node // the node as the API last returned it
 }
 
-// NewHandle returns a Handle of a node that has not been read yet.
+// NewHandle returns the Handle of a node that has not been read from the API yet.
 func NewHandle(id Identity) *Handle { return &Handle{id: id, wake: make(chan struct{}, 1)} }
 
-// Poke makes the Node compute its status now. It does not block.
+// Poke requests that the Node computes its status now. It does not block.
 func (h *Handle) Poke() {
 	select {
 	case h.wake <- struct{}{}:
@@ -63,7 +64,7 @@ func (h *Handle) Current() *v1.Node {
 	return h.current
 }
 
-// Refresh reads the node from the API. Current does not change.
+// Refresh reads the node from the API. It does not change the result of Current.
 func (h *Handle) Refresh(ctx context.Context) (*v1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()

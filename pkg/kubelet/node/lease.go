@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// renewals is how often the Lease is renewed within its duration.
+// renewals is how many times the Lease is renewed during its duration.
 const renewals = 4
 
 // renew renews the Lease until ctx ends.
@@ -29,7 +29,7 @@ func (n *Node) renew(ctx context.Context) {
 				break
 			}
 			n.cfg.Log.Warn("Failed to renew the node's Lease", "err", err)
-			lease = nil // the last known version may be outdated
+			lease = nil // read the Lease again, because the known version may be outdated
 			n.pause(ctx, retryPeriod)
 		}
 		select {
@@ -40,7 +40,8 @@ func (n *Node) renew(ctx context.Context) {
 	}
 }
 
-// renewOnce writes the Lease. known is its last version, or nil if it must be read first.
+// renewOnce writes the Lease. known is its last version. If it is nil, renewOnce reads the Lease
+// first.
 func (n *Node) renewOnce(ctx context.Context, known *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.LeaseDuration/renewals)
 	defer cancel()

@@ -29,10 +29,10 @@ type Machine struct {
 	Disk    int64 // size in bytes of the file system of the kubelet's directory
 	Swap    int64 // size in bytes
 	MaxPIDs int64
-	Booted  time.Time // zero if the time of the boot is not known
-	// HugePages are the bytes that are set aside, by page size.
+	Booted  time.Time // zero if the boot time is unknown
+	// HugePages is how many bytes are reserved for huge pages, by page size in bytes.
 	HugePages map[int64]int64
-	Info      v1.NodeSystemInfo // without the versions of kubelet and runtime
+	Info      v1.NodeSystemInfo // the versions of kubelet and runtime are empty
 }
 
 // ReadMachine reads the description of the machine.
@@ -69,7 +69,8 @@ func ReadMachine(rootDir string) (Machine, error) {
 	return m, nil
 }
 
-// booted returns when the machine was booted, from the kernel's statistics.
+// booted returns the time of the machine's boot from the content of /proc/stat. It returns the zero
+// time if the content has no boot time.
 func booted(statistics string) time.Time {
 	for line := range strings.Lines(statistics) {
 		if rest, ok := strings.CutPrefix(line, "btime "); ok {
@@ -81,7 +82,7 @@ func booted(statistics string) time.Time {
 	return time.Time{}
 }
 
-// Capacity returns the capacity of the node.
+// Capacity returns the capacity of the node in its status.
 func (m Machine) Capacity(maxPods int32) v1.ResourceList {
 	out := v1.ResourceList{
 		v1.ResourceCPU:              *resource.NewQuantity(int64(m.CPUs), resource.DecimalSI),
@@ -95,7 +96,8 @@ func (m Machine) Capacity(maxPods int32) v1.ResourceList {
 	return out
 }
 
-// hugePages returns the number of huge pages that are set aside, by their size.
+// hugePages returns how many bytes are reserved for huge pages, by page size. dir is the kernel's
+// directory with one entry for each page size.
 func hugePages(dir string) (map[int64]int64, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, iofs.ErrNotExist) {
@@ -119,8 +121,8 @@ func hugePages(dir string) (map[int64]int64, error) {
 	return out, nil
 }
 
-// Allocatable returns the capacity minus the reserved amounts. Memory that is set aside for huge
-// pages cannot be used otherwise, so it is subtracted too.
+// Allocatable returns the capacity minus the reserved amounts. From memory it also subtracts the
+// memory that is set aside for huge pages, because it cannot be used for anything else.
 func Allocatable(capacity v1.ResourceList, reserved ...v1.ResourceList) v1.ResourceList {
 	out := capacity.DeepCopy()
 	memory := out[v1.ResourceMemory]
@@ -153,7 +155,7 @@ func SwapFree() (int64, error) {
 	return memory["SwapFree"], err
 }
 
-// meminfo reads /proc/meminfo. Values are in bytes.
+// meminfo returns the values of /proc/meminfo in bytes.
 func meminfo() (map[string]int64, error) {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {

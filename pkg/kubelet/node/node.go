@@ -39,24 +39,25 @@ type Config struct {
 	IPs    []string
 	Port   int32 // port of the kubelet's server
 	Taints []v1.Taint
-	// Unschedulable registers the node cordoned.
+	// Unschedulable registers the node as unschedulable (cordoned).
 	Unschedulable bool
-	// ProviderID is the cloud provider's ID of the machine; empty if the provider sets it itself,
-	// or if there is none.
+	// ProviderID is the cloud provider's ID of the machine. It is empty if the machine has none, or
+	// if the cloud controller manager sets it.
 	ProviderID string
-	// Registered means that another program creates the Node, and the kubelet does not.
+	// Registered means that another program creates the Node object, so that the kubelet must not.
 	Registered bool
 
-	// Status that does not change.
+	// Fields of the status that do not change.
 
 	Capacity, Allocatable v1.ResourceList
 	Info                  v1.NodeSystemInfo
-	// Declared are the features that pods may require.
+	// Declared are the node's declared features, which pods may require.
 	Declared []string
 
-	// Status that changes. VolumesInUse may be nil.
+	// Fields of the status that change. VolumesInUse may be nil.
 
-	// Devices returns the extended resources of device plugins, and the names of removed ones.
+	// Devices returns the extended resources of device plugins, and the names of resources whose
+	// plugins were removed.
 	Devices func() (capacity, allocatable v1.ResourceList, gone []v1.ResourceName)
 	// VolumesInUse returns the volumes that must not be detached.
 	VolumesInUse   func() []v1.UniqueVolumeName
@@ -65,20 +66,20 @@ type Config struct {
 	Features       func() *v1.NodeFeatures
 	// Images returns the images on the node, the largest first.
 	Images func(ctx context.Context) []v1.ContainerImage
-	// Ready returns nil if pods can run, or why they cannot.
+	// Ready returns nil if pods can run, and otherwise an error that says why they cannot.
 	Ready func() error
-	// Pressures returns the pressure conditions that hold, with their messages.
+	// Pressures returns the pressure conditions that are true, with their messages.
 	Pressures func() map[v1.NodeConditionType]string
 
 	// Timing.
 
-	// Period is how often the status is computed, ReportPeriod how often it is written although it
-	// has not changed.
+	// Period is the interval between computations of the status. ReportPeriod is the interval at
+	// which the status is written even if it has not changed.
 	Period, ReportPeriod time.Duration
 	LeaseDuration        time.Duration
-	// StartGrace is how long the first status waits for Ready. A kubelet that has just restarted
-	// does not know yet whether pods can run. If it reported the node as not ready, all pods of the
-	// node would become unready.
+	// StartGrace is the maximum time that the first status waits until Ready returns nil. A kubelet
+	// that has just restarted does not know yet whether pods can run. If it reported the node as
+	// not ready, all pods of the node would become unready.
 	StartGrace time.Duration
 }
 
@@ -89,7 +90,7 @@ type Node struct {
 	written time.Time
 }
 
-// New returns a Node. It makes no calls yet.
+// New returns a Node. It sends no requests yet.
 func New(h *Handle, cfg Config) *Node { return &Node{Handle: h, cfg: cfg} }
 
 // Run registers the node and keeps it up to date until ctx ends.
@@ -177,7 +178,7 @@ func (n *Node) tryRegister(ctx context.Context) error {
 	return nil
 }
 
-// adopt updates the labels of an existing node.
+// adopt updates the labels of an existing Node object.
 func (n *Node) adopt(ctx context.Context) (*v1.Node, error) {
 	old, err := n.id.Client.CoreV1().Nodes().Get(ctx, n.id.Name, metav1.GetOptions{})
 	if err != nil {
@@ -194,12 +195,12 @@ func (n *Node) adopt(ctx context.Context) (*v1.Node, error) {
 	return n.patch(ctx, old, want)
 }
 
-// update writes the status if it has changed or was not written for ReportPeriod.
+// update writes the status if it has changed or if ReportPeriod has passed since the last write.
 func (n *Node) update(ctx context.Context) error {
-	// For the comparison the node can be read from the server's cache.
+	// The status is only compared here, so a version from the server's cache is good enough.
 	old, err := n.id.Client.CoreV1().Nodes().Get(ctx, n.id.Name, metav1.GetOptions{ResourceVersion: "0"})
 	if apierrors.IsNotFound(err) && !n.cfg.Registered {
-		return n.tryRegister(ctx) // the node was deleted, so register it again, because the machine still exists
+		return n.tryRegister(ctx) // the node object was deleted, but the machine still exists
 	}
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
@@ -220,7 +221,7 @@ func (n *Node) update(ctx context.Context) error {
 	return nil
 }
 
-// differs reports whether two statuses differ in more than the times of heartbeats.
+// differs reports whether two statuses differ in anything other than heartbeat times.
 func (n *Node) differs(a, b *v1.NodeStatus) bool {
 	x, y := a.DeepCopy(), b.DeepCopy()
 	for _, s := range []*v1.NodeStatus{x, y} {

@@ -28,17 +28,17 @@ import (
 
 const (
 	name = "n1"
-	// patience bounds how long a test waits for something that must happen.
+	// patience is how long a test waits for an expected event before it fails.
 	patience = 3 * time.Minute
 )
 
-// machine is the state that a Node reports.
+// machine holds the values that a Node reports.
 type machine struct {
 	mu       sync.Mutex
 	err      error
 	pressure map[v1.NodeConditionType]string
-	// provider is the machine's provider ID. registered means that another program creates the
-	// Node.
+	// provider is the machine's provider ID. registered means that another program creates the Node
+	// object.
 	provider   string
 	registered bool
 	grace      time.Duration // see node.Config.StartGrace
@@ -127,8 +127,8 @@ func condition(n *v1.Node, c v1.NodeConditionType) v1.NodeCondition {
 	return v1.NodeCondition{}
 }
 
-// TestRestartedNodeStaysReady checks that a kubelet that starts again does not report the node as
-// unready before it knows the state of the runtime.
+// TestRestartedNodeStaysReady checks that a restarted kubelet does not report the node as unready
+// while it waits for the state of the runtime.
 func TestRestartedNodeStaysReady(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	ready := func(status v1.ConditionStatus) func(*v1.Node) bool {
@@ -167,8 +167,8 @@ func TestRestartedNodeStaysReady(t *testing.T) {
 	await(t, client, "unready status", ready(v1.ConditionFalse))
 }
 
-// TestUnreadyNodeIsReported checks that the first status is written after StartGrace even if the node
-// is not ready.
+// TestUnreadyNodeIsReported checks that the status of an unready node is written when StartGrace
+// has passed.
 func TestUnreadyNodeIsReported(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	start(t, client, &machine{err: errors.New("runtime down"), grace: time.Millisecond, registered: true})
@@ -236,11 +236,13 @@ func TestNode(t *testing.T) {
 		t.Errorf("owners of the lease %v", o)
 	}
 
-	// If the node is deleted it is registered again, because the machine still exists.
+	// After the Node object is deleted, the kubelet registers the node again, because the machine
+	// still exists.
 	if err := client.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The kubelet reads from the server's cache, which has the deletion once this read has.
+	// The kubelet reads from the server's cache. Once this read returns NotFound, the cache has the
+	// deletion.
 	_, err := client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
 		t.Fatal(err)
@@ -275,7 +277,7 @@ func awaitLease(t *testing.T, client kubernetes.Interface) *coordinationv1.Lease
 	return nil
 }
 
-// TestProviderID checks that the node is created with its provider ID.
+// TestProviderID checks that the Node object is created with the configured provider ID.
 func TestProviderID(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	start(t, client, &machine{provider: "cloud://zone/1"})
@@ -285,8 +287,8 @@ func TestProviderID(t *testing.T) {
 	}
 }
 
-// TestRegisteredByAnotherProgram checks that the kubelet does not create a node that another program
-// creates, and writes its status once it exists.
+// TestRegisteredByAnotherProgram checks that with Registered the kubelet does not create the Node
+// object, but writes its status once it exists.
 func TestRegisteredByAnotherProgram(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	start(t, client, &machine{registered: true})
@@ -302,8 +304,7 @@ func TestRegisteredByAnotherProgram(t *testing.T) {
 	}
 }
 
-// TestRefresh checks that Refresh returns a label that was added after the last write of the
-// status.
+// TestRefresh checks that Refresh returns a label that was added after the status was last written.
 func TestRefresh(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	n := start(t, client, &machine{})
@@ -339,7 +340,7 @@ func TestAdoptsExistingNode(t *testing.T) {
 	if _, ok := got.Status.Capacity["example.com/old"]; ok || len(got.Status.Capacity) != 5 {
 		t.Errorf("capacity %v", got.Status.Capacity)
 	}
-	// Resources that other programs add to the capacity are also allocatable.
+	// A resource that another program adds to the capacity is also allocatable.
 	if q := got.Status.Allocatable["example.com/cloud"]; q.Value() != 1000 || len(got.Status.Allocatable) != 5 {
 		t.Errorf("allocatable %v", got.Status.Allocatable)
 	}

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// status computes the node's status. It keeps fields of the old status that other programs have
-// written.
+// status computes the node's status. It keeps fields that other programs have written into the old
+// status.
 func (n *Node) status(ctx context.Context, old *v1.Node) v1.NodeStatus {
 	old = old.DeepCopy()
 	s := *old.Status.DeepCopy()
@@ -24,8 +24,8 @@ func (n *Node) status(ctx context.Context, old *v1.Node) v1.NodeStatus {
 	for _, name := range gone {
 		delete(old.Status.Capacity, name)
 	}
-	// As in Kubernetes, resources that other programs add to the capacity are kept and are
-	// allocatable.
+	// As in Kubernetes, resources that other programs have added to the capacity are kept, and all
+	// of their amount is allocatable.
 	for name, q := range old.Status.Capacity {
 		if _, own := s.Capacity[name]; !own {
 			s.Capacity[name], s.Allocatable[name] = q, q
@@ -56,7 +56,7 @@ func (n *Node) addresses() []v1.NodeAddress {
 	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: n.id.Hostname})
 }
 
-// pressure is a condition about a resource, with Kubernetes' reasons and messages.
+// pressure is a pressure condition, with Kubernetes' reasons and messages.
 type pressure struct {
 	condition   v1.NodeConditionType
 	with        string // the condition's reason if it is true

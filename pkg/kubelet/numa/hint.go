@@ -7,19 +7,19 @@ import "slices"
 
 // Hint is a set of NUMA nodes that can provide the requested amount of a resource.
 type Hint struct {
-	// Nodes is the set. It is empty if any node will do.
+	// Nodes is the set. It is empty if the request can be met on any nodes.
 	Nodes Mask
-	// Preferred reports whether no smaller set of nodes could be enough, even if all resources were
-	// free.
+	// Preferred reports whether the set is as small as possible: no smaller set could be enough
+	// even if all resources were free.
 	Preferred bool
 }
 
-// Hints are the hints of a provider by resource. A nil list means that the nodes do not matter for
-// the resource. An empty list means that the request cannot be met.
+// Hints are the hints of one provider, by resource. A nil list means that any nodes will do for the
+// resource. An empty list means that the request cannot be met.
 type Hints map[string][]Hint
 
-// MarkPreferred marks the hints that have as few nodes as could be enough if all resources were
-// free. fewest is that number.
+// MarkPreferred sets Preferred on the hints with exactly fewest nodes: the number that would be
+// enough if all resources were free.
 func MarkPreferred(hints []Hint, fewest int) []Hint {
 	for i := range hints {
 		hints[i].Preferred = hints[i].Nodes.Count() == fewest
@@ -27,7 +27,7 @@ func MarkPreferred(hints []Hint, fewest int) []Hint {
 	return hints
 }
 
-// lists returns the hints of all providers, one list for each resource.
+// lists returns the hints of all providers as one list for each resource.
 func lists(all []Hints) [][]Hint {
 	var out [][]Hint
 	for _, hints := range all {
@@ -51,16 +51,16 @@ func lists(all []Hints) [][]Hint {
 // merger finds the hint that suits all providers best.
 type merger struct {
 	layout *Layout
-	// closest means that, of sets with the same size, the set with the shortest distances between
-	// its nodes is preferred.
+	// closest makes the merger prefer, among sets of the same size, the one with the shortest
+	// distances between its nodes.
 	closest bool
-	// wanted is the size of the smallest set that the most demanding resource needs.
+	// wanted is the largest of the minimum set sizes that the resources need.
 	wanted int
 	best   *Hint
 }
 
-// merge returns the best combination of one hint from each list. If there is none it returns the
-// whole machine, not preferred.
+// merge combines one hint from each list and returns the best combination. If no combination has
+// common nodes, it returns all nodes of the machine with Preferred false.
 func merge(l *Layout, closest bool, all [][]Hint) Hint {
 	m := merger{layout: l, closest: closest}
 	for _, list := range all {
@@ -79,8 +79,8 @@ func merge(l *Layout, closest bool, all [][]Hint) Hint {
 	return *m.best
 }
 
-// combine tries all combinations. first is the set of nodes of the first hint in the combination
-// that has nodes.
+// combine tries all combinations of one hint from each remaining list. sofar is the combination of
+// the hints before them, and first is the set of the first of these hints that has nodes.
 func (m *merger) combine(rest [][]Hint, sofar Hint, first Mask) {
 	if len(rest) == 0 {
 		if sofar.Nodes != 0 && (m.best == nil || m.better(sofar, *m.best)) {
@@ -96,16 +96,17 @@ func (m *merger) combine(rest [][]Hint, sofar Hint, first Mask) {
 				one = h.Nodes
 			}
 			next.Nodes &= h.Nodes
-			// The result is preferred only if all hints are and have the same nodes.
+			// The combination is preferred only if all its hints are preferred and have the same
+			// nodes.
 			next.Preferred = next.Preferred && h.Nodes == one
 		}
 		m.combine(rest[1:], next, one)
 	}
 }
 
-// better reports whether a is better than b. A preferred hint is better than another one; among
-// preferred hints the one with the fitter set is better; among other hints the one whose number of
-// nodes is closest to wanted, preferably not larger.
+// better reports whether a is better than b. A preferred hint is better than one that is not. Among
+// preferred hints, the fitter set is better. Among other hints, the set whose size is closest to
+// wanted is better, if possible without exceeding it.
 func (m *merger) better(a, b Hint) bool {
 	if a.Preferred != b.Preferred {
 		return a.Preferred
@@ -120,8 +121,9 @@ func (m *merger) better(a, b Hint) bool {
 	return sizeA > sizeB
 }
 
-// fitter reports whether set a is better than b: it has fewer nodes, shorter distances if closest
-// is set, or lower numbers.
+// fitter reports whether set a is better than b. The set with fewer nodes is better. Among sets of
+// one size it is the one with shorter distances if m.closest is set, and then the one with lower
+// node numbers.
 func (m *merger) fitter(a, b Mask) bool {
 	if m.closest && a.Count() == b.Count() {
 		if x, y := m.layout.distance(a), m.layout.distance(b); x != y {
@@ -131,7 +133,7 @@ func (m *merger) fitter(a, b Mask) bool {
 	return a.NarrowerThan(b)
 }
 
-// onlySingle removes hints that are not preferred or need more than one node.
+// onlySingle returns only the preferred hints with at most one node.
 func onlySingle(all [][]Hint) [][]Hint {
 	out := make([][]Hint, 0, len(all))
 	for _, list := range all {

@@ -18,22 +18,24 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// CPU is the position of a CPU. The numbers of cores, sockets and caches are unique on the machine.
+// CPU describes one logical CPU: its ID and the numbers of its core, socket, NUMA node and
+// last-level cache. These numbers are unique on the machine.
 type CPU struct{ ID, Core, Socket, Node, Cache int }
 
 // Node is a NUMA node.
 type Node struct {
 	ID int
-	// Memory is in bytes. HugePages are the bytes that are set aside, by page size.
+	// Memory is the size of the memory in bytes. HugePages is how many bytes are set aside for huge
+	// pages, by page size in bytes.
 	Memory    uint64
 	HugePages map[uint64]uint64
-	// Distances are the distances to the nodes of the layout, in their order.
+	// Distances are the distances to all nodes, in the order of Layout.Nodes.
 	Distances []int
 }
 
 // Layout describes the CPUs and nodes of a machine.
 type Layout struct {
-	CPUs  []CPU  // the CPUs that are online, sorted by ID
+	CPUs  []CPU  // online CPUs, sorted by ID
 	Nodes []Node // sorted by ID
 }
 
@@ -67,7 +69,8 @@ func (l *Layout) NodeIDs() []int {
 
 func (l *Layout) mask() Mask { return MaskOf(l.NodeIDs()...) }
 
-// Count returns how many different numbers f returns, for instance of sockets.
+// Count returns how many different values f returns for the CPUs. For example, it counts sockets if
+// f returns the socket.
 func (l *Layout) Count(f func(CPU) int) int {
 	seen := map[int]bool{}
 	for _, c := range l.CPUs {
@@ -76,7 +79,7 @@ func (l *Layout) Count(f func(CPU) int) int {
 	return len(seen)
 }
 
-// distance returns the mean distance between the nodes of a set.
+// distance returns the mean distance between all pairs of nodes of a set.
 func (l *Layout) distance(m Mask) float64 {
 	sum, n := 0, 0
 	for _, a := range l.Nodes {
@@ -93,8 +96,8 @@ func (l *Layout) distance(m Mask) float64 {
 	return float64(sum) / float64(n)
 }
 
-// Read reads a machine's layout from its /sys. A machine that lists no nodes gets one node with all
-// the memory.
+// Read reads the machine's layout from the directory sys, normally /sys. If it lists no NUMA nodes,
+// the layout has one node with the given memory in bytes.
 func Read(sys string, memory int64) (*Layout, error) {
 	l := &Layout{}
 	if err := l.readNodes(filepath.Join(sys, "devices/system/node"), memory); err != nil {
@@ -120,11 +123,11 @@ func (l *Layout) readNodes(dir string, memory int64) error {
 		at := filepath.Join(dir, "node"+strconv.Itoa(id))
 		info := readText(filepath.Join(at, "meminfo"))
 		if found := regexp.MustCompile(`MemTotal:\s+(\d+) kB`).FindStringSubmatch(info); found != nil {
-			kib, _ := strconv.ParseUint(found[1], 10, 54) // cannot fail, because the expression matches only digits
+			kib, _ := strconv.ParseUint(found[1], 10, 54) // no error is possible, because the expression matches only digits
 			n.Memory = kib << 10
 		}
 		for word := range strings.FieldsSeq(readText(filepath.Join(at, "distance"))) {
-			d, _ := strconv.Atoi(word) // cannot fail, because the kernel writes numbers
+			d, _ := strconv.Atoi(word) // no error is possible, because the kernel writes numbers
 			n.Distances = append(n.Distances, d)
 		}
 		sizes, err := filepath.Glob(filepath.Join(at, "hugepages", "hugepages-*kB"))
@@ -146,7 +149,7 @@ func (l *Layout) readCPUs(dir string, nodes []int) error {
 	if err != nil {
 		return err
 	}
-	of := map[int]int{} // node of each CPU, by the CPU's ID
+	of := map[int]int{} // the NUMA node of each CPU, by the CPU's ID
 	for _, n := range nodes {
 		list, err := cpuset.Parse(readText(filepath.Join(dir, "node", "node"+strconv.Itoa(n), "cpulist")))
 		if err != nil {
@@ -159,8 +162,8 @@ func (l *Layout) readCPUs(dir string, nodes []int) error {
 	for _, id := range online.List() {
 		at := filepath.Join(dir, "cpu", "cpu"+strconv.Itoa(id))
 		c := CPU{ID: id, Core: id, Node: of[id]}
-		// A core gets the number of its first thread, because the machine's own numbers repeat in
-		// each socket.
+		// The core number of a core is the ID of its first thread, because the kernel's core
+		// numbers are unique only within a socket.
 		if threads, err := cpuset.Parse(
 			readText(filepath.Join(at, "topology/thread_siblings_list"))); err == nil && threads.Size() > 0 {
 			c.Core = slices.Min(threads.UnsortedList())
@@ -177,8 +180,8 @@ func (l *Layout) readCPUs(dir string, nodes []int) error {
 	return nil
 }
 
-// lastCache returns the number of a CPU's third-level cache: it is the number of the first CPU that
-// uses the cache. A machine without such caches has one for each socket.
+// lastCache identifies a CPU's third-level cache by the ID of the first CPU that uses it. If the
+// machine has no such caches, lastCache returns the socket instead.
 func lastCache(dir string, socket int) int {
 	indices, err := numbered(dir, "index")
 	if err != nil {
@@ -196,7 +199,8 @@ func lastCache(dir string, socket int) int {
 	return -1 - socket
 }
 
-// numbered returns the numbers of a directory's entries that have the prefix, sorted.
+// numbered returns, sorted, the numbers that follow the prefix in the names of a directory's
+// entries.
 func numbered(dir, prefix string) ([]int, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Names of policies and scopes, as in Kubernetes.
+// Names of policies and scopes. Kubernetes uses the same ones.
 const (
 	PolicyNone       = "none"
 	PolicyBestEffort = "best-effort"
@@ -24,8 +24,8 @@ const (
 
 	optionClosest = "prefer-closest-numa-nodes"
 	optionMaximum = "max-allowable-numa-nodes"
-	// defaultMaximum is the default for the maximum number of nodes of a machine. The number of
-	// sets grows exponentially with it.
+	// defaultMaximum is the default of the largest number of NUMA nodes with which the Manager
+	// starts. The number of sets of nodes grows exponentially with it.
 	defaultMaximum = 8
 )
 
@@ -36,7 +36,8 @@ const (
 	messagePod      = "Pod Scope " + messageAffinity
 )
 
-// AffinityError says why a pod's resources cannot be aligned.
+// AffinityError is the error for a pod whose resources cannot come from NUMA nodes that the policy
+// accepts.
 type AffinityError struct{ message string }
 
 // Error returns the message.
@@ -48,8 +49,8 @@ type Provider interface {
 	Hints(pod *v1.Pod, c *v1.Container) Hints
 	// PodHints returns the sets of nodes that can provide what all containers of the pod request.
 	PodHints(pod *v1.Pod) Hints
-	// Allocate assigns what the container requests, on the nodes of the hint. A container that
-	// already has its resources keeps them.
+	// Allocate assigns what the container requests, from the nodes of the hint near. A container
+	// that already has its resources keeps them.
 	Allocate(ctx context.Context, pod *v1.Pod, c *v1.Container, near Hint) error
 }
 
@@ -64,8 +65,8 @@ type Config struct {
 	Metrics   prometheus.Registerer
 }
 
-// Manager aligns a pod's resources. It is safe for concurrent use if its providers are. Pods must
-// be admitted one at a time.
+// Manager assigns the resources of pods to NUMA nodes. It is safe for concurrent use if its
+// providers are, except that pods must be admitted one at a time.
 type Manager struct {
 	cfg             Config
 	closest         bool
@@ -119,8 +120,8 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Admit makes the providers assign what the pod's containers request. If it fails, assignments that
-// were made remain: the caller must free the resources of the rejected pod.
+// Admit makes the providers assign what the pod's containers request. If Admit fails, some
+// resources may remain assigned. The caller must then free the resources of the rejected pod.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) error {
 	m.requests.Inc()
 	err := m.admit(ctx, pod)
@@ -166,7 +167,8 @@ func (m *Manager) admit(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// decide merges hints according to the policy and reports whether the pod may run with the result.
+// decide merges hints according to the policy. It reports whether the policy admits the pod with
+// the resulting hint.
 func (m *Manager) decide(all []Hints) (Hint, bool) {
 	hints := lists(all)
 	switch m.cfg.Policy {
@@ -178,7 +180,7 @@ func (m *Manager) decide(all []Hints) (Hint, bool) {
 	}
 	h := merge(m.cfg.Layout, false, onlySingle(hints))
 	if h.Nodes == m.cfg.Layout.mask() {
-		h.Nodes = 0 // no provider has a preference
+		h.Nodes = 0 // all nodes are the same as no preference
 	}
 	return h, h.Preferred
 }

@@ -14,7 +14,7 @@ const maxNode = 63
 // Mask is a set of NUMA nodes.
 type Mask uint64
 
-// MaskOf returns the set of these nodes. It leaves out nodes that a Mask cannot hold.
+// MaskOf returns the set of these nodes. It ignores node numbers outside 0 to maxNode.
 func MaskOf(nodes ...int) Mask {
 	var m Mask
 	for _, n := range nodes {
@@ -40,7 +40,8 @@ func (m Mask) Nodes() []int {
 	return out
 }
 
-// NarrowerThan orders sets by their size, and sets of one size by their numbers.
+// NarrowerThan reports whether m has fewer nodes than o. For sets of the same size, it compares
+// node numbers.
 func (m Mask) NarrowerThan(o Mask) bool {
 	if a, b := m.Count(), o.Count(); a != b {
 		return a < b
@@ -61,7 +62,7 @@ func Subsets(nodes []int) []Mask {
 }
 
 // Combinations calls f with each choice of size elements of the list, in order, until f returns
-// false. f may keep its argument.
+// false. f may keep the slice that it gets.
 func Combinations(list []int, size int, f func([]int) bool) {
 	var choose func(from int, chosen []int) bool
 	choose = func(from int, chosen []int) bool {

@@ -38,7 +38,7 @@ func TestDecide(t *testing.T) {
 		want     Hint
 		ok       map[string]bool // policies that admit the pod
 		closest  bool
-		ofSingle *Hint // the result with single-numa-node; nil if it is the same
+		ofSingle *Hint // result with the policy single-numa-node, if it differs
 	}{
 		"no preferences": {hints: []Hints{nil, {"a": nil}}, want: yes(0, 1),
 			ok: map[string]bool{PolicyRestricted: true, PolicySingleNode: true}, ofSingle: &Hint{Preferred: true}},
@@ -48,7 +48,7 @@ func TestDecide(t *testing.T) {
 		},
 		"different nodes": {
 			hints: []Hints{{"a": {yes(0), no(0, 1)}}, {"b": {yes(1), no(0, 1)}}}, want: no(0),
-			ofSingle: &Hint{}, // no nodes, because the whole machine is no particular set
+			ofSingle: &Hint{}, // empty, because all nodes are the same as no preference
 		},
 		"not available": {hints: []Hints{{"a": {}}, {"b": {yes(1)}}}, want: no(1), ofSingle: &Hint{}},
 		"needs two nodes": {hints: []Hints{{"a": {yes(0, 1)}}}, want: yes(0, 1),
@@ -80,9 +80,9 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestMergeProperties checks properties that every merge has: the result is made of one hint from
-// each list, a preferred result is found if there is one, and the order of the providers does not
-// affect the result.
+// TestMergeProperties checks three properties of merging: the result is a combination of one hint
+// from each list, it is preferred if a preferred combination exists, and it does not depend on the
+// order of the providers.
 func TestMergeProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := layoutOf(rapid.IntRange(1, 4).Draw(t, "nodes"))
@@ -127,7 +127,7 @@ func TestMergeProperties(t *testing.T) {
 	})
 }
 
-// player is a provider with fixed hints that records what it must allocate.
+// player is a provider with fixed hints. It records which hints Allocate gets.
 type player struct {
 	hints Hints
 	given []string
@@ -212,7 +212,7 @@ func TestRead(t *testing.T) {
 		}
 	}
 	put("cpu/online", "0-3")
-	for i := range 4 { // the CPUs of two sockets, each with one node and one core with two threads
+	for i := range 4 { // two sockets, each with one NUMA node and one core with two threads
 		at := fmt.Sprintf("cpu/cpu%d/", i)
 		put(at+"topology/thread_siblings_list", fmt.Sprintf("%d,%d", i%2, i%2+2))
 		put(at+"topology/physical_package_id", fmt.Sprint(i%2))

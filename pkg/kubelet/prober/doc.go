@@ -4,11 +4,11 @@
 // Package prober runs the startup, liveness and readiness probes of containers, and their lifecycle
 // handlers.
 //
-// A probe belongs to one run of a container; the next run starts without results. Until the startup
-// probe has succeeded, the other probes of the container wait. A result takes effect after as many
-// equal answers in a row as the threshold requires, and the kubelet is notified of each change. If
-// an earlier kubelet process probed the run, its result in the API is valid until a probe has
-// another result (KEP-4781).
+// A probe belongs to one run of a container; the next run starts without results. The other probes
+// of a container start after its startup probe has succeeded. A result takes effect once it has
+// occurred as many times in a row as the success or failure threshold requires. The Manager then
+// calls Config.Changed. After a restart of the kubelet, the result in the pod's status in the API
+// remains valid until a probe produces another one (KEP-4781).
 //
 // The first probe of a run happens as soon as its initial delay is over, not up to a period later.
 package prober

@@ -34,7 +34,7 @@ const (
 	maxRedirect = 10
 )
 
-// Target is the container that a probe or lifecycle handler is for.
+// Target is the container that a probe checks or whose lifecycle handler runs.
 type Target struct {
 	Pod       *v1.Pod // set for a lifecycle handler, nil for a probe
 	Container *v1.Container
@@ -48,16 +48,17 @@ type Handler struct {
 	// context.DeadlineExceeded if the command took too long.
 	Exec  func(ctx context.Context, containerID string, command []string) (output string, exit int32, err error)
 	Clock clock.Clock
-	// FellBack is called when a lifecycle handler's request over HTTPS got a response over HTTP,
-	// and succeeded without TLS. It may be nil.
+	// FellBack is called when a lifecycle handler with the scheme HTTPS succeeded over plain HTTP,
+	// because the server did not support TLS. It may be nil.
 	FellBack func(t Target, host string)
 }
 
-// ErrSleepCut is the error of a sleep that was cut short.
+// ErrSleepCut is returned when a sleep handler ends early because its context has ended.
 var ErrSleepCut = errors.New("container terminated before sleep hook finished")
 
-// Probe runs a probe once. The message says why the probe failed; if ok is true it is a warning to
-// record. An error means that the probe could not be run, so there is no result.
+// Probe runs a probe once. If ok is false, message says why the probe failed. If ok is true,
+// message is a warning to record, or "". An error means that the probe could not run, so it has no
+// result.
 func (h *Handler) Probe(ctx context.Context, t Target, p *v1.Probe) (ok bool, message string, err error) {
 	switch {
 	case p.Exec != nil:
@@ -74,7 +75,7 @@ func (h *Handler) Probe(ctx context.Context, t Target, p *v1.Probe) (ok bool, me
 	return ok, message, nil
 }
 
-// reach runs a probe over the network.
+// reach runs a probe that uses the network: HTTP, TCP or gRPC.
 func (h *Handler) reach(ctx context.Context, t Target, p *v1.Probe) (ok bool, message string) {
 	switch {
 	case p.HTTPGet != nil:
@@ -84,7 +85,7 @@ func (h *Handler) reach(ctx context.Context, t Target, p *v1.Probe) (ok bool, me
 			return false, err.Error()
 		case status < http.StatusOK || status >= http.StatusBadRequest:
 			return false, fmt.Sprintf("HTTP probe failed with statuscode: %d", status)
-		// The response is a redirect to another host, which is not followed.
+		// A status of 3xx is a redirect to another host, which send does not follow.
 		case status >= http.StatusMultipleChoices:
 			return true, "Probe terminated redirects, Response body: " + body
 		}
@@ -136,7 +137,7 @@ func newRequest(ctx context.Context, t Target, g *v1.HTTPGetAction, agent string
 		return nil, err
 	}
 	u, err := url.Parse(g.Path)
-	if err != nil { // if the path is not a valid URL, it is used literally
+	if err != nil { // a path that is not a valid URL is used literally
 		u = &url.URL{Path: g.Path}
 	}
 	u.Scheme = strings.ToLower(string(g.Scheme))
@@ -161,8 +162,8 @@ func send(req *http.Request) (*http.Response, error) {
 	return (&http.Client{Transport: once{}, CheckRedirect: sameHost}).Do(req)
 }
 
-// sameHost follows redirects to the probed host only. A redirect to another host is returned as the
-// response.
+// sameHost allows redirects to the probed host. For a redirect to another host, the client returns
+// the redirect itself as the response.
 func sameHost(req *http.Request, via []*http.Request) error {
 	if req.URL.Hostname() != via[0].URL.Hostname() {
 		return http.ErrUseLastResponse
@@ -259,15 +260,15 @@ func (h *Handler) Lifecycle(ctx context.Context, t Target, l *v1.LifecycleHandle
 		case <-ctx.Done():
 			return ErrSleepCut
 		}
-	default: // the API accepts tcpSocket, but Kubernetes has never run it
+	default: // the API accepts tcpSocket handlers, but Kubernetes has never supported running them
 		return errors.New("invalid handler")
 	}
 	return nil
 }
 
-// call sends a hook's request. Every response is a success, whatever its status and body. If the
-// server does not support TLS the request is repeated without it: Kubernetes once ignored the
-// scheme of hooks, and users rely on that.
+// call sends the request of an HTTP lifecycle handler. Any response counts as success, whatever its
+// status and body. If the server does not support TLS, call repeats the request without TLS:
+// Kubernetes once ignored the scheme of handlers, and users rely on that.
 func (h *Handler) call(ctx context.Context, t Target, g *v1.HTTPGetAction) error {
 	if g.Host == "" && t.IP == "" {
 		return errors.New("failed to find networking container")
@@ -296,7 +297,8 @@ func (h *Handler) call(ctx context.Context, t Target, g *v1.HTTPGetAction) error
 	return resp.Body.Close()
 }
 
-// portOf resolves a port, which is a number or the name of one of the container's ports.
+// portOf returns the number of a port, which is given as a number or as the name of one of the
+// container's ports.
 func portOf(p intstr.IntOrString, c *v1.Container) (int, error) {
 	port := p.IntValue()
 	if p.Type == intstr.String {

@@ -26,7 +26,8 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// serve starts a server and returns a target for it and its port.
+// serve starts an HTTP server. It returns a target with the server's IP address, and the server's
+// port.
 func serve(t *testing.T, h http.Handler, start func(*httptest.Server)) (Target, intstr.IntOrString) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -205,8 +206,8 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// TestLifecycle checks that every HTTP response is a success, that HTTPS falls back to HTTP, and
-// that a TCP hook fails although the API accepts it.
+// TestLifecycle checks that an HTTP handler succeeds with any response, that HTTPS falls back to
+// HTTP, and that a tcpSocket handler fails although the API accepts it.
 func TestLifecycle(t *testing.T) {
 	var seen []*http.Request
 	mux := http.NewServeMux()
@@ -301,8 +302,8 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// TestExecExpandsStaticVariables checks that the command of a probe has the container's own
-// variables expanded, and the command of a hook does not.
+// TestExecExpandsStaticVariables checks that the container's environment variables are expanded in
+// the command of a probe, but not in the command of a lifecycle handler.
 func TestExecExpandsStaticVariables(t *testing.T) {
 	var got []string
 	h := &Handler{Exec: func(_ context.Context, _ string, command []string) (string, int32, error) {

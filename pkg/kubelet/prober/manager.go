@@ -19,18 +19,18 @@ import (
 // Kind is a kind of probe.
 type Kind string
 
-// The kinds of probes, as in events.
+// The kinds of probes. Events contain these names.
 const (
 	Startup   Kind = "Startup"
 	Liveness  Kind = "Liveness"
 	Readiness Kind = "Readiness"
 )
 
-// Config is what a Manager needs.
+// Config holds a Manager's settings.
 type Config struct {
 	Clock   clock.Clock
 	Handler *Handler
-	// Changed is called when the result of one of the pod's probes has changed. It must not block.
+	// Changed is called when the result of one of the pod's probes changes. It must not block.
 	Changed func(uid types.UID)
 	// Event records an event on a container of the pod.
 	Event func(pod *v1.Pod, container, eventType, reason, message string)
@@ -40,9 +40,9 @@ type Config struct {
 	Metrics prometheus.Registerer
 }
 
-// A container without a readiness probe is ready as soon as it runs. Its server starts to listen
-// some milliseconds later, and clients may try to connect before that. So the container becomes
-// ready only when it listens on its declared ports, or after listenPatience.
+// A container without a readiness probe is ready as soon as it runs. But its server starts to
+// listen only some milliseconds later, and connections before that fail. So such a container
+// becomes ready when it listens on its declared TCP ports, or listenPatience after its start.
 const (
 	listenPatience = time.Second
 	listenPoll     = 10 * time.Millisecond
@@ -51,7 +51,7 @@ const (
 // Manager runs the probes of containers. It is safe for concurrent use.
 type Manager struct {
 	cfg Config
-	ctx context.Context // ends all probes; a field, because it outlives the call of Start
+	ctx context.Context // ends all probes; stored here because the probes continue after Start has returned
 	wg  sync.WaitGroup
 
 	mu      sync.Mutex
@@ -70,7 +70,7 @@ type run struct {
 	// How the probes are stopped.
 
 	cancel context.CancelFunc
-	// stopChecks ends the probes whose failure restarts the container.
+	// stopChecks stops the liveness and startup probes, whose failures restart the container.
 	stopChecks context.CancelFunc
 
 	begun chan struct{} // closed when the startup probe has succeeded, or at once if there is none
@@ -90,12 +90,11 @@ func NewManager(ctx context.Context, cfg Config) *Manager {
 	return &Manager{cfg: cfg, ctx: ctx, runs: map[string]*run{}, metrics: newMetrics(cfg.Metrics)}
 }
 
-// Result is the result of a container's probes. The API may contain one from an earlier kubelet
-// process.
+// Result is the result of a container's probes, as its status in the API shows it.
 type Result struct{ Started, Ready bool }
 
-// Start begins to probe a running container, unless it is probed already. The result known is valid
-// until a probe has another one.
+// Start starts the probes of a running container. It does nothing if they are already running.
+// known is the result in the API; it is valid until a probe produces another result.
 func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started time.Time, known Result) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,8 +130,8 @@ func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started 
 	}
 }
 
-// Restore sets the known result of a run that is probed already. A result that one of its probes
-// has had since takes precedence.
+// Restore sets the known result of a run whose probes are already running. Results that the probes
+// have produced since they started take precedence.
 func (m *Manager) Restore(id string, known Result) {
 	r := m.run(id)
 	if r == nil {
@@ -157,8 +156,8 @@ func (m *Manager) Stop(id string) {
 	}
 }
 
-// StopChecks ends the liveness and startup probes of a pod that is ending, because its containers
-// are not restarted.
+// StopChecks stops the liveness and startup probes of a pod that is terminating, because its
+// containers are no longer restarted.
 func (m *Manager) StopChecks(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -182,10 +181,11 @@ func (m *Manager) StopPod(uid types.UID) {
 	m.metrics.forget(uid)
 }
 
-// Wait returns when all probes have ended. The context of NewManager must have ended.
+// Wait returns when all probes have ended. The context passed to NewManager must have ended before.
 func (m *Manager) Wait() { m.wg.Wait() }
 
-// Result returns the result of a container's probes. ok is false if it is not probed.
+// Result returns the result of a container's probes. ok is false if the container is not being
+// probed.
 func (m *Manager) Result(id string) (known Result, ok bool) {
 	r := m.run(id)
 	if r == nil {
@@ -196,8 +196,8 @@ func (m *Manager) Result(id string) (known Result, ok bool) {
 	return Result{Started: r.started, Ready: r.started && r.ready}, true
 }
 
-// Failed reports whether a container must be restarted. kind is the probe that failed, and message
-// says why.
+// Failed reports whether a container must be restarted because of a probe. kind is the probe that
+// failed, and message is its failure message.
 func (m *Manager) Failed(id string) (kind Kind, message string, failed bool) {
 	r := m.run(id)
 	if r == nil {
@@ -214,7 +214,8 @@ func (m *Manager) run(id string) *run {
 	return m.runs[id]
 }
 
-// probe runs a probe until the run of the container ends or the probe is no longer needed.
+// probe runs a probe periodically until the run of the container ends or the probe has done its
+// work, as a startup probe that succeeds.
 func (m *Manager) probe(ctx context.Context, r *run, kind Kind, p *v1.Probe) {
 	if kind != Startup {
 		select {
@@ -235,7 +236,7 @@ func (m *Manager) probe(ctx context.Context, r *run, kind Kind, p *v1.Probe) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil { // an error does not say anything about the state of the container
+		if err != nil { // the probe could not run, so the container's state is unknown
 			m.cfg.Event(r.pod, r.spec.Name, v1.EventTypeWarning, "Unhealthy",
 				fmt.Sprintf("%s probe errored and resulted in unknown state: %v", kind, err))
 			continue
@@ -254,8 +255,8 @@ func (m *Manager) probe(ctx context.Context, r *run, kind Kind, p *v1.Probe) {
 	}
 }
 
-// count counts a result, unless the probes of the run have ended meanwhile: nothing would remove
-// the metric then.
+// count adds a result to the metrics. It ignores a result if the probes were stopped meanwhile,
+// because the pod's metrics have then been removed.
 func (m *Manager) count(r *run, kind Kind, ok bool, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -274,7 +275,8 @@ func tcpPorts(c *v1.Container) []int32 {
 	return out
 }
 
-// awaitListening makes a container ready when it listens, or after listenPatience.
+// awaitListening marks a container as ready when it listens on ports, or listenPatience after its
+// start.
 func (m *Manager) awaitListening(ctx context.Context, r *run, ports []int32) {
 	until := r.start.Add(listenPatience)
 	for !m.cfg.Listening(ctx, r.id, ports) && m.cfg.Clock.Now().Before(until) {
@@ -307,15 +309,15 @@ func (m *Manager) ask(ctx context.Context, r *run, p *v1.Probe) (ok bool, messag
 	return m.cfg.Handler.Probe(ctx, Target{Container: r.spec, ID: r.id, IP: r.ip}, p)
 }
 
-// applyResult applies a result that has reached its threshold, and reports whether the probe is
-// done.
+// applyResult applies a result that has reached its threshold. It reports whether the probe need
+// not run any more.
 func (m *Manager) applyResult(r *run, kind Kind, ok bool, message string) (done bool) {
 	r.mu.Lock()
 	changed := false
 	switch {
 	case kind == Readiness:
 		changed, r.ready, r.readied = r.ready != ok, ok, true
-	case kind == Startup && r.started: // an earlier kubelet process has already found that the container started
+	case kind == Startup && r.started: // the API already said that the container has started
 		done = true
 	case !ok:
 		changed, done = r.failed == "", true
@@ -331,14 +333,14 @@ func (m *Manager) applyResult(r *run, kind Kind, ok bool, message string) (done 
 	return done
 }
 
-// counter counts equal results in a row.
+// counter counts how many times in a row a probe had the same result.
 type counter struct {
 	success, failure int32
 	last             bool
 	n                int32
 }
 
-// add reports whether the result has reached its threshold.
+// add adds a result and reports whether the result has reached its threshold.
 func (c *counter) add(ok bool) bool {
 	if c.n > 0 && c.last == ok {
 		c.n++

@@ -24,8 +24,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMetrics checks that results are counted by probe, that errors are not, and that the metrics
-// of a removed pod are removed.
+// TestMetrics checks that the metrics count results by probe, do not count errors, and are removed
+// with the pod.
 func TestMetrics(t *testing.T) {
 	inTime(t, func(t *testing.T, w *world) {
 		pod := &v1.Pod{}
@@ -62,12 +62,13 @@ prober_probe_total{container="c",namespace="ns",pod="p",pod_uid="u",probe_type="
 	})
 }
 
-// world is a node with one container whose probes have the given results. It runs in virtual time.
+// world is a node with one container. answers determines the results of the container's probes. It
+// runs in virtual time.
 type world struct {
 	*Manager
 	mu      sync.Mutex
 	answers map[string]bool // results by the probe's command
-	broken  error           // error that the runtime returns
+	broken  error           // error that Exec returns instead of a result
 	asked   []string        // "time: command"
 	metrics *prometheus.Registry
 	changes int
@@ -121,7 +122,7 @@ func (w *world) set(name string, ok bool) {
 	w.answers[name] = ok
 }
 
-// after lets virtual time pass, and waits until all goroutines have done their work.
+// after lets virtual time pass, and then waits until all goroutines are blocked.
 func (w *world) after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -175,8 +176,7 @@ func TestReadiness(t *testing.T) {
 	})
 }
 
-// TestNoAnswer checks that an error of the runtime does not change the results of a container's
-// probes.
+// TestNoAnswer checks that an error of the runtime does not change the results of probes.
 func TestNoAnswer(t *testing.T) {
 	inTime(t, func(t *testing.T, w *world) {
 		w.set("alive", true)
@@ -198,7 +198,7 @@ func TestNoAnswer(t *testing.T) {
 	})
 }
 
-// TestWarning checks that a redirect to another host is a success with a warning.
+// TestWarning checks that a redirect to another host counts as success and records a warning.
 func TestWarning(t *testing.T) {
 	target, port := serve(t, http.RedirectHandler("http://elsewhere.invalid/", http.StatusFound), (*httptest.Server).Start)
 	inTime(t, func(t *testing.T, w *world) {
@@ -277,11 +277,11 @@ func TestWithoutProbes(t *testing.T) {
 	inTime(t, func(t *testing.T, w *world) {
 		w.start(&v1.Container{Name: "c", Ports: ports})
 		w.after(listenPatience + listenPoll)
-		w.expect(t, true, true, "") // the container never listens, but listenPatience is over
+		w.expect(t, true, true, "") // the container never listens, but becomes ready after listenPatience
 	})
 }
 
-// TestCounter compares the counter with a simple check of the last results.
+// TestCounter compares the counter with a simple computation from the latest results.
 func TestCounter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := counter{success: rapid.Int32Range(1, 4).Draw(t, "success"), failure: rapid.Int32Range(1, 4).Draw(t, "failure")}

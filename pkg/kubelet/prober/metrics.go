@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// metrics count the results of probes, with Kubernetes' names. They are not safe for concurrent
-// use.
+// metrics counts the results of probes, under the names of Kubernetes' metrics. It is not safe for
+// concurrent use.
 type metrics struct {
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
-	pods     map[types.UID]types.NamespacedName // pods with metrics
+	pods     map[types.UID]types.NamespacedName // the pods that have metrics
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {

@@ -20,9 +20,10 @@ const (
 	maxInterim = 5       // maximum number of responses with a status of 1xx before the final one
 )
 
-// once sends each request over HTTP/1.1 on a new connection, because a probe must see what a new
-// client would. It uses only the calling goroutine: the two goroutines of each connection of
-// [http.Transport], and the one that dials, would be most of the cost of probes on an idle node.
+// once is an HTTP/1.1 transport that sends each request on a new connection, so that a probe
+// experiences what a new client would. It runs entirely in the calling goroutine. [http.Transport]
+// starts two goroutines for each connection and one to dial, which would be most of the cost of
+// probes on an idle node.
 type once struct{}
 
 // RoundTrip implements [http.RoundTripper].
@@ -58,7 +59,7 @@ func (b *lastBody) Close() error {
 	return err
 }
 
-// dial connects, with TLS if the URL requires it.
+// dial connects to the host of the request, with TLS for https.
 func dial(ctx context.Context, req *http.Request) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", req.URL.Host)
 	if err != nil || req.URL.Scheme != "https" {

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// says starts a server that answers each connection with text after the header of a request, and
-// closes it. If text is empty it waits until the client disconnects.
+// says starts a server that answers each request with the raw bytes of text and closes the
+// connection. If text is empty it sends nothing and waits until the client disconnects.
 func says(t *testing.T, text string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,7 +48,7 @@ func says(t *testing.T, text string) string {
 	return "http://" + l.Addr().String()
 }
 
-// TestOnce checks unusual responses of servers.
+// TestOnce checks how the transport handles unusual responses.
 func TestOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		says, body, err string
@@ -86,8 +86,8 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestRequestEndsWithContext checks that a request ends with its context if the server does not
-// respond, or stops within its response.
+// TestRequestEndsWithContext checks that a request returns when its context ends, both before and
+// during the response.
 func TestRequestEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -15,5 +15,4 @@
 // Logs are read from the files that the runtime writes.
 //
 // Unlike Kubernetes' kubelet, this one has no read-only port.
-// There is no read-only port.
 package server

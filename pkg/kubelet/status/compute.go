@@ -16,14 +16,16 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
-// Verdict is a reason why a pod has failed that does not follow from the states of its containers,
-// for example DeadlineExceeded.
+// Verdict is a reason for a pod's failure that does not follow from the states of its containers,
+// such as DeadlineExceeded.
 type Verdict struct {
 	Phase           v1.PodPhase
 	Reason, Message string
-	// Disruption reports whether the node ended the pod, which sets the condition DisruptionTarget.
+	// Disruption reports whether the kubelet itself ended the pod, for example to evict it. It sets
+	// the condition DisruptionTarget.
 	Disruption bool
-	// Condition is the message of the condition DisruptionTarget. If it is empty, Message is used.
+	// Condition is the message of the condition DisruptionTarget. If it is empty, the condition has
+	// the text of Message.
 	Condition string
 }
 
@@ -35,17 +37,17 @@ type Input struct {
 	Pod  *v1.Pod
 	Seen *cri.Pod
 	Now  time.Time
-	// SandboxReady reports whether the pod needs no new sandbox.
+	// SandboxReady reports whether the pod has a sandbox that it can continue to use.
 	SandboxReady bool
-	// Ending reports whether the pod is being stopped for good, and Ended whether all its
-	// containers have ended.
+	// Ending reports whether the pod is being stopped for good. Ended reports whether all its
+	// containers have ended after that.
 	Ending, Ended bool
 	Verdict       *Verdict
 	Resize        Resize
 
 	// Its containers.
 
-	// Waiting is the reason why containers do not run, by container name.
+	// Waiting contains, by container name, why a container does not run.
 	Waiting map[string]v1.ContainerStateWaiting
 	// Probed returns the probe results of a running container.
 	Probed func(containerID string) (started, ready bool)
@@ -64,17 +66,18 @@ type Input struct {
 
 // Resize is the state of a pod's in-place resize.
 type Resize struct {
-	// Pending is why the requested resources are not granted, or "". Reason is Deferred if they may
-	// be granted later, otherwise Infeasible.
+	// Pending is the message that says why the requested resources are not granted, or "" if they
+	// are. Reason is Deferred if they may be granted later, otherwise Infeasible.
 	Pending, Reason string
-	// InProgress reports whether there are containers that do not have the granted resources yet.
-	// Since is the generation to which these were granted, and Error is why they do not have them.
+	// InProgress reports whether some containers do not have the granted resources yet. Since is
+	// the pod's generation whose resources were granted. Error is why the containers do not have
+	// them yet, if known.
 	InProgress bool
 	Since      int64
 	Error      string
 }
 
-// Compute returns the pod's status.
+// Compute returns the status of the pod.
 func Compute(in Input) v1.PodStatus {
 	old := in.Pod.Status
 	s := *old.DeepCopy()
@@ -97,7 +100,7 @@ func Compute(in Input) v1.PodStatus {
 	s.Phase = phase(in.Pod, s, in.Ending)
 	s.Reason, s.Message = "", ""
 	if old.Phase == v1.PodFailed || old.Phase == v1.PodSucceeded {
-		// A terminal phase is final, whichever client wrote it.
+		// A terminal phase never changes, even if another client wrote it.
 		s.Phase, s.Reason, s.Message = old.Phase, old.Reason, old.Message
 	}
 	if in.Verdict != nil {
@@ -110,7 +113,7 @@ func Compute(in Input) v1.PodStatus {
 		}
 	}
 	if terminal(s.Phase) && !terminal(old.Phase) && !in.Ended {
-		// The pod still uses resources. The terminal phase is set when all containers have ended.
+		// Containers may still be running. The terminal phase is set when all of them have ended.
 		s.Phase = cmp.Or(old.Phase, v1.PodPending)
 		if anyStarted(s.ContainerStatuses) {
 			s.Phase = v1.PodRunning
@@ -122,8 +125,8 @@ func Compute(in Input) v1.PodStatus {
 	return s
 }
 
-// devices sets the health of the main containers' devices. For released devices it keeps the last
-// known health.
+// devices sets the health of the main containers' devices. If a container's devices are already
+// released, it keeps the health from the previous status.
 func devices(in Input, s *v1.PodStatus) {
 	if in.Devices == nil {
 		return
@@ -142,8 +145,8 @@ func devices(in Input, s *v1.PodStatus) {
 	}
 }
 
-// pendingPhase returns the terminal phase that conditions show while the phase itself waits for the
-// last container to end.
+// pendingPhase returns the terminal phase of the verdict, or "". The conditions already show it
+// while the pod's phase still waits for the last container to end.
 func pendingPhase(in Input) v1.PodPhase {
 	if in.Verdict != nil {
 		return in.Verdict.Phase
@@ -167,7 +170,7 @@ func addresses(s *v1.PodStatus, in Input) {
 		ips = in.HostIPs
 	}
 	if len(ips) == 0 {
-		return // without new addresses, the known ones are kept
+		return // keep the addresses of the previous status
 	}
 	s.PodIP, s.PodIPs = ips[0], nil
 	for _, ip := range ips {
@@ -189,8 +192,9 @@ func anyStarted(list []v1.ContainerStatus) bool {
 	})
 }
 
-// concludeContainers sets a terminated state for containers that cannot run any more: containers
-// that the runtime has lost, and containers that never ran although the init containers had ended.
+// concludeContainers sets the state terminated on containers that cannot run any more: containers
+// that the runtime no longer has, and containers that were never started after the init containers
+// ended.
 func concludeContainers(pod *v1.Pod, s *v1.PodStatus) {
 	initialized := len(pod.Spec.InitContainers) == 0 || anyStarted(s.ContainerStatuses)
 	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses,
@@ -218,7 +222,8 @@ func concludeContainers(pod *v1.Pod, s *v1.PodStatus) {
 	}
 }
 
-// restartingAll reports whether a container ended because all containers of the pod are restarted.
+// restartingAll reports whether a container is waiting because a restart rule restarts all
+// containers of the pod.
 func restartingAll(c v1.ContainerStatus) bool {
 	return c.State.Waiting != nil && c.State.Waiting.Reason == reasonRestartingAll
 }

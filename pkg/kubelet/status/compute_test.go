@@ -14,8 +14,9 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// TestVerdict checks the condition DisruptionTarget: it is set if the node ends a pod, but not if
-// the pod exceeded its own limit. The phase must be Failed when all containers have ended.
+// TestVerdict checks that the condition DisruptionTarget is set if the node ends a pod, but not if
+// the pod exceeded its own limit. It also checks that the phase is Failed once all containers have
+// ended.
 func TestVerdict(t *testing.T) {
 	for _, c := range []struct {
 		disruption      bool
@@ -45,8 +46,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestAllocated checks that a pod shows its granted pod-level resources, or otherwise the sum of
-// its containers' resources.
+// TestAllocated checks that a pod's allocated resources are the granted pod-level resources, or the
+// sum of its containers' resources if it has no pod-level resources.
 func TestAllocated(t *testing.T) {
 	requests := func(cpu string) v1.ResourceRequirements {
 		return v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
-// Reasons of conditions, as in Kubernetes.
+// Reasons of conditions. Kubernetes uses the same ones.
 const (
 	reasonNotReady       = "ContainersNotReady"
 	reasonNotInitialized = "ContainersNotInitialized"
@@ -25,7 +25,7 @@ const (
 	reasonFailed         = "PodFailed"
 )
 
-// setConditions sets the kubelet's conditions and does not change other conditions.
+// setConditions sets the conditions that the kubelet owns. It does not change other conditions.
 func setConditions(in Input, s *v1.PodStatus, p v1.PodPhase) {
 	ready := containersReady(in.Pod, s, p)
 	pod := ready
@@ -48,7 +48,7 @@ func setConditions(in Input, s *v1.PodStatus, p v1.PodPhase) {
 	}
 }
 
-// resize sets the conditions and resources that show the state of a resize.
+// resize sets the conditions and resources that show the state of an in-place resize.
 func resize(s *v1.PodStatus, in Input) {
 	s.Conditions = slices.Clone(s.Conditions)
 	r := in.Resize
@@ -83,8 +83,8 @@ func resize(s *v1.PodStatus, in Input) {
 	}
 }
 
-// restarting returns the condition that shows whether all containers are being ended in order to
-// restart them.
+// restarting returns the condition AllContainersRestarting. It is true while a container from
+// before the restart of all containers is still running.
 func restarting(in Input) v1.PodCondition {
 	epoch := restart.Epoch(in.Pod, in.Seen)
 	for _, list := range [][]v1.Container{in.Pod.Spec.InitContainers, in.Pod.Spec.Containers} {
@@ -100,8 +100,7 @@ func restarting(in Input) v1.PodCondition {
 	return v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
 }
 
-// set sets a condition. The time of its last transition changes only if the condition's status
-// changes.
+// set sets a condition. It changes lastTransitionTime only if the condition's status changes.
 func set(s *v1.PodStatus, c v1.PodCondition, now metav1.Time) {
 	i := slices.IndexFunc(s.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
 	c.LastTransitionTime = now

@@ -14,12 +14,12 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
-// Reasons of waiting containers that were not started yet.
+// Reasons of containers that wait and have not been started yet.
 const (
 	reasonCreating     = "ContainerCreating"
 	reasonInitializing = "PodInitializing"
-	// reasonRestartingAll is the reason of a container that ended because all containers are
-	// restarted.
+	// reasonRestartingAll is the reason of a container that has ended because a restart rule
+	// restarts all containers of the pod.
 	reasonRestartingAll = "RestartingAllContainers"
 )
 
@@ -89,7 +89,7 @@ func container(in Input, spec *v1.Container, old *v1.ContainerStatus, init bool)
 // statusWithoutRun computes the status of a container that does not exist in the runtime.
 func statusWithoutRun(in Input, spec *v1.Container, old *v1.ContainerStatus) v1.ContainerStatus {
 	if old != nil && old.State.Terminated != nil {
-		return *old.DeepCopy() // the kubelet has removed the container from the runtime
+		return *old.DeepCopy() // the kubelet has removed the ended container from the runtime, so keep its status
 	}
 	started := false
 	reason := reasonCreating
@@ -154,8 +154,8 @@ func mounts(spec *v1.Container, recursive bool) []v1.VolumeMountStatus {
 	return out
 }
 
-// resources returns the resources that the runtime reports for a running container, if they can
-// differ from the specified resources.
+// resources returns the resources of a container's status. For a running container, it takes CPU
+// and memory from the runtime, because they may differ from the spec during a resize.
 func resources(spec *v1.Container, run *cri.Container) *v1.ResourceRequirements {
 	r := spec.Resources.DeepCopy()
 	l := run.Resources
@@ -179,7 +179,8 @@ func resources(spec *v1.Container, run *cri.Container) *v1.ResourceRequirements 
 	return r
 }
 
-// keep returns the quantity in the user's notation if both are equal.
+// keep returns want if both quantities are equal, because it has the user's notation. Otherwise it
+// returns actual.
 func keep(want, actual resource.Quantity) resource.Quantity {
 	if want.Cmp(actual) == 0 {
 		return want

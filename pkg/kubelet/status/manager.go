@@ -38,12 +38,11 @@ type Config struct {
 	Metrics *metrics.Pods
 	// Mirror returns the mirror of a static pod in the API, or nil.
 	Mirror func(pod *v1.Pod) *v1.Pod
-	// Resumed is called once for a static pod when its mirror is found and has a status s from an
-	// earlier process. Get returns s from then on, and nothing is written before Resumed returns.
-	// It may be nil.
+	// Resumed is called once for a static pod, when its mirror pod is found and has a status s that
+	// an earlier process wrote. From then on, Get returns s. The Manager writes nothing to the
+	// mirror before Resumed returns. It may be nil.
 	Resumed func(uid types.UID, s v1.PodStatus)
-	// Deleted is called when the API does not have a pod any more, or has another pod with its
-	// name.
+	// Deleted is called when a pod no longer exists in the API, or another pod has its name there.
 	Deleted func(uid types.UID)
 }
 
@@ -53,22 +52,22 @@ type Manager struct {
 	queue workqueue.TypedRateLimitingInterface[types.UID]
 
 	mu   sync.Mutex
-	pods map[types.UID]*entry // guarded by mu
+	pods map[types.UID]*entry // by UID; guarded by mu
 }
 
 type entry struct {
 	known  *v1.Pod // the newest version read from the API
 	want   v1.PodStatus
 	wanted bool
-	// since is when want became different from the status in the API, or zero if it is not known to
-	// be different. changes counts the changes of want.
+	// since is the time when want became different from the status in the API. It is zero if want
+	// is not known to differ. changes counts the changes of want.
 	since   time.Time
 	changes int
-	resumed bool // true when the status in a static pod's mirror was adopted, or the mirror had none
-	delete  bool // the pod's resources were released: delete it from the API when want is written
+	resumed bool // true if the status of a static pod's mirror was adopted, or the mirror had no status
+	delete  bool // the pod's resources are released: delete the pod from the API after want is written
 }
 
-// NewManager returns a Manager. It starts only the goroutines of its queue. Run ends them.
+// NewManager returns a Manager. It starts only the goroutines of its work queue. Run stops them.
 func NewManager(cfg Config) *Manager {
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.NewPods(nil)
@@ -124,14 +123,14 @@ func (m *Manager) Observe(pod *v1.Pod) {
 	}
 }
 
-// Forget drops the state of a pod that the API does not have any more.
+// Forget drops the state of a pod that no longer exists in the API.
 func (m *Manager) Forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.pods, uid)
 }
 
-// Set sets the status to write for the pod.
+// Set sets the status that Run writes for the pod.
 func (m *Manager) Set(pod *v1.Pod, s v1.PodStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -155,7 +154,8 @@ func (m *Manager) Set(pod *v1.Pod, s v1.PodStatus) {
 	m.queue.Add(pod.UID)
 }
 
-// shown returns the status in the API of a pod for which this process has not set a status yet.
+// shown returns the status that the API has of a pod. It is used for a pod for which this process
+// has not yet set a status.
 func (m *Manager) shown(pod *v1.Pod) *v1.PodStatus {
 	if source.Static(pod) {
 		if mirror := m.cfg.Mirror(pod); mirror != nil {
@@ -165,8 +165,8 @@ func (m *Manager) shown(pod *v1.Pod) *v1.PodStatus {
 	return &pod.Status
 }
 
-// Delete makes Run delete a terminating pod from the API, because the node has released all
-// resources that the pod used.
+// Delete makes Run delete a terminating pod from the API. The caller calls it when the node has
+// released all resources that the pod used.
 func (m *Manager) Delete(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,7 +178,7 @@ func (m *Manager) Delete(pod *v1.Pod) {
 	m.queue.Add(pod.UID)
 }
 
-// Get returns the newest status of a pod, even if it was not written to the API yet.
+// Get returns the newest status of a pod, even if it has not been written to the API yet.
 func (m *Manager) Get(uid types.UID) (v1.PodStatus, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -208,7 +208,7 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 	m.mu.Unlock()
 	if source.Static(known) {
 		if m.resume(known) {
-			return nil // no status is written now, because the worker will set a new one
+			return nil // the pod worker computes a new status from the adopted one
 		}
 		written, err := m.reflect(ctx, known, want)
 		if written {
@@ -237,8 +237,9 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// written records that the API has the status that was wanted after the given number of changes. If
-// told is true, it also records in a metric how long the API had an older status.
+// written records that the API has the status as of the given number of changes. If want has
+// changed since, it does nothing. If told is true, a request was needed, and written records in a
+// metric how long the API had an older status.
 func (m *Manager) written(uid types.UID, changes int, told bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -252,15 +253,16 @@ func (m *Manager) written(uid types.UID, changes int, told bool) {
 	e.since = time.Time{}
 }
 
-// resume adopts the status in the mirror of a static pod, and reports whether it did. The kubelet
-// runs a static pod before it has read the API, so at first it computes the status of a new pod.
+// resume adopts the status in the mirror of a static pod, and reports whether it did. It is needed
+// because the kubelet starts static pods before it has read the API, and then computes the status
+// of a new pod for them.
 func (m *Manager) resume(pod *v1.Pod) bool {
 	mirror := m.cfg.Mirror(pod)
 	if mirror == nil {
 		return false
 	}
 	s := *mirror.Status.DeepCopy()
-	if terminal(s.Phase) { // the status is from an earlier run of the pod, which has ended
+	if terminal(s.Phase) { // an earlier run of this pod has ended; this run starts without a phase
 		s.Phase, s.Reason, s.Message = "", "", ""
 	}
 	m.mu.Lock()
@@ -280,8 +282,8 @@ func (m *Manager) resume(pod *v1.Pod) bool {
 	return first
 }
 
-// reflect writes the status of a static pod to its mirror, and reports whether it did. Without a
-// mirror there is nothing to write; SyncMirrors is called when one appears.
+// reflect writes the status of a static pod to its mirror pod, and reports whether it did. Without
+// a mirror it writes nothing; the caller of SyncMirrors calls it when a mirror appears.
 func (m *Manager) reflect(ctx context.Context, pod *v1.Pod, want v1.PodStatus) (bool, error) {
 	mirror := m.cfg.Mirror(pod)
 	if mirror == nil {
@@ -299,8 +301,8 @@ func (m *Manager) reflect(ctx context.Context, pod *v1.Pod, want v1.PodStatus) (
 	return true, nil
 }
 
-// SyncMirrors compares the statuses of static pods with those of their mirrors, and queues the
-// differences for writing.
+// SyncMirrors compares the status of each static pod with that of its mirror, and queues the pods
+// whose statuses differ.
 func (m *Manager) SyncMirrors() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -311,7 +313,8 @@ func (m *Manager) SyncMirrors() {
 	}
 }
 
-// patch writes the status of a pod, and reports whether it differed from the status in the API.
+// patch writes the status of a pod to the API. It reports whether the status differed, so that a
+// request was sent.
 func (m *Manager) patch(ctx context.Context, known *v1.Pod, want v1.PodStatus) (bool, error) {
 	body, err := Patch(known, want)
 	if err != nil || body == nil {
@@ -334,7 +337,7 @@ func (m *Manager) patch(ctx context.Context, known *v1.Pod, want v1.PodStatus) (
 	return true, nil
 }
 
-// replaced reports whether another pod has the name now.
+// replaced reports whether the API now has another pod, or none, under the name of known.
 func (m *Manager) replaced(ctx context.Context, known *v1.Pod) bool {
 	got, err := m.cfg.Client.CoreV1().Pods(known.Namespace).Get(ctx, known.Name, metav1.GetOptions{})
 	return apierrors.IsNotFound(err) || err == nil && got.UID != known.UID
@@ -367,14 +370,13 @@ func Patch(known *v1.Pod, want v1.PodStatus) ([]byte, error) {
 	if err := json.Unmarshal(patch, &body); err != nil {
 		return nil, err
 	}
-	// Because of the UID the API server rejects the patch if a later pod has the same name.
+	// With the UID in the patch, the API server rejects it if another pod has the name now.
 	body["metadata"] = map[string]any{"uid": known.UID}
 	return json.Marshal(body)
 }
 
-// merge returns the conditions in known that other clients have written, and the kubelet's own from
-// want. The kubelet and other clients may write DisruptionTarget: it is taken from want if want has
-// it.
+// merge returns the conditions to write: the kubelet's own conditions from want, and the conditions
+// of other clients from known. Both may write DisruptionTarget; want takes precedence if it has it.
 func merge(known, want []v1.PodCondition) []v1.PodCondition {
 	own := map[v1.PodConditionType]bool{
 		v1.PodReadyToStartContainers: true, v1.PodInitialized: true, v1.PodReady: true, v1.ContainersReady: true,
@@ -396,7 +398,8 @@ func merge(known, want []v1.PodCondition) []v1.PodCondition {
 	return out
 }
 
-// newer compares resource versions, which the API server increases with each write.
+// newer compares the resource versions of two versions of a pod. The API server increases the
+// resource version with each write.
 func newer(a, b *v1.Pod) bool {
 	x, errX := strconv.ParseUint(a.ResourceVersion, 10, 64)
 	y, errY := strconv.ParseUint(b.ResourceVersion, 10, 64)

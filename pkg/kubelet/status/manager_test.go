@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// TestPatchKeepsDisruptionTarget checks that a patch keeps a DisruptionTarget that another client has
-// written and that the kubelet may not have seen yet.
+// TestPatchKeepsDisruptionTarget checks that a patch does not remove a DisruptionTarget condition
+// that another client has written, even if the kubelet has not read that version of the pod.
 func TestPatchKeepsDisruptionTarget(t *testing.T) {
 	disrupted := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "DeletionByTaintManager"}
 	ready := v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue}
@@ -55,8 +55,9 @@ func statusWithEnd(id string) v1.PodStatus {
 
 const ends = `kubelet_terminated_containers_total{container_type="container",exit_code="139",reason="Error"}`
 
-// TestTerminationsAreCountedOnce checks that a termination that the status in the API already shows
-// (for a static pod the status of its mirror) is not counted again after a restart.
+// TestTerminationsAreCountedOnce checks that after a restart the kubelet does not count a
+// container's termination that the status in the API already shows. For a static pod, this is the
+// status of its mirror.
 func TestTerminationsAreCountedOnce(t *testing.T) {
 	static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "s",
 		Annotations: map[string]string{source.AnnotationSource: source.File}}}
@@ -75,13 +76,13 @@ func TestTerminationsAreCountedOnce(t *testing.T) {
 	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{ends: 2})
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := m.Run(over); err != nil { // ends the goroutines of the queue
+	if err := m.Run(over); err != nil { // ctx has ended, so Run only stops the queue
 		t.Error(err)
 	}
 }
 
-// TestStatusSyncDuration checks that the metric covers the time from the first change that the API
-// does not have until the API has the newest status.
+// TestStatusSyncDuration checks that the metric measures the time from the first change that is not
+// in the API until the API has the newest status.
 func TestStatusSyncDuration(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	_, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(),
@@ -114,8 +115,8 @@ func TestStatusSyncDuration(t *testing.T) {
 		map[string]float64{"kubelet_pod_status_sync_duration_seconds_count": 1, ends: 1})
 }
 
-// TestStaticPodIsResumed checks that the status that an earlier kubelet wrote to the mirror is
-// adopted before this kubelet writes to the mirror.
+// TestStaticPodIsResumed checks that the Manager adopts the status that an earlier kubelet wrote to
+// the mirror pod before it writes to the mirror.
 func TestStaticPodIsResumed(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}

@@ -11,10 +11,6 @@
 //
 // Invariants:
 //
-//   - All state is on disk. Every step is idempotent and checks what exists, so that a restarted
-//
-// Invariants:
-//
 //   - All state is on disk. Every step is idempotent and checks what exists, so a restarted kubelet
 //     continues where the last one was killed. It also removes volumes that an earlier process
 //     created.
@@ -25,4 +21,7 @@
 //   - A container cannot use a symbolic link in a subPath to reach files outside the volume: the
 //     kernel resolves the path beneath the volume, and the kubelet bind-mounts the resulting file
 //     descriptor.
+//
+// Package csi creates volumes of CSI drivers. This package does the work that is common to all
+// volumes.
 package volume

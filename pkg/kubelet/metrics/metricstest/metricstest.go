@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metricstest reads metrics in tests in the way that Prometheus does.
+// Package metricstest lets tests read metrics in the way that Prometheus reads them.
 package metricstest
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Scrape returns the values in the response of a /metrics handler, by series: the name with its
-// labels as they are written there.
+// Scrape returns the values in the response of a /metrics handler. The keys are the names with
+// their labels, exactly as the response contains them.
 func Scrape(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	w := httptest.NewRecorder()
