@@ -4,13 +4,15 @@
 // Package objects provides the ConfigMaps, Secrets and service account tokens that the pods of the
 // node refer to.
 //
-// Every object that a registered pod refers to has a watch of its own, selected by name; the Node
-// authorizer allows a kubelet exactly that. An object is watched from the registration of the first
-// pod that refers to it until the last such pod is unregistered. An immutable object is read once
-// and not watched. Subscribers learn which pods a change affects.
+// Each object that a registered pod refers to is watched separately, by its name, because that is
+// all that the Node authorizer allows a kubelet. The watch starts when the first pod that refers to
+// the object is registered, and ends when the last such pod is unregistered. An immutable object is
+// read once and not watched. Subscribers are called with each changed object and the pods that refer
+// to it.
 //
-// Tokens are bound to their pod and cached until they are close to expiry. This package never
-// writes them to disk.
+// Tokens are bound to their pod, cached in memory, and renewed before they expire. This package
+// never writes them to disk.
 //
-// A Manager is safe for concurrent use. Returned objects are shared and must not be modified.
+// A Manager is safe for concurrent use. Returned objects are shared, so callers must not modify
+// them.
 package objects

@@ -46,7 +46,7 @@ type Ref struct {
 	Name      string
 }
 
-// syncTimeout is how long a reader waits for an object's first list.
+// syncTimeout is how long a reader waits for the first list of an object's watch.
 const syncTimeout = time.Second
 
 // Config holds a Manager's settings.
@@ -54,7 +54,7 @@ type Config struct {
 	Client kubernetes.Interface
 	Clock  clock.Clock
 	Log    *slog.Logger
-	// Rand spreads renewals of tokens; nil means a source of its own.
+	// Rand makes the times of token renewals random; nil means that the Manager creates a source.
 	Rand *rand.Rand
 }
 
@@ -68,19 +68,19 @@ type Manager struct {
 
 	// Registered pods and their objects.
 
-	items map[Ref]*item // one for each object that a registered pod refers to
+	items map[Ref]*item // one item for each object that a registered pod refers to
 	pods  map[types.UID]*registration
 
-	// What is left to do, and for whom.
+	// Work of Run, and the subscribers that Run calls.
 
-	// toStart holds the items whose watch Run has yet to start.
+	// toStart holds the items whose watches Run has not started yet.
 	toStart []*item
-	// changed holds the objects that subscribers have not been notified of yet. It has at most as
-	// many entries as items.
+	// changed holds the objects whose changes subscribers have not been notified of yet. It
+	// contains only keys of items.
 	changed     map[Ref]struct{}
 	subscribers map[int]func(Ref, []*v1.Pod)
 	nextSub     int
-	wake        chan struct{} // has a token if toStart or changed has entries
+	wake        chan struct{} // capacity 1; a token means that toStart or changed has entries
 }
 
 // registration is the set of objects that one pod refers to.
@@ -89,7 +89,7 @@ type registration struct {
 	refs map[Ref]struct{}
 }
 
-// New returns a Manager. It starts nothing.
+// New returns a Manager. It starts no watches; Run does.
 func New(cfg Config) *Manager {
 	if cfg.Rand == nil {
 		cfg.Rand = clock.NewRand()
@@ -114,7 +114,7 @@ func (m *Manager) random() float64 {
 	return m.rand.Float64()
 }
 
-// Run watches until ctx ends, and returns when every watch has ended.
+// Run runs the watches until ctx ends, and returns when all of them have ended.
 func (m *Manager) Run(ctx context.Context) error {
 	var watches sync.WaitGroup
 	defer watches.Wait()
@@ -134,7 +134,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// notification is one call of one subscriber.
+// notification is a call of one subscriber that Run has to make.
 type notification struct {
 	call func(Ref, []*v1.Pod)
 	ref  Ref
@@ -172,8 +172,8 @@ func (m *Manager) wakeUp() {
 	}
 }
 
-// RegisterPod starts to watch the objects that pod refers to. A second call for the same pod
-// replaces its references.
+// RegisterPod starts to watch the objects that pod refers to. If the pod is already registered,
+// RegisterPod replaces its references.
 func (m *Manager) RegisterPod(pod *v1.Pod) {
 	refs := References(pod)
 	m.mu.Lock()
@@ -195,7 +195,7 @@ func (m *Manager) RegisterPod(pod *v1.Pod) {
 	m.wakeUp()
 }
 
-// UnregisterPod drops the pod, and the objects and tokens that only it used.
+// UnregisterPod drops the pod, and the objects and tokens that no other pod uses.
 func (m *Manager) UnregisterPod(pod *v1.Pod) {
 	m.mu.Lock()
 	if old, ok := m.pods[pod.UID]; ok {
@@ -206,7 +206,8 @@ func (m *Manager) UnregisterPod(pod *v1.Pod) {
 	m.tokens.forget(pod.UID)
 }
 
-// releaseLocked drops the pod from the items of refs that are not in keep.
+// releaseLocked removes the pod from the items of refs, except those in keep. It drops items that
+// have no pod left.
 func (m *Manager) releaseLocked(pod types.UID, refs, keep map[Ref]struct{}) {
 	for ref := range refs {
 		if _, ok := keep[ref]; ok {
@@ -221,9 +222,9 @@ func (m *Manager) releaseLocked(pod types.UID, refs, keep map[Ref]struct{}) {
 	}
 }
 
-// Subscribe registers changed, which is called from one goroutine for each changed object, with the
-// registered pods that refer to it. It must not block for long. The returned function ends the
-// subscription.
+// Subscribe registers changed as a subscriber. Run calls it in its own goroutine for each changed
+// object, with the registered pods that refer to the object. It must not block for long.
+// unsubscribe ends the subscription.
 func (m *Manager) Subscribe(changed func(ref Ref, pods []*v1.Pod)) (unsubscribe func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -245,8 +246,8 @@ func (m *Manager) notify(ref Ref) {
 	m.wakeUp()
 }
 
-// ConfigMap returns the named object, from memory if a registered pod refers to it. If the object
-// does not exist the error is the API's NotFound.
+// ConfigMap returns the named ConfigMap. It comes from the watch cache if a registered pod refers
+// to it, and from the API server otherwise. If it does not exist, the error is the API's NotFound.
 func (m *Manager) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
 	obj, err := m.get(ctx, Ref{KindConfigMap, namespace, name})
 	if err != nil {
@@ -255,7 +256,7 @@ func (m *Manager) ConfigMap(ctx context.Context, namespace, name string) (*v1.Co
 	return obj.(*v1.ConfigMap), nil
 }
 
-// Secret is like ConfigMap, for Secrets.
+// Secret returns the named Secret in the same way as ConfigMap.
 func (m *Manager) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
 	obj, err := m.get(ctx, Ref{KindSecret, namespace, name})
 	if err != nil {
@@ -286,7 +287,8 @@ func (m *Manager) get(ctx context.Context, ref Ref) (runtime.Object, error) {
 	return nil, apierrors.NewNotFound(ref.Kind.resource(), ref.Name)
 }
 
-// read reads an object that no registered pod refers to from the API server.
+// read reads an object from the API server. It is used for an object that no registered pod refers
+// to.
 func (m *Manager) read(ctx context.Context, ref Ref) (runtime.Object, error) {
 	if ref.Kind == KindSecret {
 		return m.cfg.Client.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})

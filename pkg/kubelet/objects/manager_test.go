@@ -24,7 +24,7 @@ import (
 
 const testNode = "n1"
 
-// cluster is an API server and a Manager with a kubelet's permissions.
+// cluster is an API server, and a Manager whose client has the permissions of a kubelet.
 type cluster struct {
 	t       *testing.T
 	admin   kubernetes.Interface
@@ -63,7 +63,7 @@ func (c *cluster) must(err error) {
 	}
 }
 
-// pod creates a pod on the node that uses the ConfigMaps.
+// pod creates a pod on the node that refers to the ConfigMaps.
 func (c *cluster) pod(name string, configMaps ...string) *v1.Pod {
 	c.t.Helper()
 	ctx := c.t.Context()
@@ -102,8 +102,8 @@ func (c *cluster) expect(want string) {
 	}
 }
 
-// value reads an object, and retries unless it does not exist: the Node authorizer may see the pod
-// slightly later.
+// value returns the value in a ConfigMap. It retries errors other than NotFound, because the Node
+// authorizer may learn about the pod slightly later.
 func (c *cluster) value(name string) string {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Minute)
@@ -152,7 +152,7 @@ func TestWatch(t *testing.T) {
 	if got := c.value("cm"); got != "not found" {
 		t.Errorf("got %q", got)
 	}
-	c.configMap("cm", "3", true) // the ConfigMap is immutable from now on
+	c.configMap("cm", "3", true) // true makes the ConfigMap immutable
 	c.expect("ConfigMap cm [p2]")
 	if got := c.value("cm"); got != "3" {
 		t.Errorf("got %q", got)
@@ -165,8 +165,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestReplace checks that a new version of a pod drops the objects that only the old one referred
-// to.
+// TestReplace checks that registering a new version of a pod drops the objects to which only the
+// old version referred.
 func TestReplace(t *testing.T) {
 	m := New(Config{Client: fake.NewClientset(), Log: slog.New(slog.DiscardHandler), Clock: clock.Real()})
 	pod := func(uid types.UID, secrets ...string) *v1.Pod {
@@ -206,7 +206,7 @@ func TestToken(t *testing.T) {
 	get := func(audiences ...string) string {
 		t.Helper()
 		tr, err := c.m.ServiceAccountToken(t.Context(), pod, "default", audiences, time.Hour)
-		if apierrors.IsForbidden(err) { // the authorizer has not seen the pod yet
+		if apierrors.IsForbidden(err) { // the authorizer does not have the pod yet
 			return ""
 		}
 		c.must(err)
@@ -235,7 +235,7 @@ func TestRenewAt(t *testing.T) {
 	end := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
 		life, jitter time.Duration
-		before       time.Duration // time before the end of the token's validity
+		before       time.Duration // time before the token's expiry
 	}{
 		"an hour":      {time.Hour, 0, 12 * time.Minute},
 		"ten minutes":  {10 * time.Minute, 0, 2 * time.Minute},

@@ -6,7 +6,7 @@ package objects
 import v1 "k8s.io/api/core/v1"
 
 // References returns all ConfigMaps and Secrets that the pod's spec names. The Node authorizer
-// permits the pod's node to read exactly these.
+// permits the pod's node to read exactly these objects.
 func References(pod *v1.Pod) map[Ref]struct{} {
 	c := collector{namespace: pod.Namespace, refs: map[Ref]struct{}{}}
 	for _, s := range pod.Spec.ImagePullSecrets {

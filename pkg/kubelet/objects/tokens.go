@@ -21,19 +21,19 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// A token is renewed when a fifth of its lifetime is left or when it is a day old, whichever is
-// first. The renewal is up to tokenJitter earlier, so that the tokens of a node are not all renewed
-// at once.
+// A token is renewed when only a fifth of its lifetime is left, or when it is one day old,
+// whichever comes first. A random part of tokenJitter is subtracted from that time, so that the
+// tokens of a node are not all renewed at once.
 const (
 	tokenMaxAge = 24 * time.Hour
 	tokenJitter = 10 * time.Second
 )
 
-// tokenKey identifies a token by its purpose.
+// tokenKey identifies a cached token by its pod, service account, audiences and lifetime.
 type tokenKey struct {
 	pod                    types.UID
 	namespace, podName, sa string
-	uid                    types.UID // UID of the service account, if it must match
+	uid                    types.UID // required UID of the service account, or ""
 	audiences              string    // the audiences, joined by NUL characters
 	expiry                 time.Duration
 }
@@ -58,9 +58,9 @@ func newTokens(client kubernetes.Interface, c clock.Clock, log *slog.Logger, ran
 	return &tokens{client: client, clock: c, log: log, random: random, m: map[tokenKey]token{}}
 }
 
-// ServiceAccountToken returns a token of the service account sa of pod's namespace that is bound to
-// pod. Without audiences the token is for the API server. expiry is the token's lifetime when it is
-// issued. If an old token cannot be renewed, it is returned as long as it is valid.
+// ServiceAccountToken returns a token of the service account sa in pod's namespace. The token is
+// bound to pod. Without audiences it is valid at the API server. expiry is the requested lifetime.
+// If a cached token cannot be renewed, it is returned until it expires.
 func (m *Manager) ServiceAccountToken(ctx context.Context, pod *v1.Pod, sa string, audiences []string,
 	expiry time.Duration) (*authenticationv1.TokenRequestStatus, error) {
 	return m.tokens.get(ctx, tokenKey{
@@ -69,8 +69,9 @@ func (m *Manager) ServiceAccountToken(ctx context.Context, pod *v1.Pod, sa strin
 	}, slices.Clone(audiences))
 }
 
-// TokenOfAccount returns a token of pod's service account for one audience, bound to pod, with the
-// server's default lifetime. It fails if the account does not have that UID.
+// TokenOfAccount returns a token of pod's service account for one audience. The token is bound to
+// pod and has the server's default lifetime. If the service account does not have the UID account,
+// the server rejects the request.
 func (m *Manager) TokenOfAccount(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (string, error) {
 	status, err := m.tokens.get(ctx, tokenKey{
 		pod: pod.UID, namespace: pod.Namespace, podName: pod.Name, sa: pod.Spec.ServiceAccountName,
@@ -105,7 +106,7 @@ func (t *tokens) get(ctx context.Context, key tokenKey,
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for k, old := range t.m { // limits the size of the map if the last request of a pod comes after its removal
+	for k, old := range t.m { // also drops tokens that were requested after their pod was unregistered
 		if now.After(old.status.ExpirationTimestamp.Time) {
 			delete(t.m, k)
 		}
@@ -131,7 +132,7 @@ func (t *tokens) request(ctx context.Context, key tokenKey, audiences []string) 
 	if err != nil {
 		return token{}, err
 	}
-	if got.Spec.ExpirationSeconds != nil { // the server may have changed the lifetime
+	if got.Spec.ExpirationSeconds != nil { // the server may have issued another lifetime
 		seconds = *got.Spec.ExpirationSeconds
 	}
 	jitter := time.Duration(t.random() * float64(tokenJitter))
@@ -139,7 +140,7 @@ func (t *tokens) request(ctx context.Context, key tokenKey, audiences []string) 
 		renew: renewAt(got.Status.ExpirationTimestamp.Time, time.Duration(seconds)*time.Second, jitter)}, nil
 }
 
-// renewAt returns when to renew a token with the given lifetime and end.
+// renewAt returns when to renew a token that has the lifetime life and expires at end.
 func renewAt(end time.Time, life, jitter time.Duration) time.Time {
 	made := end.Add(-life)
 	at := end.Add(-life / 5)

@@ -18,10 +18,11 @@ import (
 // item is one watched object.
 type item struct {
 	pods   map[types.UID]struct{} // guarded by Manager.mu
-	synced <-chan struct{}        // closed when it is known whether the object exists
+	synced <-chan struct{}        // closed after the first list, when it is clear whether the object exists
 	// object returns the object, or nil if it does not exist.
 	object func() runtime.Object
-	// run watches the object until ctx ends, stop is called or the object turns out to be immutable.
+	// run watches the object until ctx ends, stop is called, or the object turns out to be
+	// immutable.
 	run  func(ctx context.Context)
 	stop context.CancelFunc
 }
@@ -35,7 +36,7 @@ func (m *Manager) newItem(ref Ref) *item {
 	return newItem(m, ref, source, func(c *v1.ConfigMap) *bool { return c.Immutable })
 }
 
-// newItem returns an item of the Go type A.
+// newItem returns an item for an object whose Go type is A.
 func newItem[A any, P interface {
 	*A
 	runtime.Object
@@ -49,8 +50,8 @@ func newItem[A any, P interface {
 			if current != nil && immutable(current) != nil && *immutable(current) {
 				stop()
 			}
-			// Compare the UID too: an object can be deleted and created again between two lists.
-			// The first list is not a change, because readers wait for it.
+			// A change is a different UID or resource version: an object can be deleted and created
+			// again between two lists. The first list is no change, because readers wait for it.
 			same := old != nil && current != nil && P(old).GetUID() == P(current).GetUID() &&
 				P(old).GetResourceVersion() == P(current).GetResourceVersion()
 			select {

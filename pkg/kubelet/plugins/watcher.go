@@ -1,10 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugins registers plugins that create a socket in the registration directory. It reads a
-// plugin's type and name, passes it to the handler of that type and reports the result to the
-// plugin. A plugin is unregistered when its socket is removed and registered again when the socket
-// is recreated. A rejected plugin is retried later.
+// Package plugins registers the plugins whose sockets are in the registration directory. It asks
+// each plugin for its type and name, passes it to the Handler of that type, and reports the result to
+// the plugin. A plugin is unregistered when its socket is removed, and registered again when the
+// socket is created again. A rejected plugin is retried later.
 package plugins
 
 import (
@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// period is the interval between checks of the directory without an event.
+	// period is the interval at which the directory is read even without an event.
 	period      = 10 * time.Second
 	callTimeout = 10 * time.Second
 )
@@ -63,17 +63,17 @@ type Config struct {
 // Watcher watches the directory.
 type Watcher struct {
 	cfg   Config
-	known map[string]*entry // entries by path
+	known map[string]*entry // entries by path of the socket
 }
 
-// entry is a known socket.
+// entry is a socket in the directory.
 type entry struct {
 	made    time.Time
-	handler Handler // nil if its plugin was rejected
+	handler Handler // nil if the plugin was rejected
 	plugin  Plugin
 }
 
-// New returns a Watcher. It starts nothing.
+// New returns a Watcher. It does not read the directory yet.
 func New(cfg Config) *Watcher { return &Watcher{cfg: cfg, known: map[string]*entry{}} }
 
 // Run watches the directory until ctx ends. Plugins stay registered when it returns.
@@ -104,7 +104,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// scan compares the directory with the known sockets.
+// scan registers the plugins of new sockets, and unregisters those of removed sockets.
 func (w *Watcher) scan(ctx context.Context) {
 	entries, err := os.ReadDir(w.cfg.Dir)
 	if err != nil {
@@ -142,7 +142,7 @@ func (w *Watcher) drop(path string) {
 	delete(w.known, path)
 }
 
-// take asks a plugin for its type and name and passes it to its handler.
+// take asks a plugin for its type and name and passes it to the handler of that type.
 func (w *Watcher) take(ctx context.Context, path string, made time.Time) *entry {
 	e := &entry{made: made}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

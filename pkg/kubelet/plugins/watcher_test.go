@@ -20,7 +20,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// plugin answers the registration calls and records their results.
+// plugin implements the registration service and records the results that it is sent.
 type plugin struct {
 	api.UnimplementedRegistrationServer
 	info *api.PluginInfo
@@ -58,7 +58,7 @@ func (p *plugin) serve(t *testing.T, socket string) (stop func()) {
 	return s.Stop
 }
 
-// handler records its calls.
+// handler is a Handler that records its calls.
 type handler struct {
 	refuses error
 	did     []string
@@ -75,7 +75,7 @@ func (h *handler) Register(_ context.Context, p Plugin) error {
 func (h *handler) Unregister(p Plugin) { h.did = append(h.did, "-"+p.Name) }
 
 func TestWatcher(t *testing.T) {
-	dir, err := os.MkdirTemp("", "k") // a short path, because names of sockets have a maximum length
+	dir, err := os.MkdirTemp("", "k") // the path of a socket has a small maximum length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,15 +92,15 @@ func TestWatcher(t *testing.T) {
 	}
 	w.scan(t.Context())
 	h.refuses = nil
-	w.scan(t.Context()) // calls the handler again, because it rejected the plugin
-	w.scan(t.Context()) // does not call the handler, because it has accepted the plugin
+	w.scan(t.Context()) // calls the handler again, because it rejected the plugin before
+	w.scan(t.Context()) // does not call the handler again, because it has accepted the plugin
 	if want := []string{"not now", "registered"}; !slices.Equal(p.told, want) || !slices.Equal(h.did, []string{"+p v1"}) {
 		t.Errorf("results %q, calls %q", p.told, h.did)
 	}
 	if want := "no handler registered for plugin type: U"; other.told[0] != want {
 		t.Errorf("got %q, want %q", other.told, want)
 	}
-	stop() // removes the socket
+	stop() // stops the server, which removes its socket
 	w.scan(t.Context())
 	again := &plugin{info: p.info}
 	again.serve(t, filepath.Join(dir, "p.sock"))

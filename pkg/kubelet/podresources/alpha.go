@@ -9,8 +9,8 @@ import (
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 )
 
-// alpha serves v1alpha1 of the API, which some agents still call. It lists the devices of main
-// containers only.
+// alpha serves version v1alpha1 of the API, which some agents still use. It lists only the devices
+// of main containers.
 type alpha struct {
 	v1alpha1.UnimplementedPodResourcesListerServer
 	source Source

@@ -11,10 +11,10 @@ import (
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 )
 
-// metrics count requests by version of the API, as in Kubernetes.
+// metrics counts requests by version of the API, under the names of Kubernetes' metrics.
 type metrics struct {
 	total            *prometheus.CounterVec
-	requests, failed map[string]*prometheus.CounterVec // counters by method, only of version v1
+	requests, failed map[string]*prometheus.CounterVec // counters by method; only for v1
 }
 
 func newMetrics(reg prometheus.Registerer) metrics {
@@ -38,7 +38,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 	return m
 }
 
-// count counts a call of a method, whose name includes its service.
+// count counts a call of a method. method is the full gRPC name, /SERVICE/METHOD.
 func (m metrics) count(method string, err error) {
 	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	if service == v1alpha1.PodResourcesLister_ServiceDesc.ServiceName {

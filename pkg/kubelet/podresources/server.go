@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podresources serves Kubernetes' pod-resources API, v1 and the calls of v1alpha1, at a
-// socket of the node. It lists the devices, CPUs and memory assigned to containers, for monitoring
-// and network agents. It answers at most 100 requests per second and changes nothing.
+// Package podresources serves Kubernetes' pod-resources API, versions v1 and v1alpha1, at a Unix
+// socket of the node. The API lists the devices, CPUs and memory that are assigned to containers.
+// Agents for monitoring and networks use it. It only reads, and at most 100 requests per second.
 package podresources
 
 import (
@@ -25,7 +25,7 @@ import (
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 )
 
-// The rate limit of Kubernetes.
+// The rate limit of requests, the same as in Kubernetes.
 const (
 	perSecond = 100
 	burst     = 10
@@ -35,7 +35,8 @@ const (
 type Source interface {
 	// Pods returns the pods that have not ended.
 	Pods() []*v1.Pod
-	// Container returns the hardware that is assigned to a container. It does not set the name.
+	// Container returns the hardware that is assigned to a container. It leaves the field Name
+	// empty.
 	Container(pod *v1.Pod, c *v1.Container) *api.ContainerResources
 	// Allocatable returns the hardware that can be assigned to containers.
 	Allocatable() *api.AllocatableResourcesResponse
@@ -111,7 +112,7 @@ func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResour
 	return s.source.Allocatable(), nil
 }
 
-// pod returns the hardware that is assigned to the containers and sidecars of a pod.
+// pod returns the hardware that is assigned to the main containers and sidecars of a pod.
 func (s *Server) pod(pod *v1.Pod) *api.PodResources {
 	out := &api.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 	add := func(c *v1.Container) {

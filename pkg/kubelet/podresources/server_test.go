@@ -43,7 +43,7 @@ func (fakeSource) Allocatable() *api.AllocatableResourcesResponse {
 }
 
 func TestServer(t *testing.T) {
-	dir, err := os.MkdirTemp("", "k") // a short path, because names of sockets have a maximum length
+	dir, err := os.MkdirTemp("", "k") // the path of a socket has a small maximum length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestServer(t *testing.T) {
 		"requests_list 1 requests_total/v1 4 requests_total/v1alpha1 1 "; got != want {
 		t.Errorf("counted %s, want %s", got, want)
 	}
-	// Send more concurrent requests than the limit allows in one second.
+	// Send requests concurrently until the rate limit rejects some.
 	refused := make(chan bool)
 	for some := false; !some; {
 		for range 200 {
@@ -115,7 +115,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// leaveSocket leaves the socket file of a server that was killed.
+// leaveSocket creates a socket file without a server, as a server that was killed leaves it.
 func leaveSocket(t *testing.T, path string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -131,7 +131,7 @@ func leaveSocket(t *testing.T, path string) {
 	}
 }
 
-// counted returns the metrics that are not 0.
+// counted returns the metrics whose value is not 0 as text.
 func counted(t *testing.T, registry *prometheus.Registry) string {
 	t.Helper()
 	families, err := registry.Gather()

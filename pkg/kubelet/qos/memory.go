@@ -10,9 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Swap says how containers may use the machine's swap.
+// Swap determines how containers may use the machine's swap.
 type Swap struct {
-	// Controller reports whether the kernel can limit swap. If not, no limit is written.
+	// Controller reports whether cgroups can limit swap. If they cannot, no limit is written.
 	Controller bool
 	// Limited allows containers of Burstable pods to use a share of the swap. Otherwise no
 	// container may use swap.
@@ -21,8 +21,8 @@ type Swap struct {
 	Capacity int64
 }
 
-// Allows reports whether a container may use swap. A container may if its pod is Burstable and not
-// critical, and it requests memory, but less than its limit.
+// Allows reports whether a container may use swap. The pod must be Burstable and not critical, and
+// the container must request memory, but not as much as its limit.
 func (s Swap) Allows(pod *v1.Pod, c *v1.Container) bool {
 	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
 	critical := pod.Spec.Priority != nil && *pod.Spec.Priority >= nodeCritical-1000
@@ -30,8 +30,8 @@ func (s Swap) Allows(pod *v1.Pod, c *v1.Container) bool {
 		request.Cmp(*limit) != 0
 }
 
-// container sets the container's swap limit. Its share of the swap is its memory request divided by
-// the memory of the node.
+// container adds the container's swap limit to its cgroup settings. Its share of the machine's swap
+// is its memory request divided by the node's memory.
 func (s Swap) container(unified map[string]string, pod *v1.Pod, c *v1.Container, memory int64) {
 	if !s.Controller {
 		return
@@ -43,21 +43,22 @@ func (s Swap) container(unified map[string]string, pod *v1.Pod, c *v1.Container,
 	unified["memory.swap.max"] = strconv.FormatInt(share, 10)
 }
 
-// Protection is Kubernetes' MemoryQoS feature.
+// Protection holds the settings of Kubernetes' MemoryQoS feature.
 type Protection struct {
-	// Throttling is the fraction of the range between a container's request and its limit above
-	// which the container is slowed down. 0 disables the feature.
+	// Throttling is a fraction from 0 to 1. The kernel slows a container down when its memory use
+	// exceeds its request by this fraction of the difference between limit and request. 0 disables
+	// the feature.
 	Throttling float64
-	// Reserve makes the kernel protect the requests of Guaranteed pods fully, and those of
-	// Burstable pods if possible.
+	// Reserve makes the kernel protect memory up to the requests of pods: always for Guaranteed
+	// pods, and if possible for Burstable pods.
 	Reserve bool
-	// Allocatable is the memory of the node that pods may use, in bytes. It is used as the limit of
-	// containers without a limit.
+	// Allocatable is the node's allocatable memory in bytes. It takes the place of the limit for
+	// containers without a memory limit.
 	Allocatable int64
 }
 
-// Reserved returns how much of a memory request the kernel must always protect, and how much it
-// must protect if possible.
+// Reserved returns how many bytes the kernel must always protect (memory.min), and how many it must
+// protect if possible (memory.low).
 func (p Protection) Reserved(class v1.PodQOSClass, request int64) (least, low int64) {
 	switch {
 	case p.Throttling == 0 || !p.Reserve:
@@ -93,8 +94,8 @@ func (p Protection) container(unified map[string]string, class v1.PodQOSClass, r
 	}
 }
 
-// hugePages returns the limits for each page size of the machine. A size that is not requested has
-// the limit 0.
+// hugePages returns a limit in bytes for each page size of the machine. The limit is 0 for a size
+// that limits does not contain.
 func (n Node) hugePages(limits v1.ResourceList) map[string]int64 {
 	out := map[string]int64{}
 	for _, size := range n.HugePages {

@@ -23,7 +23,7 @@ func podOf(request, limit string) *v1.Pod {
 	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: r}}}}
 }
 
-// TestUnified checks the settings that only cgroup v2 has.
+// TestUnified checks the settings that exist only with cgroup v2.
 func TestUnified(t *testing.T) {
 	const gi = 1 << 30
 	swap := Swap{Controller: true, Limited: true, Capacity: 2 * gi}

@@ -1,8 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package qos computes the kernel's view of a pod's resource requests and limits, with Kubernetes'
-// formulas: its QoS class, CPU shares and quota, memory limits and OOM scores. It is pure.
+// Package qos computes the kernel's settings for a pod's resource requests and limits with
+// Kubernetes' formulas: CPU shares and quota, memory limits and OOM scores. It also computes the QoS
+// class. Its results depend only on its inputs.
 package qos
 
 import (
@@ -31,7 +32,8 @@ func Shares(milli int64) int64 {
 	return min(max(milli*1024/1000, minShares), maxShares)
 }
 
-// Quota converts thousandths of a CPU into microseconds per period; 0 means no limit.
+// Quota converts thousandths of a CPU into the CPU time per period in microseconds. 0 means no
+// limit.
 func Quota(milli int64, period time.Duration) int64 {
 	if milli == 0 {
 		return 0
@@ -39,7 +41,7 @@ func Quota(milli int64, period time.Duration) int64 {
 	return max(milli*period.Microseconds()/1000, minQuota)
 }
 
-// Class returns the pod's QoS class from its status, or else from its resources.
+// Class returns the QoS class in the pod's status, or computes it if the status has none.
 func Class(pod *v1.Pod) v1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass
@@ -86,7 +88,7 @@ func positive(l v1.ResourceList, name v1.ResourceName) bool {
 	return ok && q.Sign() > 0
 }
 
-// add adds CPU and memory of l to sum and reports whether l has any.
+// add adds the CPU and memory of l to sum. It reports whether l contains any of them.
 func add(sum, l v1.ResourceList) bool {
 	some := false
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
@@ -101,7 +103,7 @@ func add(sum, l v1.ResourceList) bool {
 	return some
 }
 
-// OOMScore returns the oom_score_adj of a container.
+// OOMScore returns the oom_score_adj of a container. memory is the node's memory in bytes.
 func OOMScore(pod *v1.Pod, c *v1.Container, memory int64) int64 {
 	if p := pod.Spec.Priority; p != nil && *p >= nodeCritical {
 		return guaranteedOOMScore
@@ -118,14 +120,15 @@ func OOMScore(pod *v1.Pod, c *v1.Container, memory int64) int64 {
 	share := unassigned(pod)
 	score := 1000 - 1000*(c.Resources.Requests.Memory().Value()+share)/memory
 	if sidecar(pod, c.Name) {
-		// A sidecar must not be killed before the containers that it serves.
+		// A sidecar gets a score that is not higher than those of the main containers, so that the
+		// kernel does not kill it before them.
 		score = min(score, 1000-1000*(leastMemory(pod)+share)/memory)
 	}
 	return min(max(score, 1000+guaranteedOOMScore), bestEffortOOMScore-1)
 }
 
-// unassigned is each container's share of the memory that the pod requests beyond its containers'
-// requests.
+// unassigned returns each container's equal share of the memory that the pod requests in addition
+// to the requests of its containers.
 func unassigned(pod *v1.Pod) int64 {
 	if !helpers.IsPodLevelRequestsSet(pod) {
 		return 0
@@ -164,25 +167,25 @@ func leastMemory(pod *v1.Pod) int64 {
 	return max(least, 0)
 }
 
-// Node is the part of the node and its settings that the formulas need.
+// Node contains the properties and settings of the node on which the formulas depend.
 type Node struct {
 	// Memory is the node's memory in bytes.
 	Memory int64
-	// CFSQuota reports whether CPU limits are enforced. Period is the period of their quota.
+	// CFSQuota reports whether CPU limits are enforced. Period is the period of the CPU quota.
 	CFSQuota bool
 	Period   time.Duration
 	// Unified reports whether the node has cgroup v2.
 	Unified bool
 	// HugePages are the sizes of huge pages that the machine has.
 	HugePages []int64
-	// Swap says how containers may use swap, and Protection how their memory is protected. Both
-	// need cgroup v2.
+	// Swap determines how containers may use swap, and Protection how their memory is protected.
+	// They have an effect only with cgroup v2.
 	Swap       Swap
 	Protection Protection
 	// SingleProcessOOMKill makes the kernel kill a single process of a container instead of all.
 	SingleProcessOOMKill bool
-	// MinOOMScore is the lowest oom_score_adj that the kubelet may set: -1000 with
-	// CAP_SYS_RESOURCE.
+	// MinOOMScore is the lowest oom_score_adj that the kubelet may set. With CAP_SYS_RESOURCE it is
+	// -1000.
 	MinOOMScore int64
 }
 
@@ -206,8 +209,8 @@ func Container(pod *v1.Pod, c *v1.Container, n Node) *runtimeapi.LinuxContainerR
 	return r
 }
 
-// effectiveLimits returns the container's limits. If the container has no limit
-// for a resource, the result has the pod's limit for it.
+// effectiveLimits returns the container's limits. For a resource without a limit in the container,
+// it returns the pod's limit.
 func effectiveLimits(pod *v1.Pod, c *v1.Container) v1.ResourceList {
 	l := v1.ResourceList{}
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
@@ -236,12 +239,12 @@ func hugepages(l v1.ResourceList) []*runtimeapi.HugepageLimit {
 	return out
 }
 
-// HugePages returns the name of the resource for huge pages of a size.
+// HugePages returns the name of the resource that stands for huge pages of a size in bytes.
 func HugePages(size int64) v1.ResourceName {
 	return v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String())
 }
 
-// PageName formats a page size as in the names of cgroup files.
+// PageName formats a page size in the way in which names of cgroup files contain it, such as 2MB.
 func PageName(size int64) string {
 	for _, u := range []struct {
 		unit int64
@@ -255,15 +258,15 @@ func PageName(size int64) string {
 	return ""
 }
 
-// PodLimits are the limits of a pod's cgroup. A nil field is not written.
+// PodLimits are the limits of a pod's cgroup. The kubelet does not write a field that is nil.
 type PodLimits struct {
 	Shares, Quota, Period, Memory *int64
-	// Pids is the maximum number of processes if it is positive.
+	// Pids is the maximum number of processes; it is not written if it is 0.
 	Pids int64
-	// HugePages are limits in bytes by the kernel's names of page sizes.
+	// HugePages are limits in bytes. The keys are page sizes as in names of cgroup files.
 	HugePages map[string]int64
-	// Min is the amount of memory that the kernel never reclaims, and Low the amount that it
-	// reclaims last, in bytes. 0 is not written.
+	// Min is how much memory the kernel never reclaims, and Low how much it reclaims only if
+	// nothing else is left, both in bytes. 0 is not written.
 	Min, Low int64
 }
 
@@ -301,8 +304,8 @@ func Pod(pod *v1.Pod, n Node) PodLimits {
 	return out
 }
 
-// Larger returns the larger of each limit of a and b. A limit that only one of them has is
-// unlimited in the result.
+// Larger returns, for each limit, the larger of a and b. If only one of them has a limit, the
+// result is unlimited.
 func Larger(a, b PodLimits) PodLimits {
 	larger := func(x, y *int64, none int64) *int64 {
 		switch {

@@ -10,8 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Sandbox returns the resources of all of a pod's containers together. Runtimes that run a pod in a
-// virtual machine use it as the machine's size.
+// Sandbox returns the sum of the resources of all of a pod's containers. A runtime that runs a pod
+// in a virtual machine uses it as the machine's size.
 func Sandbox(pod *v1.Pod, n Node) *runtimeapi.LinuxContainerResources {
 	o := helpers.PodResourcesOptions{ExcludeOverhead: true}
 	requests, limits := helpers.PodRequests(pod, o), helpers.PodLimits(pod, o)
@@ -22,8 +22,8 @@ func Sandbox(pod *v1.Pod, n Node) *runtimeapi.LinuxContainerResources {
 	return n.linux(&request, limits.Cpu(), limits.Memory())
 }
 
-// Overhead returns the resources that a runtime with virtual machines needs in addition to the
-// containers.
+// Overhead returns the pod's overhead: what a runtime with virtual machines needs in addition to
+// the containers.
 func Overhead(pod *v1.Pod, n Node) *runtimeapi.LinuxContainerResources {
 	if pod.Spec.Overhead == nil {
 		return &runtimeapi.LinuxContainerResources{}

@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// TestSandbox checks the size of a pod's virtual machine, without the runtime's own overhead.
+// TestSandbox checks that the size of a pod's virtual machine does not include the overhead.
 func TestSandbox(t *testing.T) {
 	n := qos.Node{Memory: 1 << 34, CFSQuota: true, Period: 100 * time.Millisecond}
 	show := func(r *runtimeapi.LinuxContainerResources) string {

@@ -11,7 +11,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// CanRestartAll reports whether a rule of a container can restart all containers of the pod.
+// CanRestartAll reports whether any container has a rule that restarts all containers of the pod.
 func CanRestartAll(pod *v1.Pod) bool {
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -25,15 +25,16 @@ func CanRestartAll(pod *v1.Pod) bool {
 	return false
 }
 
-// Epoch returns how many times all containers of the pod were restarted, from the first init
-// container on. A run carries the epoch that was current when it was created. If a container ends
-// the epoch, runs that are being created at that time belong to the old epoch too, and further
-// containers that end the same epoch change nothing.
+// Epoch returns how many times all containers of the pod were restarted. Such a restart happens when
+// a container exits with a code for which its rules say RestartAllContainers. It starts a new epoch.
 //
-// The epoch is computed from the runs themselves, so that it survives a restart of the kubelet. A
-// run that ended an epoch proves that the next one has begun. When a container was started in the
-// new epoch, its run proves this too, and the run that ended the old epoch may be removed. The
-// clock is not used.
+// Each run of a container has the number of the epoch in which it was created. Runs that are being
+// created when an epoch ends still belong to that epoch. If further containers of that epoch exit in
+// the same way, they do not start another epoch.
+//
+// The epoch is computed from the runs, so that it survives a restart of the kubelet. A new epoch is
+// visible first from the run that ended the previous one. When a container has been started in the
+// new epoch, that run shows it too, so the earlier run may be removed. The clock is not used.
 func Epoch(pod *v1.Pod, seen *cri.Pod) int64 {
 	if seen == nil || !CanRestartAll(pod) {
 		return 0
@@ -48,15 +49,16 @@ func Epoch(pod *v1.Pod, seen *cri.Pod) int64 {
 	return epoch
 }
 
-// Before reports whether a run belongs to an earlier epoch.
+// Before reports whether a run belongs to an epoch before the given one.
 func Before(run *cri.Container, epoch int64) bool { return run != nil && run.Epoch < epoch }
 
-// Began reports whether the end of a run began the epoch.
+// Began reports whether the end of this run started the given epoch.
 func Began(pod *v1.Pod, run *cri.Container, epoch int64) bool {
 	return run != nil && run.Epoch+1 == epoch && endsEpoch(pod, run)
 }
 
-// endsEpoch reports whether a run ended its epoch.
+// endsEpoch reports whether a run exited with a code that restarts all containers, which ends its
+// epoch.
 func endsEpoch(pod *v1.Pod, run *cri.Container) bool {
 	if run.State != cri.Exited {
 		return false

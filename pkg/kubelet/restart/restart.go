@@ -11,15 +11,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Default back-off: the first restart is immediate, and the next one after 10 s. The delay doubles
-// up to 5 min, and is reset after twice the maximum without a restart.
+// The default delays between restarts. The first restart is immediate and the next one waits 10 s.
+// The delay doubles up to 5 min. It is reset when a container has run for twice the maximum delay.
 const (
 	DefaultBase = 10 * time.Second
 	DefaultMax  = 5 * time.Minute
 )
 
 // ShouldStart reports whether a container of the pod that ended with the exit code must be started
-// again. For init containers other than sidecars only failures count.
+// again. init is true for init containers. Unless a rule says otherwise, an init container that is
+// not a sidecar is restarted only after a failure.
 func ShouldStart(pod *v1.Pod, c *v1.Container, exitCode int32, init bool) bool {
 	if action := rule(c, exitCode); action == v1.ContainerRestartRuleActionRestart ||
 		action == v1.ContainerRestartRuleActionRestartAllContainers {
@@ -42,7 +43,7 @@ func ShouldStart(pod *v1.Pod, c *v1.Container, exitCode int32, init bool) bool {
 	}
 }
 
-// rule returns the action of the first of the container's rules that matches the exit code, or "".
+// rule returns the action of the container's first restart rule that matches the exit code, or "".
 func rule(c *v1.Container, exitCode int32) v1.ContainerRestartRuleAction {
 	for _, r := range c.RestartPolicyRules {
 		if r.ExitCodes != nil && matches(r.ExitCodes, exitCode) {
@@ -57,22 +58,24 @@ func matches(e *v1.ContainerRestartRuleOnExitCodes, code int32) bool {
 	return in == (e.Operator == v1.ContainerRestartRuleOnExitCodesOpIn)
 }
 
-// Backoff is the restart delay of a container or sandbox. The zero value has no delay.
+// Backoff computes the delay between the restarts of a container or sandbox. With the zero value,
+// the first restart has no delay.
 type Backoff struct {
 	Base, Max time.Duration
 	delay     time.Duration
 	last      time.Time
-	// odd is an end time that cannot be right, and sight is when it was first seen.
+	// odd is an implausible end time, and sight is when it was first passed to a method.
 	odd, sight time.Time
 }
 
-// Delay returns the present delay, or 0.
+// Delay returns the current delay.
 func (b *Backoff) Delay() time.Duration { return b.delay }
 
-// Until returns when a container that ended at ended may start again; that time may have passed. If
-// the end is in the future, because the clock was set back, or before the start, the time at which
-// this end was first seen is used instead. So a restart does not wait until the clock has caught
-// up, and a container is not restarted without a delay.
+// Until returns when a container that ended at ended may start again. The result may be in the
+// past. If the end time is implausible, Until uses the time at which it first got this end time
+// instead. An end time is implausible if it is in the future, because the clock was set back, or
+// before the latest start. So a restart neither waits until the clock has caught up nor happens
+// without a delay.
 func (b *Backoff) Until(ended, now time.Time) time.Time {
 	if ended = b.plausible(ended, now); b.delay == 0 || b.expired(ended) {
 		return ended
@@ -80,7 +83,7 @@ func (b *Backoff) Until(ended, now time.Time) time.Time {
 	return ended.Add(b.delay)
 }
 
-// Next records a start at now after an end at ended, and increases the next delay.
+// Next records a start at now after an end at ended, and increases the delay before the next start.
 func (b *Backoff) Next(ended, now time.Time) {
 	if ended = b.plausible(ended, now); b.delay == 0 || b.expired(ended) {
 		b.delay = b.base()
@@ -90,7 +93,8 @@ func (b *Backoff) Next(ended, now time.Time) {
 	b.last = now
 }
 
-// plausible returns the end time, corrected with what was known when it was first seen.
+// plausible returns ended. If ended is implausible, it returns the time at which it was first
+// called with this value.
 func (b *Backoff) plausible(ended, now time.Time) time.Time {
 	if (ended.After(now) || ended.Before(b.last)) && !ended.Equal(b.odd) {
 		b.odd, b.sight = ended, now

@@ -76,7 +76,7 @@ func TestEpoch(t *testing.T) {
 		return cri.Container{Name: name, State: cri.Exited, Epoch: epoch, ExitCode: code, FinishedAt: at(finished)}
 	}
 	for name, tc := range map[string]struct {
-		runs   []cri.Container // the newest run comes first
+		runs   []cri.Container // newest run first
 		want   int64
 		before []bool
 	}{
@@ -141,14 +141,14 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestBackoffWhenTheClockIsSetBack checks that a container whose end is an hour in the future waits
-// for its delay, and not for an hour.
+// TestBackoffWhenTheClockIsSetBack checks that a container whose end time is one hour in the future
+// waits for its delay, and not for one hour.
 func TestBackoffWhenTheClockIsSetBack(t *testing.T) {
 	ended := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	b := &restart.Backoff{}
 	b.Next(ended, ended)
 	now := ended.Add(-time.Hour)
-	for range 2 { // a second call must return the same time
+	for range 2 { // a repeated call must return the same time
 		if got, want := b.Until(ended, now), ended.Add(-time.Hour+restart.DefaultBase); !got.Equal(want) {
 			t.Errorf("until %v, want %v", got, want)
 		}
@@ -161,14 +161,15 @@ func TestBackoffWhenTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// TestBackoffWhenTheClockIsBehind checks that a container whose end is before its start, because of
-// the runtime's clock, waits for its delay, and that the delay is reset after it has run for long.
+// TestBackoffWhenTheClockIsBehind checks that a container whose end time is before its start,
+// because the runtime's clock is behind, waits for its delay. It also checks that the delay is
+// reset after the container has run for long.
 func TestBackoffWhenTheClockIsBehind(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	b := &restart.Backoff{}
 	for _, delay := range []time.Duration{restart.DefaultBase, 2 * restart.DefaultBase} {
 		b.Next(now.Add(-time.Hour), now)
-		for range 2 { // a second call must return the same time
+		for range 2 { // a repeated call must return the same time
 			if got, want := b.Until(now.Add(-time.Hour+time.Second), now.Add(time.Second)),
 				now.Add(time.Second+delay); !got.Equal(want) {
 				t.Errorf("until %v, want %v", got, want)

@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shims finds the shims that containerd has lost. If a shim does not answer in time, mostly
-// on a busy machine, containerd removes its bundle and forgets it, while the process keeps running
-// and can no longer be reached.
+// Package shims finds containerd shims that containerd no longer manages. If a shim does not answer
+// containerd in time, mostly on a busy machine, containerd removes the shim's bundle (its working
+// directory) and forgets the shim. But the process keeps running.
 //
-// A shim counts as lost if the bundle that it was started in no longer exists and it has had no
-// child, hence no container, for two minutes. No other process is touched.
+// A shim counts as lost if its bundle no longer exists and it has had no child process, hence no
+// container, for two minutes. The package kills no other processes.
 package shims
 
 import (
@@ -25,14 +25,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// lostFor is how long a shim may exist without a bundle and without children. This is much longer
-// than a shim needs to end after a request to do so.
+// lostFor is how long a shim must have been without bundle and children before it counts as lost. A
+// shim that containerd has asked to end needs much less time for that.
 const lostFor = 2 * time.Minute
 
 const program = "containerd-shim-runc-v2"
 
-// bundle matches the working directory of a shim whose bundle was removed. While containerd removes
-// a bundle, its name begins with a dot.
+// bundle matches the working directory of a shim whose bundle was removed. containerd renames a
+// bundle to a name that begins with a dot before it removes it.
 var bundle = regexp.MustCompile(`/io\.containerd\.runtime\.v2\.task/k8s\.io/\.?[0-9a-f]{64} \(deleted\)$`)
 
 // Finder looks for lost shims. Only one goroutine may use it.
@@ -42,19 +42,19 @@ type Finder struct {
 	since map[Shim]time.Time
 }
 
-// Shim is a process. The start time distinguishes it from a later process with the same ID.
+// Shim identifies a process. Its start time distinguishes it from a later process with the same ID.
 type Shim struct {
 	PID int
 	// Started is the start time in clock ticks of the kernel.
 	Started uint64
 }
 
-// New returns a Finder that finds processes in the file system proc.
+// New returns a Finder that reads processes from the directory proc, normally /proc.
 func New(proc string, clk clock.PassiveClock) *Finder {
 	return &Finder{proc: proc, clock: clk, since: map[Shim]time.Time{}}
 }
 
-// FindLost returns the shims that have been lost for lostFor.
+// FindLost returns the shims that have been without bundle and children for at least lostFor.
 func (f *Finder) FindLost() ([]Shim, error) {
 	dirs, err := filepath.Glob(filepath.Join(f.proc, "[0-9]*"))
 	if err != nil {
@@ -80,7 +80,7 @@ func (f *Finder) FindLost() ([]Shim, error) {
 	return out, nil
 }
 
-// Kill kills a shim if it is still lost.
+// Kill kills a shim if it still has neither bundle nor children.
 func (f *Finder) Kill(s Shim) error {
 	fd, err := unix.PidfdOpen(s.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -90,7 +90,8 @@ func (f *Finder) Kill(s Shim) error {
 		return fmt.Errorf("open process %d: %w", s.PID, err)
 	}
 	defer unix.Close(fd)
-	// fd is open now, so the process that is inspected here is the one that fd refers to.
+	// fd refers to the process that existed when it was opened. If that process still has the start
+	// time of s, signalling fd cannot hit another process.
 	if now, lost := inspect(filepath.Join(f.proc, strconv.Itoa(s.PID))); !lost || now != s {
 		return nil
 	}
@@ -100,7 +101,8 @@ func (f *Finder) Kill(s Shim) error {
 	return nil
 }
 
-// inspect reports whether the process with the directory dir is a shim without bundle and children.
+// inspect reports whether the process with the directory dir in /proc is a shim without bundle and
+// children.
 func inspect(dir string) (Shim, bool) {
 	cwd, err := os.Readlink(filepath.Join(dir, "cwd"))
 	if err != nil || !bundle.MatchString(cwd) {
@@ -122,8 +124,7 @@ func inspect(dir string) (Shim, bool) {
 	return Shim{pid, started}, err == nil
 }
 
-// hasChildren reports whether a process has children. The result is true if that cannot be
-// determined.
+// hasChildren reports whether a process has children. It returns true if it cannot find out.
 func hasChildren(dir string) bool {
 	files, err := filepath.Glob(filepath.Join(dir, "task", "*", "children"))
 	if err != nil || len(files) == 0 {
@@ -137,15 +138,15 @@ func hasChildren(dir string) bool {
 	return false
 }
 
-// startOf reads the start time of a process: the 22nd field of its stat file. The second field, the
-// name, may contain any character.
+// startOf reads the start time of a process, which is the 22nd field of its stat file. The second
+// field, the program's name, may contain spaces and parentheses.
 func startOf(dir string) (uint64, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
 		return 0, fmt.Errorf("read status of process: %w", err)
 	}
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
-	const start = 22 - 3 // the first field after the name is the third
+	const start = 22 - 3 // the first field after the name is the third field
 	if len(fields) <= start {
 		return 0, fmt.Errorf("status of process is %q", data)
 	}

@@ -19,8 +19,8 @@ import (
 
 const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// start runs sh under a name in a bundle, and removes the bundle if gone is true. It adds the
-// process to proc, which contains no other processes of the machine.
+// start runs a shell script in a bundle under the given process name, and removes the bundle if
+// gone is true. It adds the process to proc, a directory that contains only processes of the test.
 func start(t *testing.T, proc, name, script string, gone bool) *exec.Cmd {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "io.containerd.runtime.v2.task", "k8s.io", "."+id)
@@ -42,9 +42,9 @@ func start(t *testing.T, proc, name, script string, gone bool) *exec.Cmd {
 	}
 	t.Cleanup(func() {
 		in.Close()
-		_ = cmd.Wait() // ignores the error of a process that was killed and reaped already
+		_ = cmd.Wait() // ignore the error of a process that was killed or already waited for
 	})
-	if _, err := out.Read(make([]byte, 1)); err != nil { // when there is output, the script has run up to that point
+	if _, err := out.Read(make([]byte, 1)); err != nil { // the script prints something when it has reached the state to test
 		t.Fatal(err)
 	}
 	if gone {

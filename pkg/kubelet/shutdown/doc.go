@@ -4,11 +4,12 @@
 // Package shutdown ends a node's pods before the machine shuts down: Kubernetes' graceful node
 // shutdown.
 //
-// An inhibitor makes systemd-logind delay a shutdown, and logind announces shutdowns on the system
-// bus. Then the node rejects new pods and is not ready, and pods are ended in groups of increasing
-// priority, each group within its time. When all have ended or the time is over, the inhibitor is
-// released. If a shutdown is cancelled, the node continues.
+// The kubelet holds an inhibitor lock, with which systemd-logind delays a shutdown. logind announces
+// a shutdown on the system bus. Then the node rejects new pods and reports that it is not ready. It
+// ends its pods in groups, lowest priority first; each group has a maximum time. When the last group
+// has ended or its time is over, the kubelet releases the lock. If the shutdown is cancelled, the
+// node becomes ready again.
 //
-// The group of a pod is a pure function. The system bus is an interface, so that tests can replace
-// it. Without logind the node works as if graceful shutdown were not configured, and logs that.
+// The system bus is an interface, so that tests can replace it. Without logind the kubelet logs a
+// warning and works as if graceful shutdown were not configured.
 package shutdown

@@ -17,7 +17,7 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// Names on the system bus.
+// Names of logind's objects, interfaces and methods on the system bus.
 const (
 	service       = "org.freedesktop.login1"
 	object        = dbus.ObjectPath("/org/freedesktop/login1")
@@ -41,7 +41,7 @@ type Bus interface {
 
 var _ Bus = (*dbus.Conn)(nil)
 
-// System connects to the logind of the machine.
+// System connects to the machine's logind. The caller closes the Closer.
 func System() (Logind, io.Closer, error) {
 	conn, err := dbus.ConnectSystemBus()
 	if err != nil {
@@ -50,7 +50,7 @@ func System() (Logind, io.Closer, error) {
 	return NewLogind(conn, configDir), conn, nil
 }
 
-// NewLogind returns the logind on a bus. dir is the directory of its configuration files.
+// NewLogind returns the logind on a bus. dir is the directory for logind's configuration files.
 func NewLogind(bus Bus, dir string) Logind { return &logind{bus, dir} }
 
 type logind struct {
@@ -71,7 +71,7 @@ func (l *logind) MaxDelay(context.Context) (time.Duration, error) {
 	return time.Duration(min(us, math.MaxInt64/1000)) * time.Microsecond, nil
 }
 
-// SetMaxDelay implements Logind. It writes a configuration file and signals logind to read it.
+// SetMaxDelay implements Logind. It writes a configuration file, and makes logind read it.
 func (l *logind) SetMaxDelay(ctx context.Context, d time.Duration) error {
 	if err := os.MkdirAll(l.dir, 0o755); err != nil {
 		return err
@@ -136,7 +136,8 @@ func (l *logind) Shutdowns(ctx context.Context) (<-chan bool, error) {
 	return out, nil
 }
 
-// beginning reports whether a shutdown begins. ok is false if the signal is about something else.
+// beginning reports whether a signal announces a shutdown (begins is true) or its cancellation. ok
+// is false for other signals.
 func beginning(s *dbus.Signal) (begins, ok bool) {
 	if s.Name != face+"."+signalMember || len(s.Body) == 0 {
 		return false, false

@@ -16,7 +16,7 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// fakeBus is a system bus with logind and systemd.
+// fakeBus simulates logind and systemd on a system bus.
 type fakeBus struct {
 	dbus.BusObject
 	dir     string
@@ -38,7 +38,7 @@ func (b *fakeBus) GetProperty(name string) (dbus.Variant, error) {
 	seconds := 5
 	if text, err := os.ReadFile(filepath.Join(b.dir, configFile)); err == nil {
 		for _, line := range strings.Split(string(text), "\n") {
-			_, _ = fmt.Sscanf(line, "InhibitDelayMaxSec=%d", &seconds) // other lines do not match and are ignored
+			_, _ = fmt.Sscanf(line, "InhibitDelayMaxSec=%d", &seconds) // lines that do not match leave seconds unchanged
 		}
 	}
 	return dbus.MakeVariant(uint64(seconds) * 1e6), nil
@@ -69,7 +69,7 @@ func TestLogind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := held.Close(); err != nil { // closes the descriptor of the inhibitor
+	if err := held.Close(); err != nil { // closes the descriptor, which releases the inhibitor lock
 		t.Error(err)
 	}
 	want := "[org.freedesktop.systemd1.Manager.KillUnit[systemd-logind.service all 1] " +

@@ -19,7 +19,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Reasons and messages in the statuses of pods and of the node, as in Kubernetes.
+// Reasons and messages in the statuses of pods and of the node. Kubernetes uses the same ones.
 const (
 	Reason         = "Terminated"
 	Message        = "Pod was terminated in response to imminent node shutdown."
@@ -30,7 +30,7 @@ const (
 var errNode = errors.New("node is shutting down")
 
 const (
-	// retryPeriod is the delay before connecting to logind again.
+	// retryPeriod is the delay before the Manager connects to logind again after an error.
 	retryPeriod = 5 * time.Second
 	// endedPeriod is the interval between checks whether pods have ended.
 	endedPeriod = 200 * time.Millisecond
@@ -38,11 +38,11 @@ const (
 
 // Logind is the part of systemd-logind that a Manager uses.
 type Logind interface {
-	// MaxDelay returns the longest delay of a shutdown that logind permits. SetMaxDelay increases
+	// MaxDelay returns the longest time for which logind delays a shutdown. SetMaxDelay increases
 	// it.
 	MaxDelay(ctx context.Context) (time.Duration, error)
 	SetMaxDelay(ctx context.Context, d time.Duration) error
-	// Inhibit delays shutdowns until the result is closed.
+	// Inhibit takes a lock that delays shutdowns until the result is closed.
 	Inhibit(ctx context.Context) (io.Closer, error)
 	// Shutdowns returns a channel that receives true when a shutdown begins and false when it is
 	// cancelled. It is closed when ctx ends or the connection breaks.
@@ -54,20 +54,20 @@ type Config struct {
 	Kubelet *kubeletconfig.KubeletConfiguration
 	// Connect connects to logind. The caller closes the result.
 	Connect func() (Logind, io.Closer, error)
-	// Pods returns the pods that have not ended.
+	// Pods returns the pods whose containers have not all ended.
 	Pods func() []*v1.Pod
-	// End ends a pod with a grace period in seconds.
+	// End starts to end a pod with a grace period in seconds. It does not wait.
 	End func(pod *v1.Pod, grace int64)
 	// Ended reports whether all containers of a pod have ended.
 	Ended func(ctx context.Context, pod *v1.Pod) bool
-	// Changed is called when a shutdown begins or is cancelled. It must not block.
+	// Changed is called when a shutdown is announced or cancelled. It must not block.
 	Changed func()
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
 
-// Manager ends pods before shutdowns.
+// Manager ends the node's pods before a shutdown.
 type Manager struct {
 	cfg        Config
 	groups     []group
@@ -90,7 +90,8 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-// Down returns why the node is not ready, or nil.
+// Down returns an error for the node's Ready condition while a shutdown is in progress, otherwise
+// nil.
 func (m *Manager) Down() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,8 +101,8 @@ func (m *Manager) Down() error {
 	return nil
 }
 
-// Run handles shutdowns until ctx ends. It returns at once if pods get no time to end according to
-// the configuration.
+// Run handles shutdowns until ctx ends. It returns at once if the configuration gives pods no time
+// to end.
 func (m *Manager) Run(ctx context.Context) error {
 	if total(m.groups) <= 0 {
 		return nil
@@ -120,7 +121,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow handles shutdowns until the connection to logind breaks.
+// follow holds the inhibitor lock and handles shutdowns until the connection to logind breaks.
 func (m *Manager) follow(ctx context.Context) error {
 	logind, connection, err := m.cfg.Connect()
 	if err != nil {
@@ -143,10 +144,10 @@ func (m *Manager) follow(ctx context.Context) error {
 		m.set(begins)
 		if begins {
 			m.endPods(ctx)
-			_ = lock.Close() // lets the machine shut down
+			_ = lock.Close() // releases the inhibitor lock, so that the machine shuts down
 			continue
 		}
-		_ = lock.Close() // an error means that the inhibitor was released already
+		_ = lock.Close() // fails if the lock was already released
 		again, err := logind.Inhibit(ctx)
 		if err != nil {
 			return fmt.Errorf("inhibit shutdowns: %w", err)
@@ -156,7 +157,7 @@ func (m *Manager) follow(ctx context.Context) error {
 	return errors.New("the connection to logind ended")
 }
 
-// makeTime increases logind's delay to the time that all groups take.
+// makeTime increases logind's maximum delay to the sum of the times of all groups.
 func (m *Manager) makeTime(ctx context.Context, logind Logind) error {
 	needed := total(m.groups)
 	has, err := logind.MaxDelay(ctx)
@@ -207,7 +208,7 @@ func (m *Manager) endPods(ctx context.Context) {
 
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / float64(time.Second) }
 
-// await returns when all pods of a group have ended, or the group's time is over.
+// await waits until all pods of a group have ended, or the group's time is over.
 func (m *Manager) await(ctx context.Context, g group) {
 	until := m.cfg.Clock.Now().Add(g.grace)
 	for _, pod := range g.pods {

@@ -22,17 +22,17 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// machine simulates a logind and the pods of a node, in virtual time.
+// machine simulates logind and the pods of a node. It uses virtual time.
 type machine struct {
 	events chan bool
 
 	mu    sync.Mutex
 	delay time.Duration
-	fixed bool // if true, the maximum delay cannot be changed
-	locks int  // number of inhibitors that are held
+	fixed bool // if true, SetMaxDelay has no effect
+	locks int  // number of inhibitor locks that are held
 	story []string
 	ends  map[string]time.Time
-	needs map[string]time.Duration // how long a pod takes to end, by pod name
+	needs map[string]time.Duration // how long each pod takes to end, by its name
 	since time.Time
 	fails int // number of connection attempts that fail
 }
@@ -120,7 +120,7 @@ func times(total, last time.Duration) *kubeletconfig.KubeletConfiguration {
 	}
 }
 
-// run runs f concurrently with a manager.
+// run runs a Manager and f concurrently, and then calls then.
 func run(t *testing.T, f func(m *machine), c *kubeletconfig.KubeletConfiguration,
 	then func(m *machine, s *Manager), pods ...*v1.Pod) {
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +145,7 @@ func run(t *testing.T, f func(m *machine), c *kubeletconfig.KubeletConfiguration
 	})
 }
 
-// pass lets virtual time pass, and waits until the manager has nothing left to do at that time.
+// pass lets virtual time pass, and then waits until the manager's goroutines are blocked.
 func pass(d time.Duration) {
 	<-clock.Real().NewTimer(d).C()
 	synctest.Wait()
@@ -167,7 +167,7 @@ func TestShutdown(t *testing.T) {
 		if !slices.Equal(m.story, want) || s.Down() == nil {
 			t.Errorf("%q, %v", m.story, s.Down())
 		}
-		m.events <- false // the shutdown is cancelled in the end
+		m.events <- false // cancels the shutdown
 		synctest.Wait()
 		if s.Down() != nil || m.locks != 1 {
 			t.Errorf("%v, %d locks", s.Down(), m.locks)

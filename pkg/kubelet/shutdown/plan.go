@@ -12,17 +12,19 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// critical is the lowest priority of pods that the system needs.
+// critical is the lowest priority of system-critical pods.
 const critical = 2_000_000_000
 
-// group is the group of pods from a priority up to that of the next group.
+// group contains the pods with priorities from the field from up to the next group's from. grace is
+// the group's maximum time.
 type group struct {
 	from  int32
 	grace time.Duration
 	pods  []*v1.Pod
 }
 
-// groups returns the groups of a configuration, lowest priority first, or none if pods get no time.
+// groups returns the groups of a configuration, lowest priority first. It returns none if the
+// configuration gives pods no time to end.
 func groups(c *kubeletconfig.KubeletConfiguration) []group {
 	var out []group
 	for _, p := range c.ShutdownGracePeriodByPodPriority {
@@ -45,7 +47,8 @@ func total(list []group) time.Duration {
 	return sum
 }
 
-// fill puts each pod into its group. Pods below the lowest priority belong to the lowest group.
+// fill adds each pod to its group. A pod whose priority is below all groups belongs to the lowest
+// group.
 func fill(list []group, pods []*v1.Pod) []group {
 	out := slices.Clone(list)
 	for _, pod := range pods {
@@ -62,8 +65,8 @@ func fill(list []group, pods []*v1.Pod) []group {
 	return out
 }
 
-// graceOf returns the grace period of a pod in seconds: its own, but not more than that of its
-// group.
+// graceOf returns the grace period of a pod in seconds: its own one, but at most the time most of
+// its group.
 func graceOf(pod *v1.Pod, most time.Duration) int64 {
 	seconds := int64(most.Seconds())
 	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {

@@ -30,11 +30,12 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
-// maxFile is the maximum size of a file with a pod, in bytes.
+// maxFile is the maximum size of a pod's file in bytes.
 const maxFile = 1 << 20
 
-// read returns the pods of a file, or of all files of a directory, by "namespace/name". bad joins
-// the errors of files that are not valid pods.
+// read returns the pods of the file from, or of all files in the directory from. The keys are
+// "namespace/name". bad joins the errors of files that are not valid pods. A path that does not
+// exist has no pods.
 func read(from, node string) (pods map[string]*v1.Pod, bad, err error) {
 	info, err := os.Stat(from)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,7 +92,7 @@ func readPod(file, node string) (*v1.Pod, error) {
 	return decode(b, origin{source.File, file}, node)
 }
 
-// origin is where a pod comes from: the kind of source, and the path or URL.
+// origin is the source of a pod: the kind (File or HTTP), and the path or URL.
 type origin struct{ source, at string }
 
 // decode parses a pod as YAML or JSON and sets its defaults for the node.
@@ -127,7 +128,8 @@ func decode(b []byte, from origin, node string) (*v1.Pod, error) {
 	}
 	pod.Annotations[source.AnnotationHash] = string(pod.UID)
 	pod.Annotations[source.AnnotationSource] = from.source
-	// Taints for problems of the node must not evict the pod, because nothing would start it again.
+	// Taints for problems of the node must not evict a static pod, because no controller would
+	// create it again.
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations,
 		v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
 	errs := validateMeta(&pod.ObjectMeta, field.NewPath("metadata"))
@@ -141,7 +143,8 @@ func decode(b []byte, from origin, node string) (*v1.Pod, error) {
 	return pod, nil
 }
 
-// validateMeta validates the metadata that becomes part of directory names on the node.
+// validateMeta validates the namespace, name and UID, which become parts of directory names on the
+// node.
 func validateMeta(meta *metav1.ObjectMeta, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	check := func(name, value string, reasons []string) {
@@ -155,7 +158,8 @@ func validateMeta(meta *metav1.ObjectMeta, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// hash returns a hash of a version of a static pod on a node. It is the pod's UID.
+// hash returns a hash of the pod, its source and the node. It is used as the pod's UID, so that
+// each version of a static pod has its own UID.
 func hash(pod *v1.Pod, from origin, node string) (types.UID, error) {
 	b, err := json.Marshal(pod)
 	if err != nil {
@@ -168,7 +172,7 @@ func hash(pod *v1.Pod, from origin, node string) (types.UID, error) {
 	return types.UID(hex.EncodeToString(h.Sum(nil))), nil
 }
 
-// reference returns the kind of API resource that the pod refers to, or "".
+// reference returns the kind of an API object to which the pod refers, or "" if it refers to none.
 func reference(pod *v1.Pod) string {
 	if pod.Spec.ServiceAccountName != "" {
 		return "serviceaccounts"
@@ -190,8 +194,8 @@ func reference(pod *v1.Pod) string {
 	return ""
 }
 
-// volumeReference returns the kind of API resource that a volume refers to, other than secrets and
-// config maps, or "".
+// volumeReference returns the kind of the API object to which a volume refers, or "". It does not
+// look for Secrets and ConfigMaps.
 func volumeReference(v *v1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:

@@ -20,11 +20,12 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Pool runs pods.
+// Pool runs pods. It is the kubelet's set of pod workers.
 type Pool interface {
 	Set(pod *v1.Pod)
 	Remove(uid types.UID)
-	// HasWorker reports whether parts of a pod may still be on the node.
+	// HasWorker reports whether the worker of a pod has not finished, so that parts of the pod may
+	// still be on the node.
 	HasWorker(uid types.UID) bool
 }
 
@@ -32,12 +33,12 @@ type Pool interface {
 type Config struct {
 	// Sources of static pods.
 
-	// Path is a file with a pod, or a directory with such files. It may be "".
+	// Path is a file with a pod, or a directory with such files. If it is "", there are no files.
 	Path string
-	// Period is how often the path is read without an event.
+	// Period is how often the path is read even without an event.
 	Period time.Duration
-	// URL is where to get a pod or a list of pods with Header. It may be "". URLPeriod is how often
-	// it is read.
+	// URL is where a pod or a list of pods is read from, with the request header Header. It may be
+	// "". URLPeriod is how often it is read.
 	URL       string
 	Header    http.Header
 	URLPeriod time.Duration
@@ -46,24 +47,25 @@ type Config struct {
 
 	NodeName string
 	Client   kubernetes.Interface
-	// Node returns the node as last read from the API, or nil.
+	// Node returns the Node object as last read from the API, or nil.
 	Node func() *v1.Node
-	// Seen returns the pods that the API binds to the node. known is false before they were read.
+	// Seen returns the pods that the API has for this node. known is false until they have been
+	// read.
 	Seen func() (pods []*v1.Pod, known bool)
 	// Reflect makes the status manager write the statuses of static pods to their mirrors.
 	Reflect func()
 
-	// Restarted is called for each pod that starts again because its file was missing for a while.
-	// It may be nil.
+	// Restarted is called for each pod that is started again because its file was missing for a
+	// while. It may be nil.
 	Restarted func()
 	Clock     clock.Clock
 	Log       *slog.Logger
 }
 
-// retryMirror is the delay before creating or deleting a mirror is tried again.
+// retryMirror is the delay before the Manager retries to create or delete a mirror pod.
 const retryMirror = 2 * time.Second
 
-// Manager runs static pods and maintains their mirrors. It is safe for concurrent use.
+// Manager runs static pods and maintains their mirror pods. It is safe for concurrent use.
 type Manager struct {
 	cfg  Config
 	pool Pool
@@ -74,36 +76,36 @@ type Manager struct {
 	// The sources.
 
 	files, served map[string]*v1.Pod // pods as last read from the path and from the URL
-	bad           string             // the last error of the path
-	complaint     string             // the last error of the URL
+	bad           string             // last error about invalid files, so that it is logged once
+	complaint     string             // last error of the URL, so that it is logged once
 
 	// The pods.
 
-	want map[string]*v1.Pod // according to the sources
-	runs map[string]*v1.Pod // pods in the pool, and ended pods until their successors start
-	// ending are the pods in the pool that were once not wanted. They must end even if they are
-	// wanted again.
+	want map[string]*v1.Pod // pods that the sources contain, by "namespace/name"
+	runs map[string]*v1.Pod // pods in the pool, and ended pods whose next version has not started yet
+	// ending are pods in the pool that were missing in the sources for a while. They must end even
+	// if the sources contain them again.
 	ending map[types.UID]bool
 }
 
-// New returns a Manager. It does not read anything yet.
+// New returns a Manager. It does not read the sources yet.
 func New(cfg Config) *Manager {
 	return &Manager{cfg: cfg, wake: make(chan struct{}, 1), want: map[string]*v1.Pod{},
 		runs: map[string]*v1.Pod{}, ending: map[types.UID]bool{}}
 }
 
-// Start adds the pods of the files to the pool. It must be called before pods that exist only in
-// the runtime are ended.
+// Start adds the pods of the files to the pool. The kubelet must call it before it ends pods that
+// exist only in the runtime.
 func (m *Manager) Start(pool Pool) {
 	m.pool = pool
 	m.read()
 	m.apply()
-	// Start does not wait for the URL. Pods that the URL gave to the kubelet before continue to run
-	// meanwhile, because pods that exist only in the runtime are not ended before the pods of the
-	// API were read.
+	// Start does not wait for the URL. Pods that an earlier kubelet got from the URL continue to
+	// run: the kubelet ends pods that exist only in the runtime after it has read the pods of the
+	// API.
 }
 
-// Poke makes Run check pods and mirrors. It does not block.
+// Poke makes Run check the pods and mirror pods now. It does not block.
 func (m *Manager) Poke() {
 	select {
 	case m.wake <- struct{}{}:
@@ -124,7 +126,8 @@ func (m *Manager) Pods() []*v1.Pod {
 	return out
 }
 
-// Run watches the files and the mirrors until ctx ends. Start must have been called.
+// Run watches the sources and maintains the mirror pods until ctx ends. Start must have been
+// called.
 func (m *Manager) Run(ctx context.Context) error {
 	changed, again, stop := m.follow()
 	defer stop()
@@ -164,8 +167,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// follow watches the path. The returned function again must be called regularly: it adds the watch
-// if the path did not exist before. If the kernel cannot watch it, only Period applies.
+// follow watches the path and sends on changed after each event. The caller must call again
+// periodically: it adds the watch if the path did not exist before. If the kernel cannot watch the
+// path, files are read only once in each Period.
 func (m *Manager) follow() (changed <-chan struct{}, again, stop func()) {
 	if m.cfg.Path == "" {
 		return nil, func() {}, func() {}
@@ -203,12 +207,12 @@ func (m *Manager) follow() (changed <-chan struct{}, again, stop func()) {
 		}
 	}()
 	return out, again, func() {
-		_ = w.Close() // an error of Close loses nothing
+		_ = w.Close() // an error of Close can be ignored, because the watcher is not used any more
 		<-done
 	}
 }
 
-// read reads the files.
+// read reads the files and updates the wanted pods.
 func (m *Manager) read() {
 	if m.cfg.Path == "" {
 		return
@@ -231,8 +235,8 @@ func (m *Manager) read() {
 	m.merge()
 }
 
-// merge computes the wanted pods from all sources. If two sources have a pod of the same name, the
-// files take precedence. The caller holds the lock.
+// merge computes the wanted pods from all sources. If the files and the URL contain a pod of the
+// same name, the file takes precedence. The caller holds m.mu.
 func (m *Manager) merge() {
 	m.want = maps.Clone(m.served)
 	if m.want == nil {
@@ -241,7 +245,8 @@ func (m *Manager) merge() {
 	maps.Copy(m.want, m.files)
 }
 
-// apply adds, replaces and removes pods of the pool.
+// apply adds the wanted pods to the pool, and removes the others. A new version of a pod is added
+// after the old one has ended.
 func (m *Manager) apply() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,13 +15,13 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
-// mirrors creates missing mirrors and deletes mirrors without a static pod. done is false if it
-// could not check them yet.
+// mirrors creates missing mirror pods, and deletes those that are outdated, terminating or without
+// a static pod. done is false if something has to be retried.
 func (m *Manager) mirrors(ctx context.Context) (done bool, err error) {
 	seen, known := m.cfg.Seen()
 	node := m.cfg.Node()
 	if !known || node == nil {
-		return len(m.Pods()) == 0, nil // the API was not read yet
+		return len(m.Pods()) == 0, nil // the API has not been read yet
 	}
 	there := map[string]bool{}
 	var errs []error
@@ -40,7 +40,7 @@ func (m *Manager) mirrors(ctx context.Context) (done bool, err error) {
 	return err == nil, err
 }
 
-// isCurrent reports whether a mirror shows the present version of a static pod.
+// isCurrent reports whether a mirror pod shows the current version of a static pod.
 func (m *Manager) isCurrent(mirror *v1.Pod) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,7 +74,8 @@ func (m *Manager) create(ctx context.Context, pod *v1.Pod, node *v1.Node) error 
 	return nil
 }
 
-// Mirror returns the mirror of a static pod among seen, the pods of the API, or nil.
+// Mirror returns the mirror pod of a static pod among seen, the pods of the API. It returns nil if
+// there is none.
 func Mirror(seen []*v1.Pod, pod *v1.Pod) *v1.Pod {
 	for _, p := range seen {
 		if p.Namespace == pod.Namespace && p.Name == pod.Name &&

@@ -83,7 +83,7 @@ func TestDecode(t *testing.T) {
 		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, ephemeral: {volumeClaimTemplate: "+
 			"{spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]",
 			1): "static pods may not reference persistentvolumeclaims (via ephemeral volumes)",
-		// Values that become part of directory names must not point outside the pods' directories.
+		// A name that becomes a part of a directory name must not lead to another directory.
 		strings.Replace(manifest, "name: web", "name: ../../../etc/x",
 			1): "invalid pod: metadata.name: Invalid value",
 		strings.Replace(manifest, "name: web", "name: web\n  namespace: ../../etc",
@@ -98,7 +98,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// fakePool records the pods that were added to it. The test decides when these pods end.
+// fakePool is a Pool that records the pods that were added to it. The test decides when a pod ends.
 type fakePool struct {
 	mu      sync.Mutex
 	pods    map[types.UID]*v1.Pod
@@ -152,7 +152,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// TestFollower checks that the new version of a pod starts after the old one has ended.
+// TestFollower checks that the new version of a pod starts after the old version has ended.
 func TestFollower(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "web.yaml"), manifest)
@@ -186,7 +186,7 @@ func TestFollower(t *testing.T) {
 	}
 }
 
-// TestFileReappears checks that a pod restarts if its file was missing for a while, even if the
+// TestFileReappears checks that a pod is restarted if its file was missing for a while, even if the
 // file is back before the pod has ended.
 func TestFileReappears(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yaml")
@@ -214,8 +214,8 @@ func TestFileReappears(t *testing.T) {
 	}
 }
 
-// TestMirrors checks that the mirror of a static pod is created again if a client deletes it, and
-// is deleted with the file.
+// TestMirrors checks that the Manager creates a mirror pod again after a client has deleted it, and
+// deletes it after the file was removed.
 func TestMirrors(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	node, err := client.CoreV1().Nodes().Create(t.Context(),
@@ -266,8 +266,8 @@ func TestMirrors(t *testing.T) {
 	if shown := Mirror(seen, static); shown == nil || shown.UID != got.UID {
 		t.Errorf("mirror is not found: %v", shown)
 	}
-	// A client deletes the mirror with a grace period. No kubelet waits for its end, because a
-	// mirror has no containers.
+	// A client deletes the mirror pod with a grace period. The mirror pod has no containers that
+	// could end, so the Manager must complete the deletion.
 	if err := client.CoreV1().Pods("default").Delete(t.Context(), got.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

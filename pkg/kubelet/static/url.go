@@ -26,11 +26,11 @@ const (
 	askTimeout = 10 * time.Second
 )
 
-// ask reads the URL periodically until ctx ends, and sends on asked after each valid response.
+// ask reads the URL periodically until ctx ends. It sends on asked after each valid response.
 func (m *Manager) ask(ctx context.Context, asked chan<- struct{}) {
 	client := &http.Client{
 		Timeout: askTimeout,
-		// Redirects are not followed, because only this server is trusted to run pods on this node.
+		// Do not follow redirects, because only the configured server may run pods on this node.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	t := m.cfg.Clock.NewTicker(m.cfg.URLPeriod)
@@ -53,7 +53,7 @@ func (m *Manager) ask(ctx context.Context, asked chan<- struct{}) {
 	}
 }
 
-// serve stores the pods of a response. If err is not nil, nothing changes.
+// serve stores the pods of a response. If err is not nil, it logs err and keeps the earlier pods.
 func (m *Manager) serve(pods map[string]*v1.Pod, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,8 +70,8 @@ func (m *Manager) serve(pods map[string]*v1.Pod, err error) {
 	}
 }
 
-// fetch returns the pods of the URL by "namespace/name". If one of them is invalid, the whole
-// response is invalid.
+// fetch reads the pods of the URL. The keys are "namespace/name". If one pod is invalid, fetch
+// returns an error and no pods.
 func (m *Manager) fetch(ctx context.Context, client *http.Client) (map[string]*v1.Pod, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cfg.URL, nil)
 	if err != nil {
@@ -112,7 +112,7 @@ func (m *Manager) fetch(ctx context.Context, client *http.Client) (map[string]*v
 	return out, nil
 }
 
-// manifests returns the pods of a response, which is a Pod or a PodList.
+// manifests returns the pods in a response as JSON documents. The response is a Pod or a PodList.
 func manifests(body []byte) ([][]byte, error) {
 	var list struct {
 		metav1.TypeMeta `json:",inline"`
@@ -129,7 +129,7 @@ func manifests(body []byte) ([][]byte, error) {
 	}
 	var out [][]byte
 	for _, item := range list.Items {
-		// Items of a list may omit apiVersion and kind.
+		// An item of a list may omit apiVersion and kind.
 		pod := map[string]any{"apiVersion": "v1", "kind": "Pod"}
 		if err := json.Unmarshal(item, &pod); err != nil {
 			return nil, err

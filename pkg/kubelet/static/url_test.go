@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
-// TestURL checks that the pods of a URL are run in the same way as pods of files, and that an
-// invalid response changes nothing.
+// TestURL checks that pods of a URL run in the same way as pods of files, and that an invalid
+// response changes nothing.
 func TestURL(t *testing.T) {
 	var body atomic.Value
 	status := http.StatusOK
@@ -63,7 +63,7 @@ func TestURL(t *testing.T) {
 		t.Error("a redirect is an answer")
 	}
 	status = http.StatusOK
-	// While a file has a pod of that name, the pod of the URL does not run.
+	// If a file contains a pod of the same name, it takes precedence over the pod of the URL.
 	write(t, filepath.Join(dir, "web.yaml"), strings.Replace(manifest, "img", "of-file", 1))
 	m.read()
 	m.apply()

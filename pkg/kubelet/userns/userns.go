@@ -1,13 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package userns assigns ranges of user and group IDs to pods with hostUsers: false. The ranges do
-// not overlap, so that root in one pod has no rights outside it.
+// Package userns assigns ranges of user and group IDs to pods with hostUsers: false. The ranges of
+// two pods do not overlap, so that root in a pod has no rights outside the pod.
 //
-// The first range contains the machine's own IDs. The number of ranges is the maximum number of
-// pods on the node. A pod's range is stored in a file in its directory and survives restarts of the
-// kubelet, because files and processes use it. Ranges are chosen so that pods of different nodes
-// rarely have the same one, since they may share files.
+// The first range, number 0, contains the machine's own IDs and is never assigned. The number of the
+// other ranges is the maximum number of pods on the node. A pod's range is stored in a file in the
+// pod's directory and survives a restart of the kubelet, because files and processes use its IDs.
+// The search for a free range starts at a hash of the pod's UID, so that pods of different nodes
+// rarely have the same range, since they may share files.
 package userns
 
 import (
@@ -25,15 +26,16 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/checkpoint"
 )
 
-// DefaultLength is how many IDs a pod gets.
+// DefaultLength is how many IDs a pod gets by default.
 const DefaultLength = 65536
 
-// maxIDs is the number of IDs of a machine. The largest 32-bit value means "no ID".
+// maxIDs is the number of user IDs of a machine. The largest 32-bit value is not an ID; it means
+// "no ID".
 const maxIDs = 1<<32 - 1
 
 const fileName = "userns"
 
-// Manager assigns ranges. It is safe for concurrent use.
+// Manager assigns ranges of IDs to pods. It is safe for concurrent use.
 type Manager struct {
 	dir    string // directory that contains a directory for each pod
 	length uint32
@@ -44,7 +46,7 @@ type Manager struct {
 	used map[uint32]bool
 }
 
-// mapping is a range as stored in the file.
+// mapping is a range in the form in which the file contains it.
 type mapping struct {
 	HostID      uint32 `json:"hostId"`
 	ContainerID uint32 `json:"containerId"`
@@ -56,8 +58,8 @@ type mappings struct {
 	GIDs []mapping `json:"gidMappings"`
 }
 
-// New returns a Manager for the pods below dir, with the ranges from their files. It gives a range
-// of idsPerPod IDs to no more than most pods.
+// New returns a Manager for the pods below dir, and reads their ranges from the files. Each pod
+// gets idsPerPod IDs, and at most most pods get a range.
 func New(dir string, idsPerPod int64, most int) (*Manager, error) {
 	if idsPerPod <= 0 || idsPerPod > maxIDs || idsPerPod%DefaultLength != 0 {
 		return nil, fmt.Errorf("length %d of user namespaces is not a multiple of %d", idsPerPod, DefaultLength)
@@ -66,8 +68,8 @@ func New(dir string, idsPerPod int64, most int) (*Manager, error) {
 	m := &Manager{dir: dir, length: length, most: uint32(max(most, 0)), pods: map[types.UID]uint32{},
 		used: map[uint32]bool{}}
 	if last := (uint64(m.most) + 1) * uint64(length); last > maxIDs {
-		// IDs beyond the last one wrap around to 0, so such a range would contain the machine's own
-		// IDs.
+		// IDs above maxIDs would wrap around to 0, so the last range would contain the machine's
+		// own IDs.
 		return nil, fmt.Errorf("%d user namespaces of %d IDs are more than the machine has", most, length)
 	}
 	entries, err := os.ReadDir(dir)
@@ -121,8 +123,8 @@ func (m *Manager) Get(uid types.UID) (*runtimeapi.UserNamespace, error) {
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids(), Gids: ids()}, nil
 }
 
-// find returns the first free range, starting from a range that depends on the pod's UID, or 0 if
-// no range is free.
+// find returns the number of a free range. The search starts at a number that depends on the pod's
+// UID. It returns 0 if no range is free.
 func (m *Manager) find(uid types.UID) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(uid)) // writing to a hash never fails

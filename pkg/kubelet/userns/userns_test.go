@@ -18,7 +18,7 @@ import (
 )
 
 // TestRanges checks with random operations and restarts that no two pods share an ID, that no pod
-// has an ID of the machine, and that each pod keeps its range.
+// has an ID of the machine itself, and that each pod keeps its range.
 func TestRanges(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir := t.TempDir()
@@ -70,7 +70,7 @@ func TestRanges(t *testing.T) {
 	})
 }
 
-// TestNodesDiffer checks that the first pods of independent nodes get different ranges.
+// TestNodesDiffer checks that the first pods of different nodes usually get different ranges.
 func TestNodesDiffer(t *testing.T) {
 	const nodes, most = 100, 110
 	seen := map[uint32]bool{}
@@ -116,13 +116,13 @@ func TestInvalidFiles(t *testing.T) {
 	}
 }
 
-// TestRangesEndWithTheIDs checks that no range extends beyond the last ID of the machine. Such a
-// range would wrap around to 0, and root of a pod would be root of the node.
+// TestRangesEndWithTheIDs checks that no range extends beyond maxIDs. Such a range would wrap
+// around to 0, so that root of a pod would be root of the node.
 func TestRangesEndWithTheIDs(t *testing.T) {
 	const length, most = 1 << 26, 110
 	m, err := userns.New(t.TempDir(), length, most)
 	if err != nil {
-		return // New rejects this configuration
+		return // New rejects a configuration whose last range would be too high
 	}
 	for i := range most {
 		u, err := m.Get(types.UID(strconv.Itoa(i)))
