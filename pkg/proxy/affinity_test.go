@@ -13,8 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// remembered returns the clients whose endpoint session affinity has stored, with the time for
-// which it is stored.
+// remembered returns the elements of the affinity set: the clients whose endpoint is stored for
+// session affinity, with the remaining time.
 func (c *cluster) remembered(conn *nft.Conn) []nftables.SetElement {
 	c.t.Helper()
 	affinity, err := conn.GetSetByName(&nftables.Table{Name: "keelson-proxy", Family: nftables.TableFamilyIPv4},
@@ -25,8 +25,8 @@ func (c *cluster) remembered(conn *nft.Conn) []nftables.SetElement {
 	return elements
 }
 
-// TestSessionAffinityExpires checks that a client that was silent for the timeout can get another
-// endpoint, and that a client that connects again earlier keeps its endpoint for another timeout.
+// TestSessionAffinityExpires checks that a client that sends nothing for the timeout may get
+// another endpoint, and that a client that connects earlier keeps its endpoint for another timeout.
 func TestSessionAffinityExpires(t *testing.T) {
 	c := newCluster(t, nil)
 	conn, err := nft.Open(int(c.ns))

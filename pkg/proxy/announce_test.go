@@ -21,8 +21,8 @@ import (
 	"keelson.dev/keelson/pkg/proxy/announce"
 )
 
-// TestAnnounce reaches a load balancer's addresses from the node's link. No other host could answer
-// for these addresses.
+// TestAnnounce reaches addresses of load balancers from the node's link. The node is the only host
+// on the link that can answer for them.
 func TestAnnounce(t *testing.T) {
 	c := newCluster(t, nil)
 	a := c.pod()
@@ -63,15 +63,15 @@ func TestAnnounce(t *testing.T) {
 		t.Errorf("the node's own port: %v", err)
 	}
 
-	// The address is replaced by another one, which then moves to another node.
+	// The load balancer gets another address, which then moves to another node.
 	give("n1", "192.0.2.101")
 	c.reachable(c.outside, "192.0.2.101:80")
 	c.eventually("the other is gone", func() bool { return !c.answersFor("192.0.2.100") })
 	give("n2", "192.0.2.101")
 	c.eventually("the address is another's", func() bool { return !c.answersFor("192.0.2.101") })
 
-	// The next process continues with the device of the earlier one and removes addresses that are
-	// left on it.
+	// A new process takes over the device of the earlier one, and removes addresses that it does
+	// not want.
 	an, err := announce.Open(int(c.ns))
 	c.must(err)
 	defer an.Close()
@@ -83,7 +83,8 @@ func TestAnnounce(t *testing.T) {
 	c.must(an.Remove(t.Context()))
 }
 
-// answersFor reports whether a neighbour without entries gets an answer from an address.
+// answersFor reports whether a client on the link, after its neighbour entry is deleted, gets an
+// answer from an address.
 func (c *cluster) answersFor(addr string) bool {
 	c.t.Helper()
 	list, err := c.outside.h.NeighList(0, netlink.FAMILY_V4)

@@ -30,12 +30,12 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// BenchmarkCell runs the program against an API server with very many services. It measures the
-// start, the change of one endpoint, and the idle process:
+// BenchmarkCell runs the proxy's program against an API server with thousands of services. It
+// measures the start, the change of one endpoint, and the idle process:
 //
 //	go test ./pkg/proxy -run - -bench Cell -benchtime 200x -timeout 60m
 //
-// An operation is one change. Creating the services takes a minute or more and is not measured.
+// One operation is one change. Creating the services takes a minute or more and is not measured.
 func BenchmarkCell(b *testing.B) {
 	unshare.Need(b)
 	for _, size := range []struct{ services, endpoints int }{{1, 1}, {10000, 10}, {44000, 2}} {
@@ -53,7 +53,7 @@ func benchmarkCell(b *testing.B, services, endpoints int) {
 	defer p.end()
 	made := p.ready()
 	clk := clock.Real()
-	clk.Sleep(15 * time.Second) // time for Go's runtime to return the memory of the start
+	clk.Sleep(15 * time.Second) // lets Go's runtime return the memory that only the start needed
 	start, idle, files := p.cpu(), p.memory("RssAnon"), p.memory("RssFile")
 	sync := p.number("kubeproxy_sync_full_proxy_rules_duration_seconds_sum", `ip_family="IPv4"`)
 
@@ -89,7 +89,7 @@ func many(i, endpoints int) *discoveryv1.EndpointSlice {
 	return slice(fmt.Sprintf("s%05d", i), corev1.ProtocolTCP, discoveryv1.AddressTypeIPv4, list...)
 }
 
-// fill creates the services and their slices.
+// fill creates the services and their EndpointSlices.
 func (c *cluster) fill(services, endpoints int) {
 	c.t.Helper()
 	var g errgroup.Group
@@ -112,7 +112,7 @@ func (c *cluster) fill(services, endpoints int) {
 	c.must(g.Wait())
 }
 
-// follow returns a channel with the time of each transaction in the kernel from now on.
+// follow returns a channel that receives the time of each later transaction in the kernel.
 func (c *cluster) follow(b *testing.B) <-chan time.Time {
 	conn, err := nftables.New()
 	c.must(err)
@@ -130,7 +130,7 @@ func (c *cluster) follow(b *testing.B) <-chan time.Time {
 	return out
 }
 
-// process is the program as a process.
+// process is the proxy's program, run as a process.
 type process struct {
 	*cluster
 	cmd     *exec.Cmd
@@ -156,13 +156,13 @@ func (c *cluster) process(b *testing.B) *process {
 	return p
 }
 
-// ready waits for the table of the first family, and returns how long that took.
+// ready waits until the table of the first IP family exists, and returns how long that took.
 func (p *process) ready() time.Duration {
 	for {
 		var line struct{ Msg, Family string }
 		p.must(p.lines.Decode(&line))
 		if line.Msg == "Nftables table created" && line.Family == "IPv4" {
-			go func() { // so that the process never blocks on its output
+			go func() { // reads the output, so that the process never blocks on it
 				for p.lines.Decode(&line) == nil {
 				}
 			}()
@@ -171,7 +171,7 @@ func (p *process) ready() time.Duration {
 	}
 }
 
-// end ends the process and removes its tables.
+// end kills the process and removes its tables.
 func (p *process) end() {
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
@@ -189,7 +189,7 @@ func (p *process) proc(file string) string {
 	return string(data)
 }
 
-// cpu returns the CPU time of the process, in ticks of 10 ms.
+// cpu returns the CPU time that the process has used, in units of 10 ms.
 func (p *process) cpu() time.Duration {
 	var user, system int
 	stat := strings.Fields(p.proc("stat")[strings.LastIndex(p.proc("stat"), ")"):])
@@ -198,7 +198,7 @@ func (p *process) cpu() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// memory returns a field of the process's status in MB.
+// memory returns a field of the process's /proc/PID/status in MB.
 func (p *process) memory(field string) float64 {
 	_, rest, _ := strings.Cut(p.proc("status"), field+":")
 	var kib float64
@@ -207,7 +207,7 @@ func (p *process) memory(field string) float64 {
 	return kib / 1024
 }
 
-// number returns one sample of the process's metrics.
+// number returns the value of one of the process's metrics.
 func (p *process) number(name, labels string) float64 {
 	out, err := exec.Command("curl", "-sf", "http://127.0.0.1:18081/metrics").Output()
 	p.must(err)

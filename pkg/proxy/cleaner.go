@@ -17,16 +17,16 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// Number of attempts, and delay between them, if listing or deleting flows fails. After the last
-// attempt the proxy does not try again before the frontends change, so that the amount of queued
-// work stays bounded.
+// The delay before the first retry, and the maximum number of attempts, if listing or deleting
+// flows fails. After the last attempt the cleaner drops the work, so that the amount of queued work
+// stays bounded. A later change of the same frontends queues it again.
 const (
 	firstCleanRetry = time.Second
 	cleanAttempts   = 6
 )
 
-// cleaner deletes stale UDP flows after the tables have changed. It has a goroutine of its own,
-// because listing all flows of a busy node takes longer than a change of the tables may be delayed.
+// cleaner deletes stale UDP flows after the tables have changed. It runs in a goroutine of its own,
+// because listing all flows of a busy node takes too long for the goroutine that applies changes.
 type cleaner struct {
 	table   *conntrack.Table
 	clock   clock.Clock
@@ -39,7 +39,8 @@ type cleaner struct {
 	mu      sync.Mutex
 	todo    work // guarded by mu; has the newest claim of each frontend
 	running work // guarded by mu; never changed, only replaced
-	// held are the frontends in running whose claims are no longer valid; guarded by mu.
+	// held are the frontends in running whose claims have become invalid since round began; guarded
+	// by mu.
 	held heldFrontends
 }
 
@@ -60,7 +61,7 @@ func newCleaner(t *conntrack.Table, c clock.Clock, m *metrics, log *slog.Logger,
 		held: heldFrontends{}, wake: make(chan struct{}, 1)}
 }
 
-// merge adds claims. If a frontend already has a claim, it is replaced only if newer is set.
+// merge adds claims to the work. A frontend's existing claim is replaced only if newer is true.
 func (w work) merge(f ruleset.Family, c conntrack.Claims, newer bool) {
 	have, ok := w[f]
 	if !ok {
@@ -77,8 +78,8 @@ func (w work) merge(f ruleset.Family, c conntrack.Claims, newer bool) {
 	w[f] = have
 }
 
-// put queues the frontends whose flows the cleaner has to check. The kernel must have the new rules
-// already, so that no new flow uses the old ones.
+// put queues the frontends whose flows must be checked. The kernel must already have the new rules,
+// so that no new flow follows the old rules.
 func (c *cleaner) put(f ruleset.Family, claims conntrack.Claims) {
 	c.mu.Lock()
 	c.todo.merge(f, claims, true)
@@ -89,9 +90,9 @@ func (c *cleaner) put(f ruleset.Family, claims conntrack.Claims) {
 	}
 }
 
-// hold withdraws the claims of frontends. Until put is called with these frontends again, none of
-// their flows is deleted: a flow that starts under the new rules would look stale under the old
-// claims.
+// hold makes the claims of frontends invalid. The cleaner deletes none of their flows until the
+// caller has called put for them again. Otherwise it would delete a flow that starts under the new
+// rules, because that flow looks stale according to the old claims.
 func (c *cleaner) hold(f ruleset.Family, list []ruleset.Frontend) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,8 +104,8 @@ func (c *cleaner) hold(f ruleset.Family, list []ruleset.Frontend) {
 	}
 }
 
-// unlessHeld returns a guard that runs a deletion only if the claims of the flow's frontends are
-// still valid.
+// unlessHeld returns a guard for Table.Clean. It runs the deletion of a flow unless the claim of
+// one of the flow's frontends has become invalid.
 func (c *cleaner) unlessHeld(f ruleset.Family) func(func(), ...ruleset.Frontend) {
 	return func(del func(), list ...ruleset.Frontend) {
 		c.mu.Lock()
@@ -124,7 +125,7 @@ func (c *cleaner) idle(f ruleset.Family, at ruleset.Frontend) bool {
 	return !waits && !runs
 }
 
-// run deletes stale flows until ctx ends.
+// run checks queued frontends and deletes their stale flows until ctx ends.
 func (c *cleaner) run(ctx context.Context) {
 	retry := c.clock.NewTimer(firstCleanRetry)
 	retry.Stop()
@@ -146,8 +147,8 @@ func (c *cleaner) run(ctx context.Context) {
 	}
 }
 
-// round checks the flows at all queued frontends. It returns false if some of them must be tried
-// again. After the last attempt it returns true.
+// round checks the flows at all queued frontends. It returns false if some of them must be checked
+// again. If last is true it does not retry and returns true.
 func (c *cleaner) round(last bool) bool {
 	c.mu.Lock()
 	c.running, c.todo = c.todo, work{}
@@ -188,15 +189,15 @@ func (c *cleaner) clean(f ruleset.Family, claims conntrack.Claims) bool {
 	return err == nil
 }
 
-// holdFlows withdraws the claims that the next changes make invalid.
+// holdFlows makes the claims invalid that the changes to be applied next affect.
 func (p *Proxy) holdFlows() {
 	for _, f := range p.families {
 		p.cleaner.hold(f.Family, f.table.Suspects())
 	}
 }
 
-// cleanFlows passes the frontends whose flows may be stale to the cleaner. The kernel must have
-// the current tables.
+// cleanFlows queues the frontends whose flows may be stale. The kernel must have the current
+// tables.
 func (p *Proxy) cleanFlows() {
 	for _, f := range p.families {
 		suspects := f.table.Suspects()
@@ -206,15 +207,16 @@ func (p *Proxy) cleanFlows() {
 		nodePorts, err := p.nodePortAddresses(f)
 		if err != nil {
 			p.log.Error("Failed to list local addresses", "family", f.String(), "err", err)
-			continue // the flows of these frontends are checked again after the next change
+			continue // the suspects stay, so these frontends are checked after the next change
 		}
 		f.table.ForgetSuspects()
 		p.cleaner.put(f.Family, f.claims(suspects, nodePorts))
 	}
 }
 
-// claims returns the valid endpoints of the frontends. If a frontend is a node port, the frontends
-// that take precedence over it at the node's addresses are included.
+// claims returns the claims of the frontends. For a node port, which has the unspecified address,
+// it adds the frontends with the same port at one of the node's addresses, because they take
+// precedence over the node port.
 func (f *family) claims(list []ruleset.Frontend, nodePorts []netip.Addr) conntrack.Claims {
 	out := conntrack.Claims{Frontends: make(map[ruleset.Frontend]conntrack.Claim, len(list)),
 		NodePorts: map[netip.Addr]bool{}}
@@ -239,7 +241,7 @@ func (f *family) claims(list []ruleset.Frontend, nodePorts []netip.Addr) conntra
 	return out
 }
 
-// nodePortAddresses returns the local addresses that have node ports according to the rules.
+// nodePortAddresses returns the local addresses on which node ports are served.
 func (p *Proxy) nodePortAddresses(f *family) ([]netip.Addr, error) {
 	local, err := p.cleaner.table.Local(f.Family)
 	if err != nil {
@@ -254,8 +256,8 @@ func (p *Proxy) nodePortAddresses(f *family) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// forgetFlows drops a removed frontend from the tables once no connection tracking entry refers to
-// it.
+// forgetFlows drops departed frontends from the tables after their flows were checked, unless
+// another check of them is queued.
 func (p *Proxy) forgetFlows(cleaned map[ruleset.Family][]ruleset.Frontend) {
 	for _, f := range p.families {
 		for _, at := range cleaned[f.Family] {

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// resources are the resources of the kinds in the tests' manifests.
+// resources are the API resources of the kinds in the tests' manifests.
 var resources = map[string]schema.GroupVersionResource{
 	"CustomResourceDefinition": {Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
 	"ClusterRole":              {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
@@ -33,7 +33,7 @@ var resources = map[string]schema.GroupVersionResource{
 		Resource: "clusternetworkpolicies"},
 }
 
-// custom returns an administrator's client of any resource.
+// custom returns an administrator's client for the resource of a kind.
 func (c *cluster) custom(kind string) dynamic.ResourceInterface {
 	c.t.Helper()
 	client, err := dynamic.NewForConfig(c.server.Config)
@@ -44,7 +44,7 @@ func (c *cluster) custom(kind string) dynamic.ResourceInterface {
 	return client.Resource(resources[kind])
 }
 
-// manifest creates or updates the objects in a manifest whose names have a prefix.
+// manifest creates or updates the objects in a YAML text whose names begin with prefix.
 func (c *cluster) manifest(text, prefix string) {
 	c.t.Helper()
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
@@ -75,8 +75,8 @@ func (c *cluster) file(path, prefix string) {
 	c.manifest(string(text), prefix)
 }
 
-// adminTier accepts connections from friends to servers. ACTION is replaced by the action for all
-// other pods.
+// adminTier is an Admin-tier policy that accepts connections from friends to servers. The tests
+// replace ACTION by the action for connections from all other pods.
 const adminTier = `apiVersion: policy.networking.k8s.io/v1alpha2
 kind: ClusterNetworkPolicy
 metadata:
@@ -100,7 +100,7 @@ spec:
     - namespaces: {}
 `
 
-// forStrangers is the NetworkPolicy of the servers' namespace.
+// forStrangers is a NetworkPolicy for the namespace of the servers.
 const forStrangers = `apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
@@ -112,7 +112,7 @@ spec:
     - podSelector: {matchLabels: {app: stranger}}
 `
 
-// baselineTier allows pods to reach servers only.
+// baselineTier is a Baseline-tier policy that allows pods to connect only to servers.
 const baselineTier = `apiVersion: policy.networking.k8s.io/v1alpha2
 kind: ClusterNetworkPolicy
 metadata:
@@ -134,7 +134,7 @@ spec:
     - nodes: {}
 `
 
-// nodeOnly isolates strangers, so that they reach only their node.
+// nodeOnly is a NetworkPolicy that isolates strangers, so that they can connect only to their node.
 const nodeOnly = `apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
@@ -144,8 +144,8 @@ spec:
   policyTypes: [Egress]
 `
 
-// TestClusterNetworkPolicy sends packets through the tables of all three tiers. The agent has the
-// rights that clusters grant it.
+// TestClusterNetworkPolicy sends packets through the tables of all three tiers. The agent has only
+// the permissions that clusters grant it.
 func TestClusterNetworkPolicy(t *testing.T) {
 	c := newCluster(t, nil)
 	c.account()
@@ -159,8 +159,8 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	v4, v6, outside, gateway := server.v4.String()+":8080", "["+server.v6.String()+"]:8080", "192.0.2.2:8080",
 		"10.244.1.1:8080"
 
-	// If the kind is not defined, and the agent may not even list definitions, NetworkPolicies are
-	// enforced.
+	// The kind ClusterNetworkPolicy is not defined, and the agent may not even list the
+	// definitions. It must still enforce NetworkPolicies.
 	c.file("../cluster/manifests/rbac.yaml", "keelson:network-policy")
 	c.manifest(forStrangers, "")
 	proxy := c.server.UserConfig(t, "system:kube-proxy:n1", "keelson:proxies")
@@ -168,12 +168,12 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	c.refused(friend.space, v4)
 	c.reachable(stranger.space, v4)
 
-	// When the kind is defined, the agent notices it and enforces its objects.
+	// After the kind is defined, the agent must notice it and enforce its objects.
 	c.file("../cluster/manifests/clusternetworkpolicy.yaml", "")
 	c.eventually("an Admin tier", func() bool {
 		o := &unstructured.Unstructured{}
 		c.must(yaml.Unmarshal([]byte(strings.Replace(adminTier, "ACTION", "Deny", 1)), &o.Object))
-		return c.apply(o) == nil // retried, because the definition is served only a moment later
+		return c.apply(o) == nil // retry, because the server serves the new kind with a short delay
 	})
 	for _, to := range []string{v4, v6, web} {
 		c.reachable(friend.space, to)
@@ -184,9 +184,10 @@ func TestClusterNetworkPolicy(t *testing.T) {
 		c.reachable(friend.space, to)
 		c.reachable(stranger.space, to)
 	}
-	c.refused(c.outside, v4) // the NetworkPolicy rejects the connection
+	c.refused(c.outside, v4) // the Admin tier passes, and the NetworkPolicy rejects the connection
 
-	// Other pods have only the Baseline tier, which applies also to connections to their own node.
+	// No Admin tier or NetworkPolicy selects friends, only the Baseline tier. It applies to
+	// connections to their own node too.
 	c.reachable(friend.space, outside)
 	c.reachable(friend.space, gateway)
 	c.manifest(baselineTier, "")
@@ -210,14 +211,15 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	c.reachable(stranger.space, gateway)
 	c.refused(stranger.space, v4)
 
-	// The rules stay when the agent ends. The next agent loads all tiers before it changes any.
+	// The rules stay when the agent stops. The next agent must load all tiers before it changes any
+	// rules.
 	stop()
 	c.refused(late.space, outside)
 	stop = c.enforce(proxy, time.Hour)
 	c.refused(late.space, outside)
 	c.reachable(late.space, v6)
 
-	// When the definition is deleted, only NetworkPolicies are enforced.
+	// After the definition is deleted, only NetworkPolicies are enforced.
 	c.must(c.custom("CustomResourceDefinition").Delete(t.Context(),
 		"clusternetworkpolicies.policy.networking.k8s.io", metav1.DeleteOptions{}))
 	c.reachable(late.space, outside)
@@ -228,8 +230,8 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	stop()
 }
 
-// TestClusterNetworkPolicyRefused checks that the API server rejects rules that the agent would
-// not enforce.
+// TestClusterNetworkPolicyRefused checks that the API server rejects policies with rules that the
+// agent does not enforce.
 func TestClusterNetworkPolicyRefused(t *testing.T) {
 	c := &cluster{node: &node{space: own(t)}}
 	c.serve()

@@ -28,13 +28,13 @@ import (
 	"keelson.dev/keelson/pkg/proxy/kernel"
 )
 
-// cluster is an API server, a node and the node's proxy.
+// cluster is an API server, a node, and the node's proxy.
 type cluster struct {
 	*node
 	client kubernetes.Interface
 	proxy  *proxy.Proxy
 	server *testserver.Server
-	spans  *tracetest.SpanRecorder // of the proxy that was started last
+	spans  *tracetest.SpanRecorder // spans of the proxy that was started last
 }
 
 func newCluster(t *testing.T, change func(*proxy.Config)) *cluster {
@@ -65,8 +65,8 @@ func (c *cluster) config() proxy.Config {
 	}
 }
 
-// start starts the proxy. The returned function stops it; the tables stay, as they do if the
-// process is killed.
+// start starts the proxy. The returned function stops it. The tables stay, as after the process was
+// killed.
 func (c *cluster) start(change func(*proxy.Config)) (stop func()) {
 	c.t.Helper()
 	cfg := c.config()
@@ -100,7 +100,7 @@ func (c *cluster) start(change func(*proxy.Config)) (stop func()) {
 	return stop
 }
 
-// eventually waits until a condition holds.
+// eventually waits until ok returns true.
 func (c *cluster) eventually(what string, ok func() bool) {
 	c.t.Helper()
 	eventually(c.t, what, ok)
@@ -116,7 +116,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// patience bounds how long a failing test takes.
+// patience is the maximum time for which a test waits for an expected event.
 const patience = 3 * time.Minute
 
 func (c *cluster) create(objects ...metav1.Object) {
@@ -136,7 +136,8 @@ func (c *cluster) create(objects ...metav1.Object) {
 	}
 }
 
-// svc creates a Service with port 80 of a protocol, and its IPv4 slice.
+// svc creates a Service with port 80 of a protocol, and an EndpointSlice with the pods' IPv4
+// addresses.
 func (c *cluster) svc(name string, protocol corev1.Protocol, change func(*corev1.ServiceSpec),
 	pods ...endpoint) *corev1.Service {
 	c.t.Helper()
@@ -196,13 +197,13 @@ func (c *cluster) endpoints(svc string, protocol corev1.Protocol, pods ...endpoi
 
 func vip(s *corev1.Service) string { return s.Spec.ClusterIP + ":80" }
 
-// reachable waits until a connection is answered.
+// reachable waits until a new connection gets an answer.
 func (c *cluster) reachable(from *space, to string) {
 	c.t.Helper()
 	c.eventually(to+" answers", func() bool {
-		// Each attempt uses a new connection: if packets arrived before the rules existed,
-		// connection tracking has an entry for them, and packets from the same port follow this
-		// entry.
+		// Each attempt uses a new connection with another source port. If a packet arrived before
+		// the rules existed, connection tracking has an entry for its ports, and later packets
+		// follow that entry.
 		conn, err := from.dial("tcp", to, 300*time.Millisecond)
 		if err != nil {
 			return false

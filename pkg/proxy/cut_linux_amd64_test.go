@@ -20,8 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// contents returns the kernel's table as text: the size of each set, and which of the pods are
-// endpoints. The slots of endpoints are left out, because they depend on chance.
+// contents returns the kernel's table as text: the number of elements of each set, and which of the
+// pods are endpoints. It leaves out the slots of endpoints, because they are not deterministic.
 func (c *cluster) contents(pods ...endpoint) string {
 	c.t.Helper()
 	conn, err := nft.Open(int(c.ns))
@@ -50,10 +50,10 @@ func (c *cluster) contents(pods ...endpoint) string {
 	return strings.Join(out, ", ")
 }
 
-// TestCut kills the proxy at each transaction of a start with changes to make: before the kernel
-// gets the transaction, and after the kernel has applied it. During all of this the service must
-// work, the kernel must have either the old or the new table, and the next start must complete the
-// changes.
+// TestCut starts the proxy when changes are due, and kills it at each of its transactions: once
+// before the kernel gets the transaction, and once after the kernel has applied it. The service
+// must work all the time, the kernel must have either the old or the new table, and the next start
+// must complete the changes.
 func TestCut(t *testing.T) {
 	c := &cluster{node: ownNode(t)}
 	c.serve()
@@ -66,8 +66,8 @@ func TestCut(t *testing.T) {
 			t.Log(logs.String())
 		}
 	}()
-	// whole runs the proxy until one pod is an endpoint and another one is not, and returns the
-	// kernel's table.
+	// whole runs the proxy until the pod with is an endpoint and the pod without is not. It returns
+	// the kernel's table.
 	whole := func(with, without endpoint) string {
 		cmd := proxyCommand(kubeconfig, &logs)
 		c.must(cmd.Start())
@@ -77,7 +77,7 @@ func TestCut(t *testing.T) {
 			return strings.Contains(have, with.name) && !strings.Contains(have, without.name)
 		})
 		c.must(cmd.Process.Kill())
-		_ = cmd.Wait() // Wait returns an error, because the process was killed
+		_ = cmd.Wait() // returns an error, because the process was killed
 		return c.contents(a, b, d)
 	}
 	before := whole(b, d)
@@ -118,8 +118,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// cutAt runs a process until it is killed at a cut, or until everything returns true. It reports
-// whether the cut was reached.
+// cutAt runs a process until it is killed at the cut, or until everything returns true. It reports
+// whether the process reached the cut.
 func (c *cluster) cutAt(cmd *exec.Cmd, at cut, everything func() bool) bool {
 	c.t.Helper()
 	idle, ended := make(chan struct{}), make(chan struct{})

@@ -12,19 +12,19 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// dirty collects changes until the proxy's loop takes them.
+// dirty collects changes of API objects until the goroutine of Run takes them.
 type dirty struct {
 	*follow.Changes[batch]
-	since time.Time // the delay of changes that began earlier is not measured
+	since time.Time // the start of the process; the delay of earlier changes is not measured
 }
 
-// batch is a set of changes. It has one entry for each service, however often the service changes.
+// batch is a set of changes. A service that has changed several times has one entry.
 type batch struct {
 	services map[types.NamespacedName]bool
-	// triggers are the times at which changes of endpoints began, by service. The controller that
-	// wrote the endpoints records them.
+	// triggers are the times at which the endpoints controller noticed the changes of pods that led
+	// to changes of endpoints, by service. The controller writes them into the EndpointSlice.
 	triggers map[types.NamespacedName]time.Time
-	// cleaned are UDP frontends that have no stale flow left.
+	// cleaned are UDP frontends whose stale flows have been deleted.
 	cleaned      map[ruleset.Family][]ruleset.Frontend
 	node         bool
 	serviceCIDRs bool
@@ -40,7 +40,7 @@ func newDirty(since time.Time) *dirty {
 	})}
 }
 
-// noteCleaned records that frontends have no stale flow left.
+// noteCleaned records that the stale flows at these frontends have been deleted.
 func (d *dirty) noteCleaned(f ruleset.Family, list []ruleset.Frontend) {
 	if len(list) > 0 {
 		d.Note(func(b *batch) { b.cleaned[f] = append(b.cleaned[f], list...) })

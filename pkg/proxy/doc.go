@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package proxy makes the virtual addresses of Services work on a node. It follows Services,
-// EndpointSlices, ServiceCIDRs and its own Node, and keeps nftables tables that send new
-// connections to endpoints.
+// Package proxy makes the virtual addresses of Services work on a node. It watches Services,
+// EndpointSlices, ServiceCIDRs and its own Node. It writes nftables tables that send new connections
+// to endpoints.
 //
 //	caches → names of changed services → Proxy.round (one goroutine owns the state)
 //	                                         service.Decide  what a service means on this node

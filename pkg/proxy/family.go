@@ -13,30 +13,30 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// family is the table of one IP family.
+// family is the proxy's table of one IP family.
 type family struct {
 	ruleset.Family
 	table  *ruleset.Table
 	kernel *kernel.Table
-	// found is the content that the kernel's nftables table had when the process started. It becomes
-	// nil once it has been compared with the wanted table.
+	// found is the content of the kernel's table when the process started. It becomes nil after it
+	// was compared with the wanted table.
 	found *ruleset.Contents
-	// full is set if the whole table must be compared with the kernel's.
+	// full means that the whole table must be compared with the kernel's table.
 	full bool
-	// ranges is set if the sets of address ranges must be written.
+	// ranges means that the sets of address ranges must be written.
 	ranges bool
-	// lacking are the ports with traffic policy Local that have no endpoint on this node. They are
-	// counted in a metric.
+	// lacking are the ports with traffic policy Local without an endpoint on this node, by policy.
+	// A metric counts them.
 	lacking [2]map[ruleset.Name]bool
 }
 
-// The two traffic policies for which a port can lack endpoints.
+// The indices of lacking: the internal and the external traffic policy.
 const (
 	internal = iota
 	external
 )
 
-// set updates a port in the table. If p is nil, the port is deleted.
+// set updates a port in the table. It deletes the port if p is nil.
 func (f *family) set(name ruleset.Name, p *ruleset.Port) {
 	f.table.Set(name, p)
 	for i := range f.lacking {
@@ -94,12 +94,12 @@ func (p *Proxy) open(f *family) error {
 func (p *Proxy) closeFamilies() {
 	for _, f := range p.families {
 		if f.kernel != nil {
-			_ = f.kernel.Close() // an error of Close loses nothing, because nothing is buffered
+			_ = f.kernel.Close() // an error of Close can be ignored, because no data is buffered
 		}
 	}
 }
 
-// apply makes the kernel's table match ours. It returns false if the changes must be tried again.
+// apply writes the table's changes to the kernel. It returns false if they must be retried.
 func (p *Proxy) apply(f *family) bool {
 	if !f.full && !f.ranges && !f.table.Dirty() {
 		return true
@@ -133,7 +133,7 @@ func (p *Proxy) apply(f *family) bool {
 	return true
 }
 
-// applyChanges applies the changes since the last transaction.
+// applyChanges writes only the changes since the last transaction.
 func (p *Proxy) applyChanges(f *family) (int, error) {
 	changes := f.table.Take()
 	var r *kernel.Ranges
@@ -143,8 +143,9 @@ func (p *Proxy) applyChanges(f *family) (int, error) {
 	return changes.Len(), f.kernel.Apply(changes, r)
 }
 
-// applyFull compares the whole table with the kernel's table and writes the differences. If there
-// is nothing to compare with, or the kernel rejects the difference, it replaces the table.
+// applyFull compares the whole table with the kernel's table and writes the differences. If the
+// kernel's table cannot be compared, or the kernel rejects the differences, applyFull replaces the
+// whole table.
 func (p *Proxy) applyFull(f *family) (int, error) {
 	found, ok := f.found, f.found != nil
 	f.found = nil
@@ -178,7 +179,7 @@ func (p *Proxy) rangesOf(f *family) *kernel.Ranges {
 		Announced: p.ranges.Announced}
 }
 
-// audit checks that the tables exist, and deletes unused chains.
+// audit checks that the tables exist in the kernel, and deletes the chains of unused classes.
 func (p *Proxy) audit() {
 	for _, f := range p.families {
 		if f.full {

@@ -22,15 +22,15 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// flowWorld has a few services whose frontends often collide, flows in the kernel's table, and the
-// parts of a proxy that delete stale flows.
+// flowWorld has a few services whose frontends often collide, flows in the kernel's connection
+// tracking table, and the parts of a Proxy that delete stale flows.
 type flowWorld struct {
 	*Proxy
 	*family
 	handle *netlink.Handle
 	kernel *ruleset.Contents // model of the kernel's table
 	ports  map[ruleset.Name]*ruleset.Port
-	flows  map[netip.AddrPort]flowModel // key: the client's address and port
+	flows  map[netip.AddrPort]flowModel // by the client's address and port
 	client int
 }
 
@@ -57,8 +57,8 @@ func addrs(list ...string) []netip.Addr {
 	return out
 }
 
-// owner returns the port that owns a frontend, by a simple model: the oldest port that claims it, if
-// that port has its cluster IP.
+// owner returns the port that has a frontend according to a simple model: the oldest port that
+// claims the frontend, if it also has its own cluster IP.
 func (w *flowWorld) owner(f ruleset.Frontend) *ruleset.Port {
 	claimed := func(f ruleset.Frontend) *ruleset.Port {
 		var best ruleset.Name
@@ -79,7 +79,7 @@ func (w *flowWorld) owner(f ruleset.Frontend) *ruleset.Port {
 	return p
 }
 
-// at returns the port that receives packets to an address, by a simple model.
+// at returns the port that receives packets to an address according to the model.
 func (w *flowWorld) at(to netip.AddrPort) *ruleset.Port {
 	f := ruleset.Frontend{Addr: to.Addr(), Protocol: ruleset.UDP, Port: to.Port()}
 	if p := w.owner(f); p != nil || to.Addr() != flowNode {
@@ -96,7 +96,7 @@ func (w *flowWorld) right(f flowModel) bool {
 	return !f.ours
 }
 
-// open creates a flow in the kernel.
+// open creates a flow in the kernel's connection tracking table.
 func (w *flowWorld) open(t *rapid.T, f flowModel) {
 	w.client++
 	from := netip.AddrPortFrom(netip.MustParseAddr("198.18.4.1"), uint16(w.client))
@@ -113,7 +113,7 @@ func (w *flowWorld) open(t *rapid.T, f flowModel) {
 	}
 }
 
-// commit applies the table's changes as one transaction.
+// commit applies changes to the model of the kernel's table.
 func (w *flowWorld) commit(c ruleset.Changes) {
 	for _, e := range c.Delete {
 		delete(w.kernel[e.Set], e.Key)
@@ -123,7 +123,7 @@ func (w *flowWorld) commit(c ruleset.Changes) {
 	}
 }
 
-// clean runs the proxy's rounds until no work is left.
+// clean does what the proxy does in a round of changes until no work is left.
 func (w *flowWorld) clean(t *rapid.T) {
 	w.holdFlows()
 	w.commit(w.table.Take())
@@ -136,7 +136,7 @@ func (w *flowWorld) clean(t *rapid.T) {
 	w.check(t)
 }
 
-// check compares the kernel's flows with those that are valid by the model.
+// check compares the flows in the kernel with those that are valid according to the model.
 func (w *flowWorld) check(t *rapid.T) {
 	list, err := w.handle.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
 	if err != nil {
@@ -196,9 +196,9 @@ func drawPort(t *rapid.T) *ruleset.Port {
 	return p
 }
 
-// TestFlowsFollowServices changes services at random, with transactions of random sizes and a
-// proxy that is killed at any time. After the proxy has cleaned up, exactly those UDP flows exist
-// that are valid by a simple model of the services.
+// TestFlowsFollowServices changes services at random, with transactions of random sizes, and
+// restarts the proxy at random. When the proxy has deleted stale flows, exactly those UDP flows
+// must exist that are valid according to a simple model of the services.
 func TestFlowsFollowServices(t *testing.T) {
 	unshare.Need(t)
 	handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER, unix.NETLINK_ROUTE)
@@ -214,7 +214,7 @@ func TestFlowsFollowServices(t *testing.T) {
 	if err := handle.AddrAdd(lo, address); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = handle.AddrDel(lo, address) }() // an error does not matter, because the namespace ends anyway
+	defer func() { _ = handle.AddrDel(lo, address) }() // an error can be ignored, because the namespace ends with the test
 	flows, err := conntrack.Open(0)
 	if err != nil {
 		t.Fatal(err)
@@ -264,7 +264,7 @@ func (w *flowWorld) repeat(t *rapid.T) {
 			w.table.Set(n, nil)
 		},
 		"clean": w.clean,
-		"send": func(t *rapid.T) { // a new flow follows the rules in the kernel
+		"send": func(t *rapid.T) { // opens a flow that follows the rules in the kernel
 			w.clean(t)
 			to := netip.AddrPortFrom(addr.Draw(t, "to"), rapid.SampledFrom(flowPorts).Draw(t, "port"))
 			p := w.at(to)

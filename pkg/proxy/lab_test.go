@@ -28,8 +28,9 @@ import (
 
 const asProxy = "KEELSON_TEST_PROXY_PROCESS"
 
-// TestMain runs the tests in a network namespace of their own, which is the node. The test binary
-// also runs as the proxy process that tests kill.
+// TestMain runs the tests in a new network namespace, which is the node. If the environment
+// variable asProxy is set, the test binary runs the proxy instead, as a process that tests can
+// kill.
 func TestMain(m *testing.M) {
 	if os.Getenv(asProxy) != "" {
 		if err := command.Run(context.Background(), os.Args[1:], os.Stderr); err != nil {
@@ -40,14 +41,14 @@ func TestMain(m *testing.M) {
 	unshare.Run(leaktest.Checked{M: m}, unshare.Network)
 }
 
-// space is an unnamed network namespace, which ends with the test.
+// space is an unnamed network namespace. It ends with the test.
 type space struct {
 	t  testing.TB
 	ns netns.NsHandle
 	h  *netlink.Handle
 }
 
-// own returns the namespace that the tests run in.
+// own returns the namespace in which the tests run.
 func own(t testing.TB) *space {
 	t.Helper()
 	unshare.Need(t)
@@ -61,8 +62,8 @@ func own(t testing.TB) *space {
 	return s
 }
 
-// in runs f in the namespace, on a thread of its own. Sockets that f opens stay in the namespace
-// when f has returned.
+// in runs f in the namespace, on an OS thread for it alone. Sockets that f opens remain in the
+// namespace after f has returned.
 func (s *space) in(f func() error) error {
 	done := make(chan error)
 	go func() {
@@ -130,8 +131,7 @@ func (s *space) routes(via ...string) {
 	}
 }
 
-// node is a namespace with a bridge for pods and a link to a client
-// outside of the cluster.
+// node is a namespace with a bridge for pods, and a link to a client outside of the cluster.
 type node struct {
 	*space
 	outside *space
@@ -154,7 +154,7 @@ func newNode(t testing.TB, s *space) *node {
 	n.must(n.in(func() error {
 		for _, f := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding",
 			"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"} {
-			// /proc/sys/net shows the settings of the thread's namespace.
+			// The path refers to the settings of the calling thread's namespace.
 			if err := os.WriteFile("/proc/sys/net/"+f, []byte("1"), 0o644); err != nil && !os.IsNotExist(err) {
 				return err
 			}
@@ -171,7 +171,7 @@ func (s *space) cable(to *space, name, peer string) {
 	s.must(s.h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: peer, PeerNamespace: netlink.NsFd(to.ns)}))
 }
 
-// pod is a namespace on the node's bridge with servers that answer with its name.
+// pod is a namespace on the node's bridge. It runs servers that answer with the pod's name.
 type pod struct {
 	*space
 	name   string
@@ -202,8 +202,8 @@ func (n *node) pod() *pod {
 
 const targetPort = 8080
 
-// serve answers on TCP, line by line, with the pod's name and the client's address, and on UDP
-// with the name.
+// serve starts the pod's servers. The TCP server answers each line with the pod's name and the
+// client's address. The UDP server answers with the pod's name.
 func (p *pod) serve() {
 	p.t.Helper()
 	p.must(p.in(func() error {
@@ -260,12 +260,12 @@ func (p *pod) udp(u net.PacketConn) {
 	}
 }
 
-// answer is the answer of a server: the name of its pod, and the client's address as the server saw
-// it.
+// answer is the answer of a pod's server: the pod's name, and the client's address as the server
+// sees it.
 type answer struct{ pod, client string }
 
-// dial connects from the namespace. The time limit only bounds how long a failing test takes,
-// except where a dropped packet is expected.
+// dial connects from the namespace. limit is the maximum duration of the attempt. Tests that expect
+// packets to be dropped use a short limit.
 func (s *space) dial(network, to string, limit time.Duration) (net.Conn, error) {
 	var c net.Conn
 	err := s.in(func() error {
@@ -289,24 +289,25 @@ func ask(c net.Conn) (answer, error) {
 	}
 	_, err = fmt.Sscan(string(buf[:n]), &a.pod, &a.client)
 	if errors.Is(err, io.ErrUnexpectedEOF) && a.pod != "" {
-		err = nil // the answer of a UDP server has only the pod's name
+		err = nil // an answer by UDP contains only the pod's name
 	}
 	return a, err
 }
 
-// get opens one connection, sends one request and returns the answer.
+// get opens a TCP connection, sends one request and returns the answer.
 func (s *space) get(to string) (answer, error) {
 	c, err := s.dial("tcp", to, patience)
 	if err != nil {
 		return answer{}, err
 	}
 	defer c.Close()
-	// Reset the connection, so that a test with many connections does not run out of ports.
+	// Closing then resets the connection, so that a test with many connections does not run out of
+	// ports.
 	_ = c.(*net.TCPConn).SetLinger(0)
 	return ask(c)
 }
 
-// spread sends n requests, each over a new connection, and counts the answers by pod.
+// spread sends n requests, each over a new connection, and returns how many answers each pod gave.
 func (s *space) spread(to string, n int) map[string]int {
 	s.t.Helper()
 	out := map[string]int{}

@@ -10,9 +10,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics have the names and buckets of kube-proxy's metrics, except elements, which is our own.
+// metrics have the names and buckets of kube-proxy's metrics, except elements, which kube-proxy
+// does not have.
 type metrics struct {
-	// Changes and rounds.
+	// Changes of objects, and rounds that apply them.
 
 	sync, full, partial         *prometheus.HistogramVec
 	lastSync, lastQueued        *prometheus.GaugeVec
@@ -26,11 +27,11 @@ type metrics struct {
 	elements                *prometheus.CounterVec
 	noLocal                 *prometheus.GaugeVec
 
-	// The health server.
+	// Responses of the health server.
 
 	healthz, livez *prometheus.CounterVec
 
-	// Tracked connections.
+	// Checks of tracked connections.
 
 	conntrack        *prometheus.HistogramVec
 	conntrackDeleted *prometheus.CounterVec

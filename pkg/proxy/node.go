@@ -16,8 +16,8 @@ import (
 
 func (f *family) has(r netip.Prefix) bool { return ruleset.Of(r.Addr()) == f.Family }
 
-// followNode takes over the properties of the Node. It reports whether the ports of all services
-// must be computed again.
+// followNode updates the zone, addresses and pod ranges from the Node object. It reports whether
+// the ports of all services must be computed again.
 func (p *Proxy) followNode() bool {
 	node := p.sources.node()
 	p.health.Node(node)
@@ -33,7 +33,7 @@ func (p *Proxy) followNode() bool {
 			pods = prefixes(node.Spec.PodCIDRs)
 		}
 	} else if p.node.Zone != "" {
-		next.Zone, next.IPs = p.node.Zone, p.node.IPs // keep the last known values of a deleted Node
+		next.Zone, next.IPs = p.node.Zone, p.node.IPs // keep the values of the deleted Node
 	}
 	changed := next.Zone != p.node.Zone || !slices.Equal(next.IPs, p.node.IPs)
 	rangesChanged := !slices.Equal(pods, p.ranges.Pods)
@@ -47,8 +47,8 @@ func (p *Proxy) followNode() bool {
 	return changed
 }
 
-// relayout opens the tables again with other rules, because the rules depend on whether pod ranges
-// are known.
+// relayout reopens the tables with the rules for the present settings. It is called when the pod
+// ranges change, because some rules exist only if pod ranges are known.
 func (p *Proxy) relayout() {
 	for _, f := range p.families {
 		if f.kernel == nil {
@@ -60,7 +60,7 @@ func (p *Proxy) relayout() {
 			f.kernel = old
 			continue
 		}
-		_ = old.Close() // an error of Close loses nothing, because nothing is buffered
+		_ = old.Close() // an error of Close can be ignored, because no data is buffered
 		f.full = true
 	}
 }
@@ -87,7 +87,7 @@ func prefixes(list []string) []netip.Prefix {
 	return out
 }
 
-// followServiceCIDRs takes over the ranges of cluster IPs.
+// followServiceCIDRs updates the ranges of cluster IPs from the ServiceCIDR objects.
 func (p *Proxy) followServiceCIDRs() {
 	list := p.sources.serviceCIDRs()
 	slices.Sort(list)
@@ -101,7 +101,8 @@ func (p *Proxy) followServiceCIDRs() {
 	}
 }
 
-// nodePorts returns the ranges of local addresses that have node ports. Empty means all of them.
+// nodePorts returns the ranges of local addresses that have node ports. If there are no ranges, all
+// local addresses have node ports.
 func (p *Proxy) nodePorts(of ruleset.Family) []netip.Prefix {
 	list := p.cfg.NodePorts
 	if p.cfg.NodePortsPrimary {
@@ -115,8 +116,8 @@ func (p *Proxy) nodePorts(of ruleset.Family) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(list), func(r netip.Prefix) bool { return ruleset.Of(r.Addr()) != of })
 }
 
-// hasNodePorts reports whether an address of this node has node ports. The address must not be a
-// loopback address.
+// hasNodePorts reports whether node ports are served on an address of this node, which must not be
+// a loopback address.
 func (p *Proxy) hasNodePorts(a netip.Addr) bool {
 	ranges := p.nodePorts(ruleset.Of(a))
 	if p.cfg.NodePortsPrimary || len(ranges) > 0 {
@@ -125,7 +126,7 @@ func (p *Proxy) hasNodePorts(a netip.Addr) bool {
 	return !slices.ContainsFunc(p.ranges.Announced, func(in netip.Prefix) bool { return in.Contains(a) })
 }
 
-// healthAddresses returns the addresses on which health check node ports listen.
+// healthAddresses returns the addresses to listen on for health check node ports.
 func (p *Proxy) healthAddresses() []string {
 	ranges := append(p.nodePorts(ruleset.IPv4), p.nodePorts(ruleset.IPv6)...)
 	if len(ranges) == 0 {

@@ -19,15 +19,15 @@ import (
 	"keelson.dev/keelson/pkg/proxy/service"
 )
 
-// objects holds the Services and EndpointSlices in a compact form, because a cluster can have very
-// many of them. Each change is noted under the name of the service.
+// objects caches the Services and EndpointSlices in a compact form, because a cluster can have very
+// many of them. It notes the name of the affected service of each change in dirty.
 type objects struct {
 	dirty    *dirty
 	services *follow.Cache[corev1.Service, service.Service]
 	slices   *follow.Cache[discoveryv1.EndpointSlice, service.Slice]
 
 	mu        sync.Mutex
-	ofService map[types.NamespacedName][]*service.Slice // guarded by mu; a list is never changed, only replaced
+	ofService map[types.NamespacedName][]*service.Slice // guarded by mu; a list is never modified, only replaced
 }
 
 func newObjects(node string, client kubernetes.Interface, d *dirty, c clock.Clock, log *slog.Logger) *objects {
@@ -52,7 +52,8 @@ func (o *objects) serviceChanged(name types.NamespacedName, _, _ *service.Servic
 	o.dirty.Note(func(b *batch) { b.services[name] = true; b.svcs++ })
 }
 
-// sliceChanged moves a slice to the service that it belongs to now.
+// sliceChanged removes a slice from the service to which it belonged, and adds it to the service to
+// which it belongs now.
 func (o *objects) sliceChanged(_ types.NamespacedName, old, current *service.Slice) {
 	o.mu.Lock()
 	if old != nil {
@@ -87,8 +88,8 @@ func without(list []*service.Slice, s *service.Slice) []*service.Slice {
 	return out
 }
 
-// noteTrigger records when the change of a slice's endpoints began, unless it began before this
-// process.
+// noteTrigger records when the change of a slice's endpoints began. It ignores changes that began
+// before this process.
 func (o *objects) noteTrigger(s *discoveryv1.EndpointSlice) {
 	at, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
 	if err != nil || !at.After(o.dirty.since) {
@@ -102,7 +103,7 @@ func (o *objects) noteTrigger(s *discoveryv1.EndpointSlice) {
 	})
 }
 
-// get returns a service, or nil if it does not exist, and its slices.
+// get returns a service and its slices. The service is nil if it does not exist.
 func (o *objects) get(name types.NamespacedName) (*service.Service, []*service.Slice) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// world is the expected content of objects: the services, and the service of each slice.
+// world is the expected content of objects: which services exist, and the service of each slice.
 type world struct {
 	services map[string]bool
 	slices   map[string]string
@@ -51,7 +51,7 @@ func aSlice(name, of string) *discoveryv1.EndpointSlice {
 	}
 }
 
-// names returns the slices of a service.
+// names returns the names of a service's slices.
 func (w world) names(of string) []string {
 	var out []string
 	for name, s := range w.slices {
@@ -63,18 +63,18 @@ func (w world) names(of string) []string {
 	return out
 }
 
-// TestObjects calls the caches as reflectors do, in random order. The content must be that of the
-// last calls, and every changed service must have been noted.
+// TestObjects calls the caches in random order, as reflectors do. It checks that the content is
+// that of the last calls, and that every changed service was noted.
 func TestObjects(t *testing.T) {
 	some := func(kind string) *rapid.Generator[string] {
 		return rapid.Map(rapid.IntRange(0, 3), func(i int) string { return fmt.Sprint(kind, i) })
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDirty(time.Time{})
-		// The caches are not run; the test calls them itself.
+		// The caches do not run; the test calls their methods itself.
 		o := newObjects("here", fake.NewClientset(), d, clock.Real(), slog.New(slog.DiscardHandler))
 		w := world{services: map[string]bool{}, slices: map[string]string{}}
-		seen := world{services: map[string]bool{}, slices: map[string]string{}} // the state when Take was last called
+		seen := world{services: map[string]bool{}, slices: map[string]string{}} // the state at the last call of Take
 		must := func(err error) {
 			if err != nil {
 				t.Fatal(err)
@@ -114,7 +114,7 @@ func TestObjects(t *testing.T) {
 					slices:   rapid.MapOf(some("e"), some("s")).Draw(t, "slices"),
 				}
 				services, endpointSlices := w.list()
-				if rapid.Bool().Draw(t, "converted") { // half of the time as a reflector does for a streamed list
+				if rapid.Bool().Draw(t, "converted") { // converts the object first, as a reflector does for a streamed list
 					for i := range endpointSlices {
 						var err error
 						endpointSlices[i], err = o.slices.Transformer()(endpointSlices[i])

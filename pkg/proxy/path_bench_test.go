@@ -17,9 +17,9 @@ import (
 
 const sinkPort = 9090
 
-// BenchmarkPath compares the path from a pod to a pod through a service with the direct path,
-// among few and among many services: opening connections one after the other, and bytes over one
-// connection.
+// BenchmarkPath compares the path from one pod to another through a service with the direct path,
+// for few and for many services. It measures how fast connections are opened one after the other,
+// and the throughput of one connection.
 //
 //	go test ./pkg/proxy -run - -bench Path
 func BenchmarkPath(b *testing.B) {
@@ -38,7 +38,7 @@ func BenchmarkPath(b *testing.B) {
 	}
 }
 
-// sink reads everything until the test ends.
+// sink starts a server that reads and discards everything until the test ends.
 func (p *pod) sink() {
 	p.t.Helper()
 	p.must(p.in(func() error {
@@ -61,7 +61,7 @@ func (p *pod) sink() {
 }
 
 // program writes the table for a number of services with two endpoints each, and for one service
-// with the given endpoint.
+// with the endpoint to.
 func (n *node) program(services int, to netip.AddrPort) {
 	n.t.Helper()
 	k, err := kernel.Open(kernel.Config{Family: ruleset.IPv4,
@@ -84,7 +84,7 @@ func (n *node) program(services int, to netip.AddrPort) {
 	n.must(k.Replace(table.Take().Add, &kernel.Ranges{Pods: []netip.Prefix{pods}, Services: []netip.Prefix{cidrs}}))
 }
 
-// connect opens connections one after the other, and resets them.
+// connect opens connections one after the other, and closes each with a reset.
 func (s *space) connect(b *testing.B, to string) {
 	s.must(s.in(func() error {
 		for b.Loop() {
@@ -101,7 +101,7 @@ func (s *space) connect(b *testing.B, to string) {
 	}))
 }
 
-// send sends a mebibyte in each operation.
+// send sends 1 MiB in each operation.
 func (s *space) send(b *testing.B, to string) {
 	c, err := s.dial("tcp", to, patience)
 	s.must(err)

@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/netpolicy"
 )
 
-// enforce runs the agent of network policies on the node, as a user. The returned function stops
-// it; its tables stay.
+// enforce runs the agent of network policies on the node with the credentials as. The returned
+// function stops the agent; its tables stay.
 func (c *cluster) enforce(as *rest.Config, audit time.Duration) (stop func()) {
 	c.t.Helper()
 	client, err := kubernetes.NewForConfig(as)
@@ -48,7 +48,7 @@ func (c *cluster) enforce(as *rest.Config, audit time.Duration) (stop func()) {
 	return stop
 }
 
-// account creates the service account of the pods.
+// account creates the pods' service account.
 func (c *cluster) account() {
 	c.t.Helper()
 	_, err := c.client.CoreV1().ServiceAccounts("default").Create(c.t.Context(),
@@ -56,7 +56,7 @@ func (c *cluster) account() {
 	c.must(err)
 }
 
-// register creates a pod of this node in the API server.
+// register creates the API object of a pod of this node.
 func (c *cluster) register(p *pod, labels map[string]string) {
 	c.t.Helper()
 	ctx := context.Background()
@@ -73,7 +73,7 @@ func (c *cluster) register(p *pod, labels map[string]string) {
 	c.must(err)
 }
 
-// refused waits until a connection from a namespace gets no answer.
+// refused waits until a new connection from the namespace gets no answer.
 func (c *cluster) refused(from *space, to string) {
 	c.t.Helper()
 	c.eventually(to+" does not answer", func() bool {
@@ -85,7 +85,7 @@ func (c *cluster) refused(from *space, to string) {
 	})
 }
 
-// TestNetworkPolicy sends packets through the tables of services and of policies together.
+// TestNetworkPolicy sends packets through the tables of services and of network policies together.
 func TestNetworkPolicy(t *testing.T) {
 	c := newCluster(t, nil)
 	c.account()
@@ -129,7 +129,7 @@ func TestNetworkPolicy(t *testing.T) {
 	c.refused(stranger.space, v4)
 	c.refused(stranger.space, v6)
 
-	// The rules stay when the agent ends. The next agent replaces them by its own rules.
+	// The rules stay when the agent stops. The next agent replaces them by its own.
 	stop()
 	c.refused(stranger.space, v4)
 	policy.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}

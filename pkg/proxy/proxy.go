@@ -35,29 +35,30 @@ import (
 type Config struct {
 	// Node is the name of the node.
 	Node string
-	// Families are the IP families to serve. Empty means both.
+	// Families are the IP families to serve. If it is empty, both are served.
 	Families []ruleset.Family
-	// MasqueradeAll and MasqueradeBit have the meanings that they have in KubeProxyConfiguration.
+	// MasqueradeAll and MasqueradeBit have the same meanings as in KubeProxyConfiguration.
 	MasqueradeAll bool
 	MasqueradeBit uint
-	// Pods says how packets from pods of this cluster are recognized: by Interface, or by
-	// PodRanges for kernel.ByRange. If PodsOfNode is set, the pod ranges of the Node are used
-	// instead of PodRanges.
+	// Pods says how packets from pods of this cluster are recognized: by Interface, or, with
+	// kernel.ByRange, by PodRanges. If PodsOfNode is set, the pod ranges in the Node object take
+	// the place of PodRanges.
 	Pods       kernel.Detector
 	Interface  string
 	PodRanges  []netip.Prefix
 	PodsOfNode bool
-	// NodePorts are the ranges of local addresses that have node ports. Empty means all local
-	// addresses. If NodePortsPrimary is set, only the Node's own addresses have them.
+	// NodePorts are the ranges of local addresses that have node ports. If it is empty, all local
+	// addresses have them. If NodePortsPrimary is set, only the addresses in the Node object have
+	// them.
 	NodePorts        []netip.Prefix
 	NodePortsPrimary bool
 	// NodeIP is an address of the node in addition to those in its Node object.
 	NodeIP netip.Addr
-	// Audit is how often to check that the table exists and to delete unused chains.
+	// Audit is the interval between checks that the tables exist. They also delete unused chains.
 	Audit time.Duration
-	// HealthTimeout is how long a change may wait before the proxy reports that it is unhealthy.
+	// HealthTimeout is how long a change may wait until the proxy reports that it is unhealthy.
 	HealthTimeout time.Duration
-	// NetNS is a network namespace. 0 means the namespace of the process.
+	// NetNS is the file descriptor of a network namespace. 0 means the namespace of the process.
 	NetNS int
 }
 
@@ -71,7 +72,7 @@ type Deps struct {
 	Tracer trace.Tracer
 	// Started is called when the first round of changes begins.
 	Started func()
-	// Event records that the proxy could not listen on a service's health check port.
+	// Event records an event on a Service: that the proxy cannot listen on its health check port.
 	Event func(svc types.NamespacedName, reason, message string)
 }
 
@@ -85,20 +86,20 @@ type Proxy struct {
 	sources *sources
 	health  *healthcheck.Proxy
 
-	// Only the goroutine of Run uses the fields below.
+	// Only the goroutine of Run may use the fields below.
 	families []*family
 	node     service.Node
 	ranges   kernel.Ranges
 	plans    map[types.NamespacedName]service.Plan
 	checks   *healthcheck.Services
 	cleaner  *cleaner
-	// announcer makes the node answer for addresses of load balancers. announce is set when those
-	// addresses have changed.
+	// announcer makes the node answer for addresses of load balancers. announce means that these
+	// addresses have changed and announcer must be called.
 	announcer *announce.Announcer
 	announce  bool
 }
 
-// New returns a proxy. It starts and changes nothing before Run.
+// New returns a Proxy. It starts no goroutines and changes nothing; Run does.
 func New(cfg Config, deps Deps) (*Proxy, error) {
 	if cfg.Node == "" {
 		return nil, errors.New("node name: must not be empty")
@@ -122,7 +123,7 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 // Health returns the proxy's own health.
 func (p *Proxy) Health() *healthcheck.Proxy { return p.health }
 
-// Run keeps the tables up to date until ctx ends. It returns early only if it cannot open the
+// Run keeps the tables up to date until ctx ends. It returns earlier only if it cannot open the
 // kernel's interfaces.
 func (p *Proxy) Run(ctx context.Context) error {
 	flows, err := conntrack.Open(p.cfg.NetNS)
@@ -160,7 +161,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// Delays before a transaction that the kernel rejected is tried again.
+// The first and the longest delay before a transaction that the kernel rejected is retried.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 10 * time.Second
@@ -169,7 +170,7 @@ const (
 // loop applies changes until ctx ends.
 func (p *Proxy) loop(ctx context.Context) {
 	p.all()
-	p.announce = true // an earlier process may have left addresses on the device
+	p.announce = true // an earlier process may have left other addresses on the device
 	follow.Loop{
 		Clock: p.deps.Clock, Wake: p.dirty.Signal, Period: p.cfg.Audit, Check: p.audit,
 		FirstRetry: firstRetry, LastRetry: lastRetry,
@@ -189,10 +190,11 @@ func (p *Proxy) all() {
 	})
 }
 
-// spanRound is the name of a round's span.
+// spanRound is the name of the span of a round.
 const spanRound = "syncProxyRules"
 
-// round applies the collected changes in a span. It returns false if some of them must be tried again.
+// round applies the collected changes and records a span. It returns false if some changes must be
+// retried.
 func (p *Proxy) round(ctx context.Context) bool {
 	ctx, span := p.deps.Tracer.Start(ctx, spanRound)
 	defer span.End()
@@ -205,7 +207,7 @@ func (p *Proxy) round(ctx context.Context) bool {
 	return done
 }
 
-// applyBatch applies the collected changes. It returns false if some of them must be tried again.
+// applyBatch applies the collected changes. It returns false if some of them must be retried.
 func (p *Proxy) applyBatch(ctx context.Context, b *batch) bool {
 	if b.node && p.followNode() {
 		p.all()
@@ -244,8 +246,8 @@ func (p *Proxy) applyBatch(ctx context.Context, b *batch) bool {
 	return true
 }
 
-// observe records how long changes of endpoints took since the controller saw the changes of pods
-// that caused them.
+// observe records in a metric how long it took to apply changes of endpoints, since the endpoints
+// controller noticed the changes of pods.
 func (p *Proxy) observe(b batch) {
 	now := p.deps.Clock.Now()
 	for name, at := range b.triggers {
@@ -258,7 +260,7 @@ func (p *Proxy) observe(b batch) {
 	}
 }
 
-// decide computes the ports of one service and updates them in the tables.
+// decide computes the ports of one service, and updates them in the tables.
 func (p *Proxy) decide(ctx context.Context, name types.NamespacedName) {
 	svc, endpoints := p.sources.objects.get(name)
 	plan := service.Decide(svc, endpoints, p.node)
@@ -288,7 +290,7 @@ func (p *Proxy) decide(ctx context.Context, name types.NamespacedName) {
 	p.checks.Set(ctx, name, check.Port, check.Local)
 }
 
-// followAnnounced collects the addresses of load balancers that the node has to answer for.
+// followAnnounced collects the load balancer addresses for which this node must answer.
 func (p *Proxy) followAnnounced() {
 	p.ranges.Announced = nil
 	for _, plan := range p.plans {
@@ -301,9 +303,9 @@ func (p *Proxy) followAnnounced() {
 	}
 }
 
-// answer makes the node answer for the addresses of load balancers. It runs after the tables are
-// applied, so that arriving packets already have rules. It returns false if this must be tried
-// again.
+// answer makes the node answer for the addresses of load balancers. The caller has applied the
+// tables before, so that packets that arrive then already have rules. answer returns false if it
+// must be retried.
 func (p *Proxy) answer(ctx context.Context) bool {
 	if !p.announce {
 		return true

@@ -27,7 +27,7 @@ import (
 	"keelson.dev/keelson/pkg/proxy"
 )
 
-// TestRoundsAreTraced checks that each round of changes has a span.
+// TestRoundsAreTraced checks that the proxy records a span for each round of changes.
 func TestRoundsAreTraced(t *testing.T) {
 	c := newCluster(t, nil)
 	c.svc("web", corev1.ProtocolTCP, nil)
@@ -93,8 +93,8 @@ func TestClusterIP(t *testing.T) {
 	})
 }
 
-// TestServiceCIDR checks that packets to a range are forwarded until the range becomes one of
-// Services, and are then dropped unless a Service has the address.
+// TestServiceCIDR checks that packets to an address are forwarded until a ServiceCIDR includes it.
+// After that they are dropped unless a Service has the address.
 func TestServiceCIDR(t *testing.T) {
 	c := newCluster(t, nil)
 	client, outside := c.pod(), &pod{space: c.outside, name: "outside"}
@@ -153,8 +153,8 @@ func TestSessionAffinity(t *testing.T) {
 	if len(first) != 1 {
 		t.Fatalf("one client reached %v", first)
 	}
-	// A client keeps its endpoint when other endpoints are removed. When its own endpoint is
-	// removed, it gets a new one.
+	// A client keeps its endpoint while other endpoints are removed. When its own endpoint is
+	// removed, it gets another one.
 	var kept, rest []endpoint
 	for _, p := range pods {
 		if first[p.name] > 0 {
@@ -178,8 +178,8 @@ func TestSessionAffinity(t *testing.T) {
 	}
 }
 
-// proxied waits until the proxy has applied all changes so far: it creates a service, which the
-// proxy applies after them.
+// proxied waits until the proxy has applied all changes so far. To do this, it creates a service
+// and waits for it, because the proxy applies it after the other changes.
 func (c *cluster) proxied() {
 	c.t.Helper()
 	p := c.pod()
@@ -278,7 +278,8 @@ func TestExternalTrafficPolicyLocal(t *testing.T) {
 	})
 }
 
-// healthCheck queries the health check node port. The server listens in the test's namespace.
+// healthCheck requests the service's health check node port. The server listens in the namespace of
+// the tests.
 func (c *cluster) healthCheck(s *corev1.Service, want int) {
 	c.t.Helper()
 	number := intstr.FromInt32(s.Spec.HealthCheckNodePort)
@@ -313,8 +314,8 @@ func TestInternalTrafficPolicyLocal(t *testing.T) {
 	})
 }
 
-// TestUDP checks that the packets of a client that keeps sending from one port are sent to the
-// service's present endpoint.
+// TestUDP checks that packets of a client that keeps sending from one port are always sent to a
+// current endpoint of the service.
 func TestUDP(t *testing.T) {
 	c := newCluster(t, nil)
 	client, a, b := c.pod(), c.pod(), c.pod()
@@ -351,8 +352,8 @@ func TestUDP(t *testing.T) {
 	follow(a)
 }
 
-// TestTopology checks that hints for the node's zone are used, and that the proxy notices when the
-// node moves to another zone.
+// TestTopology checks that the proxy uses hints for the node's zone, and that it notices when the
+// node gets another zone.
 func TestTopology(t *testing.T) {
 	c := newCluster(t, nil)
 	client, a, b := c.pod(), c.pod(), c.pod()
@@ -374,8 +375,8 @@ func TestTopology(t *testing.T) {
 	c.eventually("the other zone's endpoint", func() bool { return client.spread(vip(s), 20)[b.name] == 20 })
 }
 
-// TestNodePortsPrimary starts the proxy before the node has an address, and checks that node ports
-// are served when it gets one.
+// TestNodePortsPrimary starts the proxy before the Node has an address. It checks that node ports
+// are served once the Node has one.
 func TestNodePortsPrimary(t *testing.T) {
 	c := newCluster(t, func(cfg *proxy.Config) { cfg.NodePortsPrimary = true })
 	a := c.pod()

@@ -28,11 +28,11 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// load sends requests through a service until it is stopped, each over a new connection.
+// load sends requests through a service until it is stopped. Each request uses a new connection.
 type load struct {
 	stopped      atomic.Bool
 	asked, wrong atomic.Int64
-	turns        []atomic.Int64 // number of requests that have ended, by client
+	turns        []atomic.Int64 // number of completed requests of each client
 	first        atomic.Value
 	running      sync.WaitGroup
 }
@@ -55,14 +55,14 @@ func (s *space) load(to string, clients int) *load {
 	return l
 }
 
-// until waits for a number of further requests.
+// until waits until a number of further requests have completed.
 func (l *load) until(c *cluster, more int64) {
 	c.t.Helper()
 	goal := l.asked.Load() + more
 	c.eventually("requests", func() bool { return l.asked.Load() >= goal })
 }
 
-// settled waits until every request that is running now has ended.
+// settled waits until every request that is in progress now has completed.
 func (l *load) settled(c *cluster) {
 	c.t.Helper()
 	for i := range l.turns {
@@ -82,7 +82,8 @@ func (l *load) stop(t *testing.T) {
 }
 
 // TestRollingUpdate replaces all endpoints one by one, as a rolling update does: the new endpoint
-// becomes ready, the old one terminates but still serves, and then it is removed.
+// becomes ready, the old one terminates but still serves, and finally the old one is removed. No
+// request may fail.
 func TestRollingUpdate(t *testing.T) {
 	c := newCluster(t, nil)
 	client := c.pod()
@@ -106,12 +107,12 @@ func TestRollingUpdate(t *testing.T) {
 		now[i] = fresh
 		c.endpoints("roll", corev1.ProtocolTCP, now...)
 		c.proxied()
-		if old.name == first.pod { // keep it open, because a connection lasts as long as its pod
+		if old.name == first.pod { // checked below: an open connection lasts until its pod ends
 			if a, err := ask(long); err != nil || a.pod != old.name {
 				t.Errorf("established connection: %v, %v", a, err)
 			}
 		}
-		l.settled(c) // wait until no request to the old pod is running
+		l.settled(c) // wait until no request to the old pod is in progress
 		old.stop()
 		l.until(c, 50)
 	}
@@ -121,7 +122,8 @@ func TestRollingUpdate(t *testing.T) {
 	}
 }
 
-// kubeconfig writes a file for the proxy's own user.
+// kubeconfig writes a kubeconfig file with the credentials of the proxy's user, and returns its
+// path.
 func (c *cluster) kubeconfig() string {
 	c.t.Helper()
 	user := c.server.UserConfig(c.t, "system:kube-proxy")
@@ -142,8 +144,8 @@ func (c *cluster) kubeconfig() string {
 	return path
 }
 
-// ownNode returns a node in the tests' own namespace, where a proxy process can run. It removes
-// everything at the end of the test.
+// ownNode returns a node in the namespace in which the tests run, so that a proxy process can run
+// there. At the end of the test, everything in it is removed.
 func ownNode(t *testing.T) *node {
 	n := newNode(t, own(t))
 	t.Cleanup(func() {
@@ -153,7 +155,7 @@ func ownNode(t *testing.T) *node {
 			if l.Attrs().Name == "lo" {
 				continue
 			}
-			// it may have been removed with the namespace of its other end
+			// The link may have been removed together with the namespace of its other end.
 			if err := n.h.LinkDel(l); !errors.Is(err, unix.ENODEV) {
 				n.must(err)
 			}
@@ -177,8 +179,8 @@ func proxyCommand(kubeconfig string, logs io.Writer) *exec.Cmd {
 	return cmd
 }
 
-// TestKill kills the proxy's process during requests, changes the service while there is no proxy,
-// and starts the proxy again.
+// TestKill kills the proxy's process while requests are in progress, changes the service while no
+// proxy runs, and starts the proxy again.
 func TestKill(t *testing.T) {
 	c := &cluster{node: ownNode(t)}
 	c.serve()
@@ -195,12 +197,12 @@ func TestKill(t *testing.T) {
 	start := func() *exec.Cmd {
 		cmd := proxyCommand(kubeconfig, &logs)
 		c.must(cmd.Start())
-		t.Cleanup(func() { _ = cmd.Process.Kill() }) // an error means that the process has ended already
+		t.Cleanup(func() { _ = cmd.Process.Kill() }) // fails if the process has already ended
 		return cmd
 	}
 	kill := func(cmd *exec.Cmd) {
 		c.must(cmd.Process.Kill())
-		_ = cmd.Wait() // Wait returns an error, because the process was killed
+		_ = cmd.Wait() // returns an error, because the process was killed
 	}
 	running := start()
 	c.reachable(pod.space, vip(s))
@@ -226,8 +228,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestTableRemoved checks that the proxy creates its table again after another program has flushed
-// the ruleset, and that it keeps the tables of other programs.
+// TestTableRemoved checks that the proxy writes its table again after another program has flushed
+// the ruleset, and that it does not touch the tables of other programs.
 func TestTableRemoved(t *testing.T) {
 	c := newCluster(t, nil)
 	a, client := c.pod(), c.pod()
@@ -242,7 +244,7 @@ func TestTableRemoved(t *testing.T) {
 	conn.AddTable(&nftables.Table{Name: "foreign", Family: nftables.TableFamilyIPv4})
 	c.must(conn.Commit(nil))
 	c.must(k.Remove())
-	c.svc("other", corev1.ProtocolTCP, nil, on("n1", a)) // causes a change that the kernel rejects
+	c.svc("other", corev1.ProtocolTCP, nil, on("n1", a)) // the kernel rejects this change, because the table is missing
 	c.reachable(client.space, vip(s))
 	tables, err := conn.ListTables()
 	c.must(err)

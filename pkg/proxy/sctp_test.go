@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// listed returns nft's text of a table, or a text that says that the table does not exist.
+// listed returns a table as nft prints it, or a text that says that the table does not exist.
 func (c *cluster) listed(table string) string {
 	c.t.Helper()
 	var out []byte
@@ -24,8 +24,8 @@ func (c *cluster) listed(table string) string {
 	return string(out)
 }
 
-// TestSCTP checks the contents of the tables for SCTP, which the kernel may not support: they are
-// the same as for other protocols, with another protocol number.
+// TestSCTP checks the table for an SCTP service without sending packets, because the kernel may not
+// support SCTP. The elements must be the same as for other protocols, with another protocol number.
 func TestSCTP(t *testing.T) {
 	c := newCluster(t, nil)
 	c.account()

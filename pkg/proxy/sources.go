@@ -19,16 +19,17 @@ import (
 	"keelson.dev/keelson/pkg/follow"
 )
 
-// cidrWait is how long the start waits for ServiceCIDRs, which an API server may not have.
+// cidrWait is how long the start waits for ServiceCIDRs, because some API servers do not serve
+// them.
 const cidrWait = 5 * time.Second
 
-// sources are the caches of all objects that the proxy reads from the API. Each change is noted in
+// sources contains the caches of all API objects that the proxy reads. Each change is noted in
 // dirty.
 type sources struct {
 	nodeName string
 	clock    clock.Clock
 	objects  *objects
-	nodes    *follow.Cache[corev1.Node, corev1.Node] // only the Node of this proxy
+	nodes    *follow.Cache[corev1.Node, corev1.Node] // contains only the Node of this proxy
 	cidrs    *follow.Cache[networkingv1.ServiceCIDR, []string]
 	running  sync.WaitGroup
 }
@@ -50,7 +51,7 @@ func newSources(node string, client kubernetes.Interface, d *dirty, c clock.Cloc
 	}
 }
 
-// selectors returns an option that selects objects by labels and fields.
+// selectors returns an option that limits a list or watch by labels and fields.
 func selectors(labels, fields string) func(*metav1.ListOptions) {
 	return func(o *metav1.ListOptions) { o.LabelSelector, o.FieldSelector = labels, fields }
 }
@@ -61,7 +62,8 @@ func slimNode(n *corev1.Node) *corev1.Node {
 	return n
 }
 
-// start follows the API until ctx ends. It returns when the caches are complete.
+// start fills the caches from the API and keeps them up to date until ctx ends. It returns when
+// they are complete.
 func (s *sources) start(ctx context.Context) error {
 	for _, c := range []interface{ Run(context.Context) }{s.objects.services, s.objects.slices, s.nodes, s.cidrs} {
 		s.running.Go(func() { c.Run(ctx) })
@@ -79,13 +81,13 @@ func (s *sources) start(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// wait returns when all goroutines of start have ended.
+// wait waits until all goroutines of start have ended.
 func (s *sources) wait() { s.running.Wait() }
 
 // node returns the Node of this proxy, or nil if it does not exist.
 func (s *sources) node() *corev1.Node { return s.nodes.Get(types.NamespacedName{Name: s.nodeName}) }
 
-// serviceCIDRs returns the ranges of cluster IPs, in no order.
+// serviceCIDRs returns the ranges of cluster IPs, in no particular order.
 func (s *sources) serviceCIDRs() []string {
 	var out []string
 	for _, ranges := range s.cidrs.All() {

@@ -16,24 +16,25 @@ const (
 	toVIP, toExternal, toBalancer, toNodePort = "cluster IP", "external IP", "load balancer", "node port"
 )
 
-// staleCase is a way in which a UDP service, or a part of it, is removed.
+// staleCase is a change by which a UDP service, or a part of it, is removed.
 type staleCase struct {
 	reason string
 	spec   func(*corev1.ServiceSpec)
 	change func(*staleService)
-	// end are the frontends at which flows to the first pod must end. nil means all of them. Flows
-	// at other frontends stay.
+	// end are the kinds of frontends at which flows to the pod a must end. Flows at other frontends
+	// must stay. nil means all kinds.
 	end []string
-	// follow reports whether the flows that end continue to the second pod.
+	// follow reports whether clients whose flows end must reach the pod b.
 	follow bool
-	// mayEnd are frontends whose flows may end, because they are removed for a moment.
+	// mayEnd are the kinds of frontends whose flows may end or stay, because the change removes the
+	// frontends for a moment.
 	mayEnd []string
-	// families are the families whose flows end. nil means both.
+	// families are the IP families whose flows end. nil means both.
 	families []string
 }
 
-// staleService is a service under test. Its first endpoint is the pod a. The pod b may become an
-// endpoint too.
+// staleService is a service under test. At first the pod a is its only endpoint; a case may make
+// the pod b an endpoint too.
 type staleService struct {
 	*cluster
 	svc      *corev1.Service
@@ -41,7 +42,7 @@ type staleService struct {
 	balancer []string
 }
 
-// keep is the expectation of a case in which no flow ends.
+// keep returns a value of staleCase.end for a case in which no flow ends.
 func keep() []string { return []string{} }
 
 func localInternally(s *corev1.ServiceSpec) {
@@ -181,7 +182,7 @@ func staleCases() map[string]staleCase {
 	}
 }
 
-// back makes the pods the endpoints of the service, in both families.
+// back makes the pods the endpoints of the service in both IP families.
 func (s *staleService) back(pods ...endpoint) { s.target(targetPort, pods...) }
 
 func (s *staleService) target(port int32, pods ...endpoint) {
@@ -213,11 +214,11 @@ func (s *staleService) remove() {
 	s.must(s.client.CoreV1().Services("default").Delete(context.Background(), s.svc.Name, metav1.DeleteOptions{}))
 }
 
-// remake deletes the service and creates another one with its name.
+// remake deletes the service and creates another one with the same name.
 func (s *staleService) remake(f func(*corev1.ServiceSpec)) {
 	s.t.Helper()
 	old := s.svc
-	// Give the address to another service, so that it is not allocated again.
+	// Give the cluster IP to another service, so that the new service does not get it.
 	s.remove()
 	taken := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: old.Name + "-taken"}, Spec: corev1.ServiceSpec{
 		ClusterIP: old.Spec.ClusterIPs[0], ClusterIPs: old.Spec.ClusterIPs, IPFamilyPolicy: old.Spec.IPFamilyPolicy,
@@ -234,7 +235,7 @@ func (s *staleService) remake(f func(*corev1.ServiceSpec)) {
 	}
 }
 
-// ingress sets the addresses of the load balancer.
+// ingress sets the addresses of the service's load balancer.
 func (s *staleService) ingress(addrs ...string) {
 	s.t.Helper()
 	s.svc.Status.LoadBalancer.Ingress = nil

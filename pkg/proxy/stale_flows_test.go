@@ -23,16 +23,16 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// sender is a client that keeps sending from one port, and so keeps its flow.
+// sender is a client that keeps sending from one port, so that its flow does not expire.
 type sender struct {
 	at, family string
 	conn       net.Conn
 }
 
-// ask sends one datagram and returns the name in the answer.
+// ask sends one datagram and returns the pod's name in the answer, or "" without an answer.
 func (s *sender) ask(wait time.Duration) string {
 	_ = s.conn.SetDeadline(clock.Real().Now().Add(wait))
-	_, _ = s.conn.Write([]byte("?")) // the error is the rejection of the previous datagram
+	_, _ = s.conn.Write([]byte("?")) // an error reports the rejection of the previous datagram
 	buf := make([]byte, 100)
 	n, err := s.conn.Read(buf)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *sender) ask(wait time.Duration) string {
 	return string(buf[:n])
 }
 
-// flows returns the UDP entries in the node's connection tracking table.
+// flows returns the UDP entries of the namespace's connection tracking table.
 func (s *space) flows(family netlink.InetFamily) []*netlink.ConntrackFlow {
 	s.t.Helper()
 	h, err := netlink.NewHandleAt(s.ns, unix.NETLINK_NETFILTER)
@@ -52,7 +52,8 @@ func (s *space) flows(family netlink.InetFamily) []*netlink.ConntrackFlow {
 	return slices.DeleteFunc(list, func(f *netlink.ConntrackFlow) bool { return f.Forward.Protocol != unix.IPPROTO_UDP })
 }
 
-// to returns the destination of the sender's flow, or the zero value if there is no flow.
+// to returns the address to which the sender's flow goes, or the zero value if the flow does not
+// exist.
 func (s *sender) to(node *space) netip.AddrPort {
 	from, to := s.conn.LocalAddr().(*net.UDPAddr).AddrPort(), s.conn.RemoteAddr().(*net.UDPAddr).AddrPort()
 	family := netlink.InetFamily(unix.AF_INET)
@@ -69,7 +70,7 @@ func (s *sender) to(node *space) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// staleService creates the nth service of these tests and a sender at each of its frontends.
+// staleService creates the nth service of these tests, and a sender for each of its frontends.
 func (c *cluster) staleService(n int, client *pod, spec func(*corev1.ServiceSpec)) (*staleService, []*sender) {
 	c.t.Helper()
 	s := &staleService{cluster: c, a: c.pod(), b: c.pod()}
@@ -118,8 +119,8 @@ func (c *cluster) staleService(n int, client *pod, spec func(*corev1.ServiceSpec
 	return s, all
 }
 
-// check waits until each flow is as expected. The senders keep sending, because flows would
-// otherwise expire.
+// check waits until each flow is as the case expects. The senders keep sending, because their flows
+// would expire otherwise.
 func (s *staleService) check(t *testing.T, tt staleCase, all []*sender) {
 	t.Helper()
 	for _, one := range all {
@@ -147,8 +148,8 @@ func (s *staleService) check(t *testing.T, tt staleCase, all []*sender) {
 	}
 }
 
-// settled waits until the proxy has deleted all flows that are stale now. For that it makes a
-// further change and waits for it, because the proxy handles flows in the order of changes.
+// settled waits until the proxy has deleted all flows that are stale now. It makes another change
+// and waits for its effect, because the proxy handles changes in order.
 func (c *cluster) settled(t *testing.T, n int, client *pod) {
 	t.Helper()
 	s, all := c.staleService(n, client, nil)
@@ -156,13 +157,13 @@ func (c *cluster) settled(t *testing.T, n int, client *pod) {
 	s.check(t, staleCase{reason: "the proxy cleans up", follow: true}, all)
 }
 
-// TestStaleFlows removes UDP services in every possible way, while the proxy runs and while it does
-// not, and checks to which endpoint flows continue.
+// TestStaleFlows removes UDP services in all the ways of staleCases, once while the proxy runs and
+// once while it does not. It checks which flows end and where they continue.
 func TestStaleFlows(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		t.Run(map[bool]string{false: "Running", true: "Down"}[down], func(t *testing.T) {
 			c := &cluster{node: newNode(t, newSpace(t))}
-			c.must(c.in(func() error { // long timeouts, so that no flow expires during this test
+			c.must(c.in(func() error { // long timeouts, so that no flow expires during the test
 				for _, f := range []string{"nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"} {
 					if err := os.WriteFile("/proc/sys/net/netfilter/"+f, []byte("7200"), 0o644); err != nil {
 						return err
@@ -202,7 +203,8 @@ func TestStaleFlows(t *testing.T) {
 	}
 }
 
-// others creates flows that the proxy must not delete, although they use the ports of services.
+// others creates flows that the proxy must not delete, although they have the port numbers of
+// services.
 func (c *cluster) others() []*netlink.ConntrackFlow {
 	c.t.Helper()
 	flow := func(from, to, answer, answerTo string) *netlink.ConntrackFlow {
@@ -222,17 +224,17 @@ func (c *cluster) others() []*netlink.ConntrackFlow {
 	}
 	var out []*netlink.ConntrackFlow
 	add := func(from, to, answer, answerTo string) { out = append(out, flow(from, to, answer, answerTo)) }
-	for port := 30000; port < 32768; port += 1 { // each number that can be a node port
+	for port := 30000; port < 32768; port += 1 { // each number that a node port can have
 		n := fmt.Sprint(port)
 		add("10.244.1.200:7", "10.244.1.201:"+n, "10.244.1.201:"+n, "10.244.1.200:7") // a flow between pods
-		// a masqueraded flow to an address outside of the cluster
+		// A masqueraded flow to an address outside of the cluster.
 		add("10.244.1.200:7", "192.0.2.99:"+n, "192.0.2.99:"+n, "192.0.2.1:7")
 		add("127.0.0.1:7", "127.0.0.1:"+n, "127.0.0.1:"+n, "127.0.0.1:7")                 // a flow within the node
 		add("[fd44:1::200]:7", "[fd44:1::201]:"+n, "[fd44:1::201]:"+n, "[fd44:1::200]:7") // a flow between pods
 	}
 	add("192.0.2.2:7", "192.0.2.1:53", "10.244.1.200:5353", "192.0.2.2:7")              // a flow to a host port
 	add("[2001:db8::2]:7", "[2001:db8::1]:53", "[fd44:1::200]:5353", "[2001:db8::2]:7") // a flow to a host port
-	// flows between pods, at the port number of the services
+	// Flows at the port number of the services: one between pods, and a masqueraded one.
 	add("10.244.1.200:8", "10.244.1.201:80", "10.244.1.201:80", "10.244.1.200:8")
 	add("10.244.1.200:8", "192.0.2.99:80", "192.0.2.99:80", "192.0.2.1:8") // a masqueraded flow
 	h, err := netlink.NewHandleAt(c.ns, unix.NETLINK_NETFILTER)
@@ -263,11 +265,11 @@ func (c *cluster) stillThere(list []*netlink.ConntrackFlow) {
 	}
 }
 
-// TestFlowsToNowhere checks that a client that sent to an address before it was a frontend reaches
-// the service when the address has become a frontend.
+// TestFlowsToNowhere lets a client send to an address that is not a frontend. It checks that the
+// client reaches the service after the address has become a frontend.
 func TestFlowsToNowhere(t *testing.T) {
 	c := newCluster(t, nil)
-	c.settled(t, 100, c.pod()) // from now on the kernel tracks connections
+	c.settled(t, 100, c.pod()) // from now on, the kernel tracks connections
 	a := c.pod()
 	external, balancer := []string{"198.51.100.1", "2001:db8:1::1"}, []string{"203.0.113.1", "2001:db8:2::1"}
 	var all []*sender

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cut is the point at which a process is killed: at its nth transaction, either before the kernel
-// gets the transaction or after the kernel has applied it.
+// cut is a point at which a process is killed: at its nth transaction. If taken is false, it is
+// killed before the kernel gets the transaction, otherwise after the kernel has applied it.
 type cut struct {
 	n     int
 	taken bool
@@ -22,17 +22,17 @@ type cut struct {
 
 const syscallStop = unix.SIGTRAP | 0x80
 
-// runUntil runs a process and kills it exactly at a cut. It reports whether the cut was reached. If
-// the process has nothing more to do before that, idle may end it; then a transaction in progress
-// counts as applied.
+// runUntil runs a process, kills it at a cut, and reports whether it reached the cut. When the test
+// closes idle, because the process has no more work, runUntil kills it too. If it then dies in its
+// nth transaction, the cut counts as reached if taken is true.
 func runUntil(cmd *exec.Cmd, at cut, idle <-chan struct{}) (bool, error) {
-	runtime.LockOSThread() // the tracer must always be the same thread
+	runtime.LockOSThread() // all calls of ptrace must come from the same thread
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	if err := cmd.Start(); err != nil {
 		return false, err
 	}
-	defer func() { _ = cmd.Wait() }() // Wait completes the output; the loop has waited for the end of the process
+	defer func() { _ = cmd.Wait() }() // only completes the output; the loop below waits for the end of the process
 	pid := cmd.Process.Pid
 	ended := make(chan struct{})
 	defer close(ended)
@@ -66,7 +66,7 @@ func runUntil(cmd *exec.Cmd, at cut, idle <-chan struct{}) (bool, error) {
 		}
 		pass := 0
 		switch sig := status.StopSignal(); sig {
-		case unix.SIGTRAP, unix.SIGSTOP: // a new thread of the process
+		case unix.SIGTRAP, unix.SIGSTOP: // SIGSTOP: a new thread of the process
 		case syscallStop:
 			inside[tid] = !inside[tid]
 			if transaction(tid) {
@@ -100,6 +100,6 @@ func transaction(tid int) bool {
 		return binary.LittleEndian.Uint64(b[:])
 	}
 	const vectors, batchBegins = 16, 0x10
-	message := word(word(regs.Rsi + vectors)) // the first vector has the first part of the message
+	message := word(word(regs.Rsi + vectors)) // the first buffer contains the first part of the message
 	return uint16(word(message)>>32) == batchBegins
 }

@@ -1,16 +1,17 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package announce makes a node answer, on its links, for addresses of load balancers.
+// Package announce makes a node answer on its network links for addresses of load balancers.
 //
-// The addresses are on a device of our own, a bridge without ports, so that they belong to the
-// node. The kernel then answers ARP requests for them on every link. It answers neighbour
-// solicitations only for addresses that are configured one by one. Packets to these addresses are
-// sent to endpoints by the proxy's tables, before they could arrive at the node itself. When an
-// address is new on this node, the neighbours on its links are notified, because they remember
-// which node had it before.
+// The addresses are configured on a network device of the proxy, a bridge without ports, so that
+// they belong to the node. The kernel then answers ARP requests for them on every link. For IPv6 it
+// needs a proxy entry per address and link to answer neighbour solicitations. Packets to the
+// addresses never reach a process of the node, because the proxy's tables send them to endpoints.
+// When an address is added, the Announcer notifies the neighbours on the links, because they may
+// have stored the hardware address of another node.
 //
-// The addresses on the device are the only state: a process that starts takes them over. An
+// The addresses on the device are the only state, and a new process reads them. An Announcer must be
+// used by one goroutine only.
 // Announcer belongs to one goroutine.
 package announce
 
@@ -30,17 +31,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device is the name of the network device that has the addresses of load balancers.
+// Device is the name of the network device for the addresses of load balancers.
 const Device = "keelson-lb"
 
-// Announcer manages the addresses of one node.
+// Announcer manages the addresses of load balancers on one node.
 type Announcer struct {
 	handle *netlink.Handle
 	netNS  int
 }
 
-// Open connects to the kernel, in the network namespace netNS, or in that of the process if it is
-// 0. It changes nothing.
+// Open connects to the kernel in the network namespace netNS, or in the process's namespace if
+// netNS is 0. It changes nothing.
 func Open(netNS int) (*Announcer, error) {
 	at := netns.NsHandle(netNS)
 	if netNS == 0 {
@@ -56,8 +57,8 @@ func Open(netNS int) (*Announcer, error) {
 // Close closes the connection. The addresses stay on the node.
 func (a *Announcer) Close() { a.handle.Close() }
 
-// Set makes the node answer for exactly these addresses of load balancers. After an error the node
-// may answer for only some of them. Set can be called again.
+// Set makes the node answer for exactly these addresses. After an error the node may answer for
+// only some of them, and the caller may call Set again.
 func (a *Announcer) Set(ctx context.Context, want []netip.Addr) error {
 	device, err := a.device(len(want) > 0)
 	if device == nil || err != nil {
@@ -100,8 +101,8 @@ func (a *Announcer) Remove(ctx context.Context) error {
 	return nil
 }
 
-// device returns our device, and sets it up. If it does not exist, device creates it or returns
-// nil, depending on its argument.
+// device returns the Device and sets it up. If it does not exist, device creates it if create is
+// true; otherwise it returns nil.
 func (a *Announcer) device(create bool) (netlink.Link, error) {
 	l, err := a.handle.LinkByName(Device)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -124,7 +125,7 @@ func (a *Announcer) device(create bool) (netlink.Link, error) {
 	return l, nil
 }
 
-// addresses returns the addresses on the device, without its link-local ones.
+// addresses returns the addresses on the device, without link-local ones.
 func (a *Announcer) addresses(device netlink.Link) ([]netip.Addr, error) {
 	list, err := a.handle.AddrList(device, netlink.FAMILY_ALL)
 	if err != nil {
@@ -150,7 +151,7 @@ func (l link) has(addr netip.Addr) bool {
 	return slices.ContainsFunc(l.prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// links returns the node's links, except the device and loopback.
+// links returns the node's links that are up and have an Ethernet address, except the Device.
 func (a *Announcer) links(device netlink.Link) ([]link, error) {
 	all, err := a.handle.LinkList()
 	if err != nil {
@@ -194,7 +195,7 @@ func (a *Announcer) add(ctx context.Context, device netlink.Link, links []link, 
 	}
 	full := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}}
 	if addr.Is6() {
-		// With preferred lifetime 0 the node never uses the address as a source address.
+		// With the preferred lifetime 0 the node never uses the address as a source address.
 		full.Flags, full.PreferedLft, full.ValidLft = unix.IFA_F_NODAD, 0, forever
 	}
 	if err := a.handle.AddrAdd(device, full); err != nil && !errors.Is(err, os.ErrExist) {
@@ -210,7 +211,7 @@ func (a *Announcer) add(ctx context.Context, device netlink.Link, links []link, 
 	return nil
 }
 
-// forever is an unlimited lifetime.
+// forever is the value that means an unlimited lifetime of an address.
 const forever = 1<<31 - 1
 
 func (a *Announcer) remove(device netlink.Link, links []link, addr netip.Addr) error {
@@ -229,7 +230,7 @@ func (a *Announcer) remove(device netlink.Link, links []link, addr netip.Addr) e
 	return nil
 }
 
-// answerFor makes the kernel answer solicitations on a link for an address of another device.
+// answerFor makes the kernel answer neighbour solicitations on a link for an address of the Device.
 func (a *Announcer) answerFor(l link, addr netip.Addr) error {
 	err := a.in(func() error {
 		return os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", l.Attrs().Name, "proxy_ndp"), []byte("1"), 0o644)
@@ -243,8 +244,8 @@ func (a *Announcer) answerFor(l link, addr netip.Addr) error {
 	return nil
 }
 
-// in runs f in the network namespace, because /proc/sys/net shows the settings of the calling
-// thread's namespace.
+// in runs f in the network namespace of the Announcer, because files in /proc/sys/net show the
+// settings of the calling thread's namespace.
 func (a *Announcer) in(f func() error) error {
 	if a.netNS == 0 {
 		return f()

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Parts of frames (RFC 826, RFC 4861).
+// Constants of ARP (RFC 826) and neighbour discovery (RFC 4861) packets.
 const (
 	ethernet         = 1
 	arpRequest       = 1
@@ -25,13 +25,13 @@ const (
 	protocolSizeIPv4 = 4
 )
 
-// tell notifies the neighbours on a link that this node has an address now.
+// tell sends a packet to all neighbours on a link that says that this node now has an address.
 func (a *Announcer) tell(ctx context.Context, l link, addr netip.Addr) error {
 	payload, protocol := arp(l.Attrs().HardwareAddr, addr), uint16(unix.ETH_P_ARP)
 	to := [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	if addr.Is6() {
 		if !l.self.IsValid() {
-			return nil // without a link-local address the link has no IPv6 neighbours
+			return nil // a link without a link-local address has no IPv6 neighbours
 		}
 		payload, protocol = neighbour(l.Attrs().HardwareAddr, l.self, addr), unix.ETH_P_IPV6
 		to = [8]byte{0x33, 0x33, 0, 0, 0, 1}
@@ -50,8 +50,9 @@ func (a *Announcer) tell(ctx context.Context, l link, addr netip.Addr) error {
 	return nil
 }
 
-// arp returns an ARP announcement: a request for an address from that address, with which
-// neighbours update their entries (RFC 5227, section 3).
+// arp returns an ARP announcement (RFC 5227, section 3): a request with addr as both the sender's
+// and the requested address. Neighbours update their ARP entries with the sender's hardware
+// address.
 func arp(hw []byte, addr netip.Addr) []byte {
 	b := binary.BigEndian.AppendUint16(nil, ethernet)
 	b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IP)
@@ -62,7 +63,8 @@ func arp(hw []byte, addr netip.Addr) []byte {
 	return append(b, addr.AsSlice()...)
 }
 
-// neighbour returns a packet that advertises an address to all nodes on a link.
+// neighbour returns an IPv6 packet that advertises addr to all nodes on a link. from is the
+// sender's link-local address.
 func neighbour(hw []byte, from, addr netip.Addr) []byte {
 	all := netip.MustParseAddr("ff02::1")
 	body := append([]byte{advertisement, 0, 0, 0, routerOverride, 0, 0, 0}, addr.AsSlice()...)

@@ -111,7 +111,7 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, c
 		served.Go(func() {
 			select {
 			case <-ctx.Done():
-			case <-started: // the API server has answered
+			case <-started: // closed after the API server has answered
 				if err := agent.Run(ctx); err != nil {
 					cancel(fmt.Errorf("network policies: %w", err))
 				}
@@ -127,7 +127,7 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, c
 	return err
 }
 
-// proxyConfig converts a validated configuration to the configuration of package proxy.
+// proxyConfig converts a validated configuration to package proxy's Config.
 func proxyConfig(c *config.Config) proxy.Config {
 	k := &c.KubeProxyConfiguration
 	out := proxy.Config{
@@ -174,7 +174,7 @@ func families() []ruleset.Family {
 	return out
 }
 
-// policyConfig converts a validated configuration to the configuration of package netpolicy.
+// policyConfig converts a validated configuration to package netpolicy's Config.
 func policyConfig(c *config.Config) netpolicy.Config {
 	return netpolicy.Config{Node: c.Hostname, IPv6: slices.Contains(families(), ruleset.IPv6),
 		Audit: c.NFTables.SyncPeriod.Duration}
@@ -203,7 +203,7 @@ func removeAnnounced() error {
 	return a.Remove(context.Background())
 }
 
-// events returns a recorder of events about this node and its services.
+// events records events about this node and its services.
 type events struct {
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder

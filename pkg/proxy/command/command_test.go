@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { unshare.Run(leaktest.Checked{M: m}, unshare.Network) }
 
-// TestCleanup checks that --cleanup removes all tables of the proxy and no other tables, and
+// TestCleanup checks that --cleanup removes the proxy's tables and no other tables, and that it
 // succeeds if there are none.
 func TestCleanup(t *testing.T) {
 	unshare.Need(t)

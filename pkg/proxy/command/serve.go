@@ -28,18 +28,18 @@ import (
 	"keelson.dev/keelson/pkg/proxy/healthcheck"
 )
 
-// rebind is the delay before the next attempt to listen.
+// rebind is the delay before a server that could not listen tries again.
 const rebind = 5 * time.Second
 
-// server is a server that serve keeps running.
+// server is an HTTP server that serve runs.
 type server struct {
 	name, address string
 	handler       http.Handler
 	tls           *tls.Config // nil means plain HTTP
 }
 
-// servers returns the servers for health and for metrics. Health is for load balancers, which have
-// no credentials, so its server reports only whether the node accepts traffic.
+// servers returns the server for health checks and the server for metrics. Load balancers send
+// health checks without credentials, so that server reports only whether the node accepts traffic.
 func servers(cfg *config.Config, guard *daemon.Guard, h *healthcheck.Proxy, g prometheus.Gatherer,
 	log *slog.Logger) ([]server, error) {
 	k := &cfg.KubeProxyConfiguration
@@ -59,7 +59,7 @@ func servers(cfg *config.Config, guard *daemon.Guard, h *healthcheck.Proxy, g pr
 }
 
 // serve runs each server that has an address until ctx ends. If a server cannot listen, serve calls
-// end if the configuration requires that, and otherwise tries again.
+// end if bindAddressHardFail is set, and otherwise retries.
 func serve(ctx context.Context, k *kubeproxy.KubeProxyConfiguration, all []server, log *slog.Logger,
 	end func(error)) *sync.WaitGroup {
 	var running sync.WaitGroup
@@ -94,7 +94,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// listen listens and serves until ctx ends.
+// listen opens a listener and serves on it until ctx ends.
 func (srv *server) listen(ctx context.Context) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", srv.address)
 	if err != nil {

@@ -37,7 +37,8 @@ func TestPages(t *testing.T) {
 		t.Errorf("health checks are not counted: %s", slis)
 	}
 	flags := get("/flagz")
-	// The zpages library varies the text between name and value, so that no program parses them.
+	// Match with regular expressions, because the zpages library varies the separator between name
+	// and value so that programs do not parse the page.
 	for _, want := range []string{"kube-proxy flagz", "\nhostname-override[:= ]+n1\n", "\nmasquerade-all[:= ]+true\n"} {
 		if !regexp.MustCompile(want).MatchString(flags) {
 			t.Errorf("flagz has no %q: %s", want, flags)
@@ -50,7 +51,7 @@ func TestPages(t *testing.T) {
 		t.Errorf("statusz: %s", status)
 	}
 	for _, path := range paths {
-		if path != "/debug" { // the common root of several paths
+		if path != "/debug" { // /debug is only the common root of several paths
 			get(path)
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// tune writes the settings of connection tracking that the configuration names, in the proxy's own
-// network namespace, and the process's OOM score adjustment. It logs what the kernel does not
-// allow and continues: the size of the table belongs to the machine and cannot be written in a
+// tune writes the configured settings of connection tracking in the proxy's network namespace, and
+// the process's OOM score adjustment. If the kernel rejects a setting, tune logs that and
+// continues: the size of the connection tracking table, for example, cannot be written in every
 // network namespace.
 func tune(k *kubeproxy.KubeProxyConfiguration, log *slog.Logger) {
 	const dir = "/proc/sys/net/netfilter"

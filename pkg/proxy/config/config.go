@@ -28,7 +28,7 @@ import (
 	"keelson.dev/keelson/pkg/daemon/zpages"
 )
 
-// The ways to recognize packets from pods.
+// The values of detectLocalMode: how the proxy recognizes packets from pods.
 const (
 	ByClusterCIDR     = kubeproxy.LocalMode("ClusterCIDR")
 	ByNodeCIDR        = kubeproxy.LocalMode("NodeCIDR")
@@ -36,7 +36,7 @@ const (
 	ByInterfacePrefix = kubeproxy.LocalMode("InterfaceNamePrefix")
 )
 
-// Primary is the value of nodePortAddresses that selects the node's own addresses.
+// Primary is the value of nodePortAddresses that selects the node's own IP addresses.
 const Primary = "primary"
 
 const (
@@ -50,20 +50,19 @@ const (
 type Config struct {
 	daemon.Flags
 	kubeproxy.KubeProxyConfiguration
-	// Cleanup makes the process remove from the kernel the tables that an earlier proxy made, and
-	// exit.
+	// Cleanup makes the process remove the tables that an earlier proxy has created, and exit.
 	Cleanup bool
 	// Hostname is the name of the node.
 	Hostname string
-	// SecureMetrics serves metrics, /configz and profiles over TLS as configured in Metrics, to
-	// clients that the API server authorizes.
+	// SecureMetrics makes the server of metrics, /configz and profiles use TLS with the settings in
+	// Metrics, and accept only clients that the API server authorizes.
 	SecureMetrics bool
 	Metrics       daemon.ServingFlags
 	// NetworkPolicy enables the enforcement of NetworkPolicies on the node's pods.
 	NetworkPolicy bool
 	// TracingFile is the path of a TracingConfiguration; "" means that no spans are exported.
 	TracingFile string
-	// Values are the values of all flags by name, as /flagz shows them.
+	// Values are the values of all flags by name. /flagz shows them.
 	Values map[string]string
 }
 
@@ -103,7 +102,7 @@ func Parse(args []string, output io.Writer) (*Config, error) {
 	return c, Validate(&c.KubeProxyConfiguration).ToAggregate()
 }
 
-// addFlags defines the flags that correspond to fields of the file.
+// addFlags defines the flags that correspond to fields of the configuration file.
 func addFlags(fs *pflag.FlagSet, k *kubeproxy.KubeProxyConfiguration) {
 	const ignored = " This parameter is ignored if a config file is specified by --config."
 	fs.StringVar(&k.ClusterCIDR, "cluster-cidr", k.ClusterCIDR, "The CIDR range of the pods in the cluster. "+
@@ -132,7 +131,7 @@ func addFlags(fs *pflag.FlagSet, k *kubeproxy.KubeProxyConfiguration) {
 		"A list of CIDR ranges that contain valid node IPs, or alternatively, the single string 'primary'."+ignored)
 }
 
-// addMetrics defines the flags that have no field in the file.
+// addMetrics defines the flags about metrics, which have no field in the configuration file.
 func (c *Config) addMetrics(fs *pflag.FlagSet) {
 	m := &c.Metrics
 	fs.BoolVar(&c.SecureMetrics, "secure-metrics", false,

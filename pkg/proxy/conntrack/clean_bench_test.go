@@ -53,7 +53,7 @@ func put(tb testing.TB, h *netlink.Handle, protocol uint8, from, to, answer stri
 
 func familyOf(f ruleset.Family) netlink.InetFamily { return netlink.InetFamily(inet(f)) }
 
-// BenchmarkClean measures the cost of one change of a service on a node with 100,000 flows. A
+// BenchmarkClean measures the cost of one change of a service on a node with 100,000 flows. One
 // tenth of them are UDP flows.
 func BenchmarkClean(b *testing.B) {
 	t, h := openTable(b)

@@ -1,15 +1,15 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conntrack deletes the kernel's entries of UDP flows that a change of a service has made
-// stale. A UDP flow has no end: as long as the client sends, the kernel sends its packets to the
-// same destination as the first one. That may be an endpoint that was removed, whose address may
-// belong to another pod by now. If the service had no endpoint yet, the packets were not translated
-// at all.
+// Package conntrack deletes the kernel's connection tracking entries of UDP flows that have become
+// stale by a change of a service. A UDP flow has no end: as long as the client sends, the kernel
+// sends its packets to the same destination as the first packet. That may be an endpoint that was
+// removed and whose address may now belong to another pod. If the service had no endpoint when the
+// flow began, its packets are not translated at all.
 //
-// The package does not delete entries of TCP and SCTP connections, which end by themselves. It does
-// not delete flows to endpoints that still serve while they terminate, nor flows that are not to a
-// frontend of a service: between pods, to host ports, or out of the cluster.
+// The package does not delete entries of TCP and SCTP connections, which end by themselves. It also
+// keeps flows to terminating endpoints that still serve, and flows that are not to a frontend of a
+// service: between pods, to host ports, or out of the cluster.
 package conntrack
 
 import (
@@ -26,20 +26,23 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// Claim says which flows at a UDP frontend are valid.
+// Claim says which flows at a UDP frontend are valid. A frontend is an address and port of a
+// service.
 type Claim struct {
 	// Serving are the endpoints to which flows may continue.
 	Serving ruleset.Endpoints
-	// Departed is true if no service has the frontend any more. Untranslated flows are valid then:
-	// they go to a process of the node, or to a host outside of the cluster that has the address.
+	// Departed is true if no service has the frontend any more. Then only flows whose destination
+	// is not translated are valid: they go to a process of the node, or to a host outside of the
+	// cluster that has the address.
 	Departed bool
 }
 
 // Claims are the claims of one family. Flows at frontends without a claim are not deleted.
 type Claims struct {
 	Frontends map[ruleset.Frontend]Claim
-	// NodePorts are the addresses with node ports. A frontend at the unspecified address applies to
-	// each of these addresses, unless there is a frontend at the same port of that address.
+	// NodePorts are the node's addresses on which node ports are served. A frontend at the
+	// unspecified address (a node port) applies to each of these addresses, unless Frontends has an
+	// entry for the same port at the address itself.
 	NodePorts map[netip.Addr]bool
 }
 
@@ -79,8 +82,8 @@ func (t *Table) Close() {
 	}
 }
 
-// Local returns the addresses of the namespace in a family. It is not an error if the list is
-// incomplete because addresses change meanwhile.
+// Local returns the addresses of an IP family in the namespace. If addresses change during the
+// call, the list may be incomplete, which is not an error.
 func (t *Table) Local(f ruleset.Family) ([]netip.Addr, error) {
 	list, err := t.links.AddrList(nil, int(inet(f)))
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -95,9 +98,10 @@ func (t *Table) Local(f ruleset.Family) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// Clean deletes the flows of a family that are stale according to the claims, and returns how many
-// it deleted. After an error, stale flows may be left. Listing takes a while, so guard runs each
-// deletion and can skip it if the claim of one of its frontends has changed meanwhile.
+// Clean deletes the flows of an IP family that are stale according to the claims, and returns how
+// many it deleted. After an error some stale flows may remain. Listing flows takes a while, so
+// Clean passes each deletion to guard. guard may skip it because the claim of one of the frontends
+// has changed.
 func (t *Table) Clean(f ruleset.Family, c Claims, guard func(del func(), at ...ruleset.Frontend)) (int, error) {
 	type staleFlow struct {
 		message []byte
@@ -125,7 +129,7 @@ func (t *Table) Clean(f ruleset.Family, c Claims, guard func(del func(), at ...r
 			switch one := t.remove(f, s.message); {
 			case one == nil:
 				n++
-			case !errors.Is(one, unix.ENOENT): // ENOENT means that the flow has ended or was replaced
+			case !errors.Is(one, unix.ENOENT): // ENOENT means that the flow has ended or was replaced meanwhile
 				failed = fmt.Errorf("delete flow: %w", one)
 			}
 		}, s.at...)
@@ -133,7 +137,8 @@ func (t *Table) Clean(f ruleset.Family, c Claims, guard func(del func(), at ...r
 	return n, errors.Join(err, failed)
 }
 
-// remove deletes an entry in the form in which the kernel listed it, which includes its ID.
+// remove deletes an entry, given as the message in which the kernel listed it. The message contains
+// the entry's ID.
 func (t *Table) remove(f ruleset.Family, message []byte) error {
 	req := t.request(f, nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK)
 	req.AddRawData(message[nl.SizeofNfgenmsg:])
@@ -155,8 +160,8 @@ const (
 	filterProtocol     = 1 << 3
 )
 
-// onlyUDP makes the kernel list only UDP entries. A node may have many more entries of other
-// protocols. Kernels before 5.8 ignore this and list all entries.
+// onlyUDP makes the kernel list only UDP entries, because a node may have many more entries of
+// other protocols. Kernels before 5.8 ignore this filter and list all entries.
 func onlyUDP(dump *nl.NetlinkRequest) {
 	original := nl.NewRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_ORIG, nil)
 	protocol := nl.NewRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_PROTO, nil)
@@ -177,7 +182,8 @@ func inet(f ruleset.Family) uint8 {
 
 // checker finds stale flows.
 type checker struct {
-	// The endpoints of each frontend to which flows may continue; nil for departed frontends.
+	// serving contains the endpoints of each frontend to which flows may continue; nil if it has
+	// departed.
 	serving   map[ruleset.Frontend]map[netip.AddrPort]bool
 	nodePorts map[netip.Addr]bool
 }
@@ -198,7 +204,7 @@ func newChecker(c Claims) checker {
 	return out
 }
 
-// stale returns the frontends that require a flow to end. It returns none if the flow may continue.
+// stale returns the frontends whose claims make a flow stale. It returns none if the flow is valid.
 func (c checker) stale(f flow) []ruleset.Frontend {
 	own := ruleset.Frontend{Addr: f.to.Addr(), Protocol: ruleset.UDP, Port: f.to.Port()}
 	at := own

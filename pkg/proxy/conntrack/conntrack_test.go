@@ -12,7 +12,7 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// TestClean creates one flow for each case in the kernel, and checks which flows are left after
+// TestClean creates one flow in the kernel for each case, and checks which flows remain after
 // Clean.
 func TestClean(t *testing.T) {
 	at := func(a string, port uint16) ruleset.Frontend {
@@ -109,7 +109,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that parse does not panic if a message is not well-formed.
+// FuzzParse checks that parse does not panic on malformed messages.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 0, 8, 0, 1, 0x80, 4, 0, 1, 0x80})
 	f.Add([]byte{2, 0, 0, 0, 3, 0, 1, 0})

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flow is a UDP flow: the destination of its packets, and the source of the answers after
-// translation.
+// flow is a UDP flow. to is the destination to which the client sends. from is the source of the
+// answers: the endpoint, if the destination was translated.
 type flow struct{ to, from netip.AddrPort }
 
-// parse reads the two tuples of an entry in the kernel's form. It returns false if the entry is not
-// a UDP flow. A node can have very many entries, so parse reads nothing else and allocates no
-// memory, unlike netlink.ConntrackTableList.
+// parse reads the addresses of an entry from the kernel's message. It returns false if the entry is
+// not a UDP flow. Because a node can have very many entries, parse reads nothing else and allocates
+// no memory, unlike netlink.ConntrackTableList.
 func parse(m []byte) (flow, bool) {
 	var original, reply tuple
 	if len(m) < nl.SizeofNfgenmsg {
@@ -45,7 +45,7 @@ type tuple struct {
 func (t tuple) source() netip.AddrPort      { return addrPort(t.src, t.srcPort) }
 func (t tuple) destination() netip.AddrPort { return addrPort(t.dst, t.dstPort) }
 
-// addrPort returns the zero value if there is no address or port.
+// addrPort combines an address and a port. It returns the zero value if one of them is missing.
 func addrPort(addr, port []byte) netip.AddrPort {
 	a, ok := netip.AddrFromSlice(addr)
 	if !ok || len(port) != 2 {
@@ -77,8 +77,8 @@ func parseTuple(b []byte) tuple {
 	return t
 }
 
-// attributes yields the netlink attributes in b, without the flags of their types. It stops at a
-// malformed attribute.
+// attributes returns an iterator over the netlink attributes in b: their types, without flags, and
+// their values. It stops at a malformed attribute.
 func attributes(b []byte) func(yield func(uint16, []byte) bool) {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= unix.SizeofNlAttr {

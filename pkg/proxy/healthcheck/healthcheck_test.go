@@ -59,7 +59,7 @@ func TestProxy(t *testing.T) {
 
 	p.Queued(corev1.IPv4Protocol)
 	clock.Step(59 * time.Second)
-	p.Queued(corev1.IPv4Protocol) // the second change does not count, because an older one is pending
+	p.Queued(corev1.IPv4Protocol) // does not count, because an older change is still pending
 	expect("a change waits, not too long", p.Livez, 200, "")
 	clock.Step(2 * time.Second)
 	expect("a change waits too long", p.Livez, 503, "")
@@ -96,7 +96,7 @@ func TestServices(t *testing.T) {
 			t.Errorf("%s: %d %v %s", why, res.StatusCode, res.Header, got)
 		}
 	}
-	for { // in a loop, because another process may have taken the free port
+	for { // retry, because another process may have taken the free port
 		port = freePort(t)
 		if s.Set(ctx, name, port, 2); len(failures) == 0 {
 			break

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package healthcheck answers load balancers whether this node's proxy works, and how many
-// endpoints of a service the node has. Bodies and codes are those of kube-proxy, because the load
-// balancers of clouds are configured for them.
+// Package healthcheck serves the health checks of load balancers: whether this node's proxy works,
+// and how many endpoints of a service are on the node. Bodies and status codes are the same as
+// kube-proxy's, because the load balancers of cloud providers rely on them.
 package healthcheck
 
 import (
@@ -16,10 +16,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// toBeDeleted is the taint of a node that the cluster autoscaler will remove.
+// toBeDeleted is the taint of a node that the cluster autoscaler is about to remove.
 const toBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
-// Proxy is the health of the proxy. It is safe for concurrent use.
+// Proxy is the health of the node's proxy. It is safe for concurrent use.
 type Proxy struct {
 	clock   clock.PassiveClock
 	timeout time.Duration
@@ -31,14 +31,14 @@ type Proxy struct {
 	eligible bool                          // guarded by mu
 }
 
-// NewProxy returns the health of a proxy that is unhealthy if a change waits longer than the
-// timeout. count is called for each response.
+// NewProxy returns a Proxy that reports unhealthy while a change has waited for longer than
+// timeout. It calls count for each response.
 func NewProxy(c clock.PassiveClock, timeout time.Duration, count func(path string, code int)) *Proxy {
 	return &Proxy{clock: c, timeout: timeout, count: count, updated: map[corev1.IPFamily]time.Time{},
 		queued: map[corev1.IPFamily]time.Time{}}
 }
 
-// Queued records that there is a pending change.
+// Queued records that a change for an IP family waits to be applied.
 func (p *Proxy) Queued(f corev1.IPFamily) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,7 +47,7 @@ func (p *Proxy) Queued(f corev1.IPFamily) {
 	}
 }
 
-// Updated records that all changes have been applied.
+// Updated records that all changes for an IP family have been applied.
 func (p *Proxy) Updated(f corev1.IPFamily) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,8 +55,8 @@ func (p *Proxy) Updated(f corev1.IPFamily) {
 	p.updated[f] = p.clock.Now()
 }
 
-// Node records the Node object, or nil if it does not exist. A node that will be removed gets no
-// new traffic.
+// Node records the Node object, or nil if it does not exist. If the node is about to be removed,
+// Healthz fails, so that load balancers send no new traffic to it.
 func (p *Proxy) Node(n *corev1.Node) {
 	eligible := n != nil && n.DeletionTimestamp.IsZero()
 	if eligible {
@@ -98,20 +98,20 @@ func (p *Proxy) report() (report, bool) {
 	return r, p.eligible
 }
 
-// Healthy reports whether changes are applied in time.
+// Healthy reports whether no change has waited for longer than the timeout.
 func (p *Proxy) Healthy() bool {
 	r, _ := p.report()
 	return r.Healthy
 }
 
-// Synced reports whether every family in use has been set up once.
+// Synced reports whether the table of every IP family in use has been written at least once.
 func (p *Proxy) Synced() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.updated) > 0 && len(p.queued) == 0
 }
 
-// Healthz serves /healthz. Unlike Livez, it also fails if the node will be removed.
+// Healthz serves /healthz. Unlike Livez, it also fails if the node is about to be removed.
 func (p *Proxy) Healthz(w http.ResponseWriter, _ *http.Request) {
 	r, eligible := p.report()
 	r.NodeEligible = &eligible
@@ -129,7 +129,7 @@ func (p *Proxy) answer(w http.ResponseWriter, path string, r report, ok bool) {
 	if !ok {
 		code = http.StatusServiceUnavailable
 	} else {
-		r.LastUpdated = r.CurrentTime // without a pending change, everything is up to date
+		r.LastUpdated = r.CurrentTime // nothing is pending, so the tables are up to date now
 	}
 	p.count(path, code)
 	w.Header().Set("Content-Type", "application/json")

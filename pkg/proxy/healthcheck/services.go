@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Services are the servers on health check node ports. Set and Close must not be called
-// concurrently; the servers run in goroutines of their own.
+// Services runs the servers on health check node ports. Set and Close must not be called
+// concurrently. The servers run in goroutines of their own.
 type Services struct {
 	healthy   func() bool
 	addresses func() []string
@@ -28,8 +28,8 @@ type Services struct {
 	running   sync.WaitGroup
 }
 
-// NewServices returns Services without servers. healthy is the proxy's own health. addresses
-// returns the addresses to listen on. failed is called when a server cannot listen.
+// NewServices returns Services without servers. healthy reports whether the proxy is healthy.
+// addresses returns the addresses to listen on. failed is called when a server cannot listen.
 func NewServices(healthy func() bool, addresses func() []string, failed func(types.NamespacedName, error),
 	log *slog.Logger) *Services {
 	return &Services{healthy: healthy, addresses: addresses, failed: failed, log: log,
@@ -46,7 +46,8 @@ type server struct {
 	local int // number of local endpoints; guarded by mu
 }
 
-// Set makes the port of a service answer with its number of local endpoints. Port 0 stops it.
+// Set makes the server on the health check port of a service report its number of local endpoints.
+// If port is 0, Set stops the server.
 func (s *Services) Set(ctx context.Context, name types.NamespacedName, port uint16, local int) {
 	have := s.servers[name]
 	if have != nil && have.port != port {
@@ -76,7 +77,7 @@ func (s *Services) start(ctx context.Context, srv *server) error {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(a, strconv.Itoa(int(srv.port))))
 		if err != nil {
 			for _, l := range listeners {
-				_ = l.Close() // an error of Close loses nothing, because the listener has served nothing
+				_ = l.Close() // an error of Close can be ignored, because nothing was served
 			}
 			return fmt.Errorf("listen: %w", err)
 		}
@@ -105,7 +106,7 @@ func (s *Services) Close() {
 	s.running.Wait()
 }
 
-// ServeHTTP answers every path.
+// ServeHTTP returns the number of local endpoints for every path.
 func (s *server) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	local := s.local

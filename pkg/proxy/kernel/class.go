@@ -18,10 +18,10 @@ import (
 
 const classPrefix = "pick-"
 
-// dynsetDelete is NFT_DYNSET_OP_DELETE.
+// dynsetDelete is the kernel's constant NFT_DYNSET_OP_DELETE.
 const dynsetDelete = 2
 
-// className returns the name of a class's chain. It contains all fields of the class.
+// className returns the name of a class's chain. The name contains all fields of the class.
 func className(c ruleset.Class) string {
 	var b strings.Builder
 	b.WriteString(classPrefix + [...]string{"ip", "address", "nodeport"}[c.Source] + "-" +
@@ -36,7 +36,7 @@ func className(c ruleset.Class) string {
 	return b.String()
 }
 
-// sampleClasses are classes that together use every rule that a class can have.
+// sampleClasses returns classes that together use every rule that a class can have.
 func sampleClasses() []ruleset.Class {
 	var out []ruleset.Class
 	for _, source := range []ruleset.Source{ruleset.Direct, ruleset.Address, ruleset.NodePort} {
@@ -49,18 +49,20 @@ func sampleClasses() []ruleset.Class {
 	return out
 }
 
-// classRules choose one of the class's endpoints and translate the destination.
+// classRules returns the rules of a class's chain. They choose one of the class's endpoints and
+// translate the packet's destination to it.
 //
-// Registers, if an address fills w registers: the client's address is at 0, followed by cluster
-// IP, protocol and port, then the endpoint. So client and service together are the key of the
-// affinity map, and service and endpoint together are the key of the sets of endpoints that a
-// client may keep. The values of the maps of sticky services begin with the service's port, which
-// overwrites the same port.
+// Registers have four bytes, and an address fills w of them. The client's address starts at register
+// 0. It is followed by the service (cluster IP, protocol and port), and then the endpoint. So client
+// and service together are the key of the affinity map. Service and endpoint together are the key of
+// the sets of endpoints that a client may keep. The values of the maps of sticky services begin with
+// the service's port, because loading a value also overwrites the register before the endpoint,
+// which contains that port.
 //
-// The kernel accepts a key that was loaded as the value of another map. But nft, with which people
-// inspect tables, cannot print such rules and aborts. Therefore there are words of padding before
-// keys: nft then believes that the value was loaded into the padding, and prints the earlier
-// contents of the key's registers.
+// The kernel accepts as a key the value that was loaded from another map. But nft, with which people
+// print tables, aborts on such rules. Therefore values begin with four bytes of padding, which are
+// loaded into the register before the key. nft then does not take the value for the key, and prints
+// the earlier content of the key's registers.
 func (l layout) classRules(c ruleset.Class) [][]expr.Any {
 	w := l.Words()
 	service, endpoint := w, 2*w+2
@@ -89,15 +91,17 @@ func (l layout) classRules(c ruleset.Class) [][]expr.Any {
 	return append(rules,
 		rule(identity, blank, nft.Get(setAffinity, 0, endpoint-1), identity, nft.Member(usable, service),
 			remember(unix.NFT_DYNSET_OP_UPDATE), translate),
-		// The client is new, or its endpoint was removed. The data of an element cannot be changed,
-		// so the old element is deleted first.
+		// The client is new, or its endpoint was removed. The endpoint in an existing element
+		// cannot be changed, so delete the element first.
 		rule(identity, blank, remember(dynsetDelete)),
 		rule(blank, choose, identity, remember(unix.NFT_DYNSET_OP_ADD), translate),
-		// The map is full, so the endpoint of this client is not stored.
+		// If the affinity map is full, the previous rule ends without translating, and the endpoint
+		// of this client is not stored.
 		rule(blank, choose, translate))
 }
 
-// identity loads cluster IP, protocol and port, and padding into the register before them.
+// identity loads cluster IP, protocol and port into the registers from r. Unless the source is
+// Direct, it also loads padding into the register before r.
 func (l layout) identity(s ruleset.Source, r uint32) []expr.Any {
 	switch s {
 	case ruleset.Address:
@@ -108,7 +112,7 @@ func (l layout) identity(s ruleset.Source, r uint32) []expr.Any {
 	return l.frontend(r)
 }
 
-// writeRule writes a rule in the form that the kernel receives.
+// writeRule writes a rule in the form in which the kernel receives it.
 func writeRule(w io.Writer, p nft.Packet, exprs []expr.Any) {
 	for _, e := range exprs {
 		b, err := expr.Marshal(byte(p.TableFamily()), e)

@@ -21,19 +21,19 @@ import (
 // tableName is the name of the proxy's table in each family.
 const tableName = "keelson-proxy"
 
-// Sets that are not about services. The sets of services are named in package ruleset.
+// Names of the sets that are not about services. Package ruleset names the sets of services.
 const (
-	setClasses   = "classes"       // class → chain; elements are added together with the chains
-	setSplits    = "splits"        // class → chain, for the classes that choose another class
-	setFilter    = "filter"        // class → verdict, for the classes without endpoint
-	setAffinity  = "affinity"      // client.cluster IP.protocol.port → endpoint, with time limits
+	setClasses   = "classes"       // class → chain; an element is added together with its chain
+	setSplits    = "splits"        // class → chain, for Split and SplitDrop, whose chains choose another class
+	setFilter    = "filter"        // class → verdict, for the classes without endpoints
+	setAffinity  = "affinity"      // client.cluster IP.protocol.port → endpoint; elements have timeouts
 	setPods      = "pods"          // ranges of addresses of pods
 	setServices  = "service-cidrs" // ranges of cluster IPs
 	setNodePorts = "nodeport-ips"  // address ranges on which node ports are served
 	setAnnounced = "announced-ips" // addresses of load balancers that this node answers for
 )
 
-// Chains that belong to no class.
+// Names of the chains that do not belong to a class.
 const (
 	chainServices  = "services"
 	chainFirewall  = "firewall"
@@ -45,18 +45,18 @@ const (
 	chainSplitPort = "split-nodeport"
 )
 
-// maxAffinities is the maximum number of clients whose endpoints are stored for session affinity.
-// Connections of further clients are distributed as without session affinity.
+// maxAffinities is the maximum number of stored clients for session affinity. Further clients get
+// endpoints as without session affinity.
 const maxAffinities = 1 << 18
 
-// Settings determine the rules.
+// Settings are the settings on which the rules depend.
 type Settings struct {
 	MasqueradeAll bool
 	MasqueradeBit uint
-	// Pods says how packets from pods of this cluster are recognized.
+	// Pods says how the rules recognize packets from pods of this cluster.
 	Pods Detector
-	// NodePortsOn is true if only the addresses in Ranges.NodePorts have node ports, instead of
-	// all.
+	// NodePortsOn means that only the addresses in Ranges.NodePorts have node ports, and not all
+	// local addresses.
 	NodePortsOn bool
 }
 
@@ -69,8 +69,8 @@ const (
 	Unknown Detector = iota
 	// ByRange means that their source address is in Ranges.Pods.
 	ByRange
-	// ByInterface and ByPrefix mean that they arrive on an interface with a given name, or whose
-	// name has a given prefix.
+	// ByInterface means that they arrive on the interface with the configured name. ByPrefix means
+	// that they arrive on an interface whose name begins with it.
 	ByInterface
 	ByPrefix
 )
@@ -111,12 +111,12 @@ type layout struct {
 	iface    string
 }
 
-// chains returns the chains. A chain comes before those that jump to it.
+// chains returns the chains of the layout. A chain comes before the chains that jump to it.
 func (l layout) chains() []chain {
 	var (
 		filter, nat = nftables.ChainTypeFilter, nftables.ChainTypeNAT
 		in, out     = nftables.ChainHookPrerouting, nftables.ChainHookOutput
-		// the priority of chains that run before the destination is translated
+		// early is the priority of chains that run before the destination is translated
 		early = nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 10)
 		isNew = nft.NewConnection()
 	)
@@ -136,8 +136,8 @@ func (l layout) chains() []chain {
 		base("filter-output-pre-dnat", filter, out, early, rule(isNew, nft.Jump(chainFirewall))),
 		base("filter-input", filter, nftables.ChainHookInput, nftables.ChainPriorityFilter,
 			rule(isNew, nft.Jump(chainNodePort)), rule(isNew, nft.Jump(chainEndpoints)),
-			// Drop the packet, because no process of the node listens at the address of a load
-			// balancer.
+			// Drop packets to other ports of a load balancer's address, because they are not for
+			// processes of the node.
 			rule(isNew, l.Dest(0), nft.Member(setAnnounced, 0), nft.Drop())),
 		base("filter-forward", filter, nftables.ChainHookForward, nftables.ChainPriorityFilter,
 			rule(isNew, nft.Jump(chainEndpoints)), rule(isNew, nft.Jump(chainClusterIP))),
@@ -149,7 +149,7 @@ func (l layout) chains() []chain {
 	}
 }
 
-// services returns the rules that send packets to the chains of their classes.
+// services returns the rules that find the class of a packet to a service and jump to its chain.
 func (l layout) services() [][]expr.Any {
 	var rules [][]expr.Any
 	toService := rule(l.Dest(0), nft.Member(ruleset.ClusterIPs.String(), 0))
@@ -158,7 +158,7 @@ func (l layout) services() [][]expr.Any {
 		rules = append(rules, rule(toService, nft.SetMark(l.bit())))
 	case l.settings.Pods != Unknown:
 		// A client outside of the cluster may route the service range to this node. The answers to
-		// it must come back through this node.
+		// the client must pass through this node, so mark the packet for masquerading.
 		rules = append(rules, rule(toService, l.fromPod(false), nft.SetMark(l.bit())))
 	}
 	for _, verdicts := range []string{setClasses, setSplits} {
@@ -169,14 +169,15 @@ func (l layout) services() [][]expr.Any {
 	return rules
 }
 
-// classify looks up the key that starts in register 1, and then the class, which comes after a
-// word of padding.
+// classify loads the class for the key that starts in register 1, and looks up its verdict. The
+// class is loaded from register 0 on, so that its first four bytes, which are padding, come before
+// register 1.
 func (l layout) classify(s ruleset.Set, verdicts string) []expr.Any {
 	return rule(nft.Get(s.String(), 1, 0), nft.Decide(verdicts, 1))
 }
 
-// onNodePortAddress continues if the destination has node ports. Loopback addresses and announced
-// addresses of load balancers have none.
+// onNodePortAddress returns expressions that match if the packet's destination has node ports.
+// Loopback addresses and announced addresses of load balancers have none.
 func (l layout) onNodePortAddress() []expr.Any {
 	if l.settings.NodePortsOn {
 		return rule(nft.IsLocal(true), l.NotLoopback(), l.Dest(0), nft.Member(setNodePorts, 0))
@@ -184,14 +185,16 @@ func (l layout) onNodePortAddress() []expr.Any {
 	return rule(nft.IsLocal(true), l.NotLoopback(), l.Dest(0), nft.NotMember(setAnnounced, 0))
 }
 
-// firewall drops packets to a guarded frontend from sources that may not use it.
+// firewall returns a rule that drops packets to a guarded frontend from sources that are not
+// allowed.
 func (l layout) firewall() []expr.Any {
 	w := l.Words()
 	return rule(l.frontend(0), nft.Member(ruleset.Guarded.String(), 0),
 		l.Source(w+2), nft.NotMember(ruleset.Sources.String(), 0), nft.Drop())
 }
 
-// split implements the external traffic policy Local.
+// split returns the rules of the external traffic policy Local: which clients use which list of
+// endpoints.
 func (l layout) split(s ruleset.Source) [][]expr.Any {
 	key := l.frontend(1)
 	if s == ruleset.NodePort {
@@ -203,8 +206,8 @@ func (l layout) split(s ruleset.Source) [][]expr.Any {
 	all := among(ruleset.ClusterList)
 	var rules [][]expr.Any
 	if l.settings.Pods != Unknown {
-		// Pods use all endpoints, as if their packets had gone out to a load balancer and come back
-		// to another node.
+		// Pods use all endpoints, as if their packets had left the node to a load balancer and come
+		// back to another node.
 		rules = append(rules, rule(l.fromPod(true), all))
 	}
 	return append(rules,
@@ -219,7 +222,7 @@ func (l layout) frontend(r uint32) []expr.Any {
 	return []expr.Any{l.Dest(r), l.Protocol(r + w), l.DestPort(r + w + 1)}
 }
 
-// nodePort does the same as frontend, but with the unspecified address instead of the destination's
+// nodePort is like frontend, but loads the unspecified address in the place of the destination's
 // address.
 func (l layout) nodePort(r uint32) []expr.Any {
 	w := l.Words()
@@ -228,7 +231,7 @@ func (l layout) nodePort(r uint32) []expr.Any {
 	}
 }
 
-// fromPod continues if a packet is from a pod, or, if yes is false, if it is not.
+// fromPod returns expressions that match packets from pods, or, if yes is false, all other packets.
 func (l layout) fromPod(yes bool) []expr.Any {
 	op := expr.CmpOpEq
 	if !yes {
@@ -251,20 +254,21 @@ func (l layout) fromPod(yes bool) []expr.Any {
 
 func (l layout) bit() uint32 { return 1 << l.settings.MasqueradeBit }
 
-// masquerade makes answers come back through this node.
+// masquerade returns the rules that masquerade connections whose answers must pass through this
+// node.
 func (l layout) masquerade() [][]expr.Any {
 	const dnat = 1 << 5 // IPS_DST_NAT: the destination was translated
 	w := l.Words()
 	return [][]expr.Any{
 		rule(nft.ClearMark(l.bit()), &expr.Masq{FullyRandom: true}),
-		// A pod that reaches itself through a service would otherwise see its own address as the
-		// sender.
+		// If a pod reaches itself through a service, masquerade too. The pod would otherwise see
+		// its own address as the sender, and its answer would not be translated back.
 		rule(&expr.Ct{Key: expr.CtKeySTATUS, Register: nft.Reg(0)}, nft.AnyBit(dnat),
 			l.Source(0), l.Dest(w), nft.Member(ruleset.Hairpins.String(), 0), &expr.Masq{FullyRandom: true}),
 	}
 }
 
-// sets returns the sets and maps.
+// sets returns the sets and maps of the layout.
 func (l layout) sets(t *nftables.Table) []*nftables.Set {
 	addr := nftables.TypeIPAddr
 	if l.IPv6 {
@@ -308,7 +312,7 @@ func (l layout) sets(t *nftables.Table) []*nftables.Set {
 	}
 }
 
-// filterVerdicts returns the elements of the filter map.
+// filterVerdicts returns the elements of the map setFilter.
 func filterVerdicts() []nftables.SetElement {
 	verdict := func(c ruleset.Class, kind expr.VerdictKind, chain string) nftables.SetElement {
 		return nftables.SetElement{Key: []byte(c.Key()), VerdictData: &expr.Verdict{Kind: kind, Chain: chain}}
@@ -321,7 +325,7 @@ func filterVerdicts() []nftables.SetElement {
 	}
 }
 
-// splitVerdicts returns the elements of the splits map.
+// splitVerdicts returns the elements of the map setSplits.
 func splitVerdicts() []nftables.SetElement {
 	var out []nftables.SetElement
 	for _, a := range []ruleset.Action{ruleset.Split, ruleset.SplitDrop} {
@@ -336,7 +340,7 @@ func splitVerdicts() []nftables.SetElement {
 }
 
 // marker returns the name of the chain that identifies the layout of a table. It changes with the
-// settings, and whenever this code writes different rules.
+// settings, and when another version of this code writes other rules.
 func (l layout) marker() string {
 	h := sha256.New()
 	for _, c := range l.chains() {
@@ -356,7 +360,8 @@ func (l layout) marker() string {
 	return "layout-" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// list loads the number of a list of endpoints, which is a part of keys, into a register.
+// list returns an expression that loads the number of a list of endpoints, a part of keys, into
+// register r.
 func list(l ruleset.List, r uint32) expr.Any {
 	return &expr.Immediate{Register: nft.Reg(r), Data: binary.NativeEndian.AppendUint32(nil, uint32(l))}
 }

@@ -24,13 +24,14 @@ type Ranges struct {
 type Config struct {
 	Family   ruleset.Family
 	Settings Settings
-	// Interface is the name or prefix for the detectors ByInterface and ByPrefix.
+	// Interface is the interface's name for the detector ByInterface, or the prefix of its name for
+	// ByPrefix.
 	Interface string
 	// NetNS is a network namespace. 0 means that of the process.
 	NetNS int
 }
 
-// Table is the proxy's table of one family in the kernel.
+// Table is the proxy's table of one IP family in the kernel.
 type Table struct {
 	layout
 	conn   *nft.Conn
@@ -61,12 +62,12 @@ func Open(c Config) (*Table, error) {
 	return t, nil
 }
 
-// Close closes the connection. The table stays.
+// Close closes the connection to the kernel. The table stays.
 func (t *Table) Close() error { return t.conn.Close() }
 
 // Read returns the elements in the kernel, and reports whether the table has the expected layout.
-// If another version made the table with another layout, Read returns only the frontends, and the
-// next change must be a Replace.
+// If it has another layout, because another version created it, Read returns only the frontends.
+// Then the next change must be a Replace.
 func (t *Table) Read() (*ruleset.Contents, bool, error) {
 	chains, err := t.conn.ListChainsOfTableFamily(t.TableFamily())
 	if err != nil {
@@ -82,7 +83,7 @@ func (t *Table) Read() (*ruleset.Contents, bool, error) {
 	out := ruleset.NewContents()
 	if !found[marker] {
 		if len(found) > 0 {
-			// An error is ignored: in the other version the set may have had another form.
+			// Ignore an error: in another version the set may have another form.
 			_ = t.readSet(ruleset.Services, out[ruleset.Services])
 		}
 		return out, false, nil
@@ -106,7 +107,7 @@ func (t *Table) readSet(s ruleset.Set, into map[string]string) error {
 	return nil
 }
 
-// readClasses finds the classes that have a chain and an element.
+// readClasses records the classes that have both a chain and an element.
 func (t *Table) readClasses(chains map[string]bool) error {
 	elements, err := t.conn.GetSetElements(t.sets[setClasses])
 	if err != nil {
@@ -120,7 +121,8 @@ func (t *Table) readClasses(chains map[string]bool) error {
 	return nil
 }
 
-// Apply applies changes in one transaction. If ranges is not nil, it replaces the existing ranges.
+// Apply applies changes in one transaction. If r is not nil, Apply also replaces the contents of
+// the sets of ranges.
 func (t *Table) Apply(ch ruleset.Changes, r *Ranges) error {
 	added := t.addClasses(ch.Add)
 	err := errors.Join(t.elements(ch.Delete, t.conn.Take), t.elements(ch.Add, t.conn.Put))
@@ -136,7 +138,8 @@ func (t *Table) Apply(ch ruleset.Changes, r *Ranges) error {
 	return nil
 }
 
-// Replace replaces the table by a table with the given elements, in one transaction.
+// Replace replaces the whole table in one transaction. The new table has the given elements and
+// ranges.
 func (t *Table) Replace(all []ruleset.Element, r *Ranges) error {
 	clear(t.chains)
 	t.conn.Renew(t.table)
@@ -172,14 +175,15 @@ func (t *Table) Remove() error {
 	return nil
 }
 
-// Present reports whether the table exists. Another program may have flushed the ruleset.
+// Present reports whether the table exists. It is missing after another program has flushed the
+// ruleset.
 func (t *Table) Present() (bool, error) {
 	return t.conn.Present(t.table)
 }
 
-// Prune deletes the chains of unused classes. It is a transaction of its own and runs some time
-// after the last use, because kernels before 6.2 take a moment to notice that no element refers to
-// a chain.
+// Prune deletes the chains of unused classes and returns how many it deleted. It first deletes the
+// classes' elements, in a transaction of its own, and runs some time after the last use of a class,
+// because kernels before 6.2 notice with a delay that no element refers to a chain any more.
 func (t *Table) Prune(used func(ruleset.Class) bool) (int, error) {
 	var unused []ruleset.Class
 	var elements []nftables.SetElement
@@ -215,7 +219,8 @@ func (t *Table) addRules(chain string, rules [][]expr.Any) {
 	}
 }
 
-// addClasses creates chains for those classes of the elements that have none yet.
+// addClasses creates the missing chains for the classes that the elements use. It returns these
+// classes.
 func (t *Table) addClasses(elements []ruleset.Element) []ruleset.Class {
 	var added []ruleset.Class
 	var entries []nftables.SetElement
@@ -229,13 +234,13 @@ func (t *Table) addClasses(elements []ruleset.Element) []ruleset.Class {
 		}
 		t.chains[c] = true
 		added = append(added, c)
-		// A chain may be left over from a failed prune.
+		// The chain may exist already, if Prune failed to delete it.
 		t.addChain(plain(className(c)))
 		t.conn.FlushChain(&nftables.Chain{Table: t.table, Name: className(c)})
 		t.addRules(className(c), t.classRules(c))
 		entries = append(entries, classElement(c))
 	}
-	// This cannot fail: the keys have eight bytes.
+	// Put returns no error here, because all keys have eight bytes.
 	_ = t.conn.Put(t.sets[setClasses], entries)
 	return added
 }
@@ -247,7 +252,7 @@ func classElement(c ruleset.Class) nftables.SetElement {
 
 type setFunc = func(*nftables.Set, []nftables.SetElement) error
 
-// elements adds or deletes elements.
+// elements adds elements to their sets or deletes them, depending on do.
 func (t *Table) elements(list []ruleset.Element, do setFunc) error {
 	var of [ruleset.NumSets][]nftables.SetElement
 	for _, e := range list {
@@ -269,7 +274,8 @@ func element(e ruleset.Element) nftables.SetElement {
 	return out
 }
 
-// putRanges replaces the contents of the sets of ranges.
+// putRanges writes the contents of the sets of ranges. If flush is true, it removes the old
+// contents first.
 func (t *Table) putRanges(r *Ranges, flush bool) error {
 	var errs []error
 	for name, list := range map[string][]netip.Prefix{setPods: r.Pods, setServices: r.Services,

@@ -46,7 +46,7 @@ func number(prefix string, n int) netip.Addr {
 	return a
 }
 
-// port returns the ith service, with n endpoints.
+// port returns the ith of many services, with n endpoints.
 func port(f ruleset.Family, i, n int) *ruleset.Port {
 	vips, pods := "10.96.0.0", "10.244.0.0"
 	if f == ruleset.IPv6 {
@@ -84,7 +84,7 @@ var ranges = &Ranges{
 	NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
 }
 
-// check reads the table from the kernel and compares it.
+// check reads the table from the kernel and compares it with want.
 func check(t *testing.T, k *Table, want *ruleset.Table) {
 	t.Helper()
 	found, ok, err := k.Read()
@@ -136,13 +136,13 @@ func testTable(t *testing.T, f ruleset.Family, s Settings) {
 	if n, err := k.Prune(table.Uses); err != nil || n == 0 {
 		t.Errorf("pruned %d, %v", n, err)
 	}
-	table.Set("all", everything(f)) // use classes again whose chains were pruned
+	table.Set("all", everything(f)) // the chains of these classes were pruned before
 	if err := k.Apply(table.Take(), nil); err != nil {
 		t.Fatal(err)
 	}
 	check(t, k, table)
 
-	// A change that the kernel rejects changes nothing.
+	// If the kernel rejects a transaction, the table does not change.
 	bad := ruleset.Changes{
 		Add:    []ruleset.Element{{Set: ruleset.ClusterIPs, Key: string(number("10.0.0.0", 1).AsSlice())}},
 		Delete: []ruleset.Element{{Set: ruleset.Guarded, Key: strings.Repeat("x", f.Size()+8)}},
@@ -155,7 +155,7 @@ func testTable(t *testing.T, f ruleset.Family, s Settings) {
 	}
 	check(t, k, table)
 
-	// Other settings have another layout.
+	// A table that was created with other settings has another layout.
 	s.MasqueradeBit ^= 1
 	other, err := Open(Config{Family: f, Settings: s, Interface: "pods"})
 	if err != nil {
@@ -170,7 +170,7 @@ func testTable(t *testing.T, f ruleset.Family, s Settings) {
 	}
 }
 
-// listable checks that nft can print the table. It aborts on rules that it does not understand.
+// listable checks that nft can print the table. nft aborts on rules that it does not understand.
 func listable(t *testing.T, f ruleset.Family) {
 	t.Helper()
 	nft, err := exec.LookPath("nft")
@@ -184,8 +184,8 @@ func listable(t *testing.T, f ruleset.Family) {
 	}
 }
 
-// BenchmarkChange changes one endpoint of one of many services with ten endpoints each: once in a
-// transaction by netlink, and once by starting nft.
+// BenchmarkChange changes one endpoint of one of many services with ten endpoints each. It compares
+// a transaction by netlink with a run of the program nft.
 func BenchmarkChange(b *testing.B) {
 	for _, services := range []int{100, 1000, 5000, 20000} {
 		k := open(b, ruleset.IPv4, Settings{MasqueradeBit: 14, Pods: ByRange})
@@ -235,7 +235,8 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-// BenchmarkAdopt reads and compares the table of many services with ten endpoints each.
+// BenchmarkAdopt reads the table of many services with ten endpoints each, and compares it with the
+// wanted table.
 func BenchmarkAdopt(b *testing.B) {
 	for _, services := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
@@ -260,7 +261,8 @@ func BenchmarkAdopt(b *testing.B) {
 	}
 }
 
-// cpuTime returns the CPU time of the process, or of its child processes, in nanoseconds.
+// cpuTime returns the CPU time of the process, or of its child processes, in nanoseconds. who is an
+// argument of getrusage.
 func cpuTime(who int) int64 {
 	runtime.Gosched()
 	var u unix.Rusage

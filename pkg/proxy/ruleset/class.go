@@ -5,41 +5,41 @@ package ruleset
 
 import "encoding/binary"
 
-// Action is what a class does with a packet.
+// Action is what the rules do with a packet of a class.
 type Action uint8
 
 // The actions.
 const (
 	// Pick sends the connection to one of the class's N endpoints.
 	Pick Action = iota + 1
-	// Reject answers the sender that the service has no endpoint.
+	// Reject sends an error to the client, because the service has no endpoint.
 	Reject
-	// Drop is for a policy Local without local endpoints. Another node has endpoints, and the
-	// sender should send to that node.
+	// Drop drops the packet. It is the action for the traffic policy Local if only other nodes have
+	// endpoints; the client should connect to one of those nodes.
 	Drop
-	// Split is the external policy Local: pods and the node itself use all endpoints, other
-	// clients only the local ones.
+	// Split is the action for the external traffic policy Local: pods and the node itself use all
+	// endpoints, other clients only those on this node.
 	Split
-	// SplitDrop is like Split, for a service without local endpoints.
+	// SplitDrop is like Split, for a service without endpoints on this node.
 	SplitDrop
 )
 
-// Source is where a chain finds the cluster IP, which is a part of the keys of endpoints.
+// Source says where a class's chain gets the cluster IP, which is a part of the keys of endpoints.
 type Source uint8
 
 // The sources.
 const (
 	// Direct means that the packet's destination is the cluster IP.
 	Direct Source = iota
-	// Address means that the frontends map is searched for the packet's destination address and
-	// port.
+	// Address means that the map Frontends has the cluster IP of the packet's destination address
+	// and port.
 	Address
-	// NodePort means that the frontends map is searched for the port only.
+	// NodePort means that the map Frontends has the cluster IP of the packet's destination port.
 	NodePort
 )
 
-// Class is a way to choose an endpoint. All services that choose in the same way share a class.
-// Classes with an action other than Pick have only the action and the source.
+// Class is a way to choose an endpoint. All services that choose in the same way share a class. In
+// a class with an action other than Pick, only Action and Source are set.
 type Class struct {
 	Action     Action
 	Source     Source
@@ -51,7 +51,7 @@ type Class struct {
 
 const stickyShift = 8
 
-// Key returns the class as a key of the kernel's map of classes.
+// Key returns the class as a key in the kernel's map of classes.
 func (c Class) Key() string {
 	kind := uint32(c.Action) | uint32(c.Source)<<3 | uint32(c.List)<<5 | c.Sticky<<stickyShift
 	if c.Masquerade {
@@ -60,7 +60,8 @@ func (c Class) Key() string {
 	return mark(kind) + mark(c.N)
 }
 
-// Value returns the class as a value of Services and Externals, after a word of padding.
+// Value returns the class as a value in the maps Services and Externals. Values begin with four
+// bytes of padding.
 func (c Class) Value() string { return mark(0) + c.Key() }
 
 // ParseValue is the inverse of Value.

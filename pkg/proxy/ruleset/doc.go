@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ruleset computes the contents of the proxy's nftables table, and how they change when a
-// service changes. It is pure: it uses no kernel, no clock and no API.
+// service changes. Its results depend only on its inputs.
 //
 // The rules of the table never change while the proxy runs. All data about services is in the
-// elements of a dozen sets and maps. Their keys are bytes of a packet. The first packet of a
-// connection is looked up in this order:
+// elements of a dozen sets and maps, whose keys consist of fields of a packet, such as
+// address.protocol.port. The first packet of a connection is looked up in these maps, in this order:
 //
 //	services   address.protocol.port         → class          what happens to the packet
 //	classes    class                         → chain          made by package kernel

@@ -13,32 +13,32 @@ import (
 // Set is one of the sets and maps of a table.
 type Set uint8
 
-// The sets and maps with elements that this package computes.
+// The sets and maps whose elements this package computes.
 const (
-	// ClusterIPs are the addresses of services. Packets to other ports of these addresses are
-	// rejected.
+	// ClusterIPs are the cluster IPs of services. Packets to ports of these addresses that no
+	// service has are rejected.
 	ClusterIPs Set = iota
 	// Services maps frontends to classes.
 	Services
 	// Externals maps frontend.list to a class, for frontends with the external traffic policy
-	// Local. List 0 is for pods and the node itself, list 1 for other clients.
+	// Local. List 0 is for connections from pods and the node itself, list 1 for other clients.
 	Externals
 	// Frontends maps frontends that are not cluster IPs to the cluster IP, protocol and port of
-	// their service. The value begins with a word of padding.
+	// their service. Its values begin with four bytes of padding.
 	Frontends
 	// EndpointSlots maps cluster IP.protocol.port.slot to address.port.
 	EndpointSlots
-	// StickyEndpoints maps the same key for services with session affinity. Its values have the
-	// service's port before the address.
+	// StickyEndpoints is EndpointSlots for services with session affinity. Its values begin with
+	// the service's port.
 	StickyEndpoints
-	// StickyCluster and StickyLocal hold cluster IP.protocol.port.address.port of the endpoints
-	// that clients with session affinity may keep.
+	// StickyCluster and StickyLocal contain cluster IP.protocol.port.address.port of endpoints. A
+	// client with session affinity may keep an endpoint only if it is in the set.
 	StickyCluster
 	StickyLocal
-	// Hairpins hold address.address of endpoints on this node. An endpoint that reaches itself
-	// through a service is masqueraded.
+	// Hairpins contain address.address of the endpoints on this node. If an endpoint connects to
+	// itself through a service, the connection is masqueraded.
 	Hairpins
-	// Guarded are the frontends that only some sources may use. Sources are ranges of
+	// Guarded contains the frontends that only some sources may use. Sources contains ranges of
 	// frontend.source that may use them.
 	Guarded
 	Sources
@@ -54,8 +54,8 @@ var setNames = [NumSets]string{
 // String returns the set's name in the kernel.
 func (s Set) String() string { return setNames[s] }
 
-// Element is one element of a set. Key and Value are in the kernel's form. Value is empty in sets
-// that are not maps. The key of a range is the first key of the range followed by its last key.
+// Element is one element of a set. Key and Value are bytes in the kernel's form. Value is empty if
+// the set is not a map. For a range, Key is the first key of the range followed by the last one.
 type Element struct {
 	Set   Set
 	Key   string
@@ -71,7 +71,7 @@ const (
 	IPv6 Family = 6
 )
 
-// Of returns the family of an address.
+// Of returns the IP family of an address.
 func Of(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
@@ -87,7 +87,8 @@ func (f Family) Size() int {
 	return 16
 }
 
-// Unspecified returns the address that stands for all addresses of a node.
+// Unspecified returns the unspecified address of the family, which stands for all addresses of a
+// node.
 func (f Family) Unspecified() netip.Addr {
 	if f == IPv4 {
 		return netip.IPv4Unspecified()
@@ -121,18 +122,18 @@ func (p Protocol) String() string {
 	return strconv.Itoa(int(p))
 }
 
-// Frontend is an address, protocol and port at which packets to a service arrive.
+// Frontend is an address, protocol and port at which a service receives packets.
 type Frontend struct {
 	Addr     netip.Addr
 	Protocol Protocol
 	Port     uint16
 }
 
-// frontendRest is the length of a frontend's key after the address.
+// frontendRest is the length in bytes of a frontend's key after the address.
 const frontendRest = 8
 
-// key returns the frontend as a key of a set. Each field of a key fills whole registers of four
-// bytes, so a protocol or a port is followed by zeros.
+// key returns the frontend as a key of a set. In keys, each field fills whole registers of four
+// bytes, so protocol and port are padded with zeros.
 func (f Frontend) key() string {
 	b := append(make([]byte, 0, 16+frontendRest), f.Addr.AsSlice()...)
 	return string(append(b, byte(f.Protocol), 0, 0, 0, byte(f.Port>>8), byte(f.Port), 0, 0))
@@ -149,22 +150,22 @@ func (f Family) udpFrontend(key string) (Frontend, bool) {
 	return Frontend{a, UDP, binary.BigEndian.Uint16([]byte(key[n+4:]))}, true
 }
 
-// mark returns a number in the form that it has in a register.
+// mark returns a number as the four bytes that it has in a register.
 func mark(n uint32) string {
 	return string(binary.NativeEndian.AppendUint32(make([]byte, 0, 4), n))
 }
 
-// List is one of the two lists of endpoints that a service may have.
+// List identifies one of the two lists of endpoints that a service may have.
 type List uint8
 
-// ClusterList are the endpoints for the traffic policy Cluster, LocalList those for the policy
-// Local.
+// ClusterList is the list for the traffic policy Cluster, LocalList the one for the policy Local.
 const (
 	ClusterList List = 0
 	LocalList   List = 1
 )
 
-// LocalSlots is the slot of the first endpoint of a local list.
+// LocalSlots is the slot of the first endpoint of a LocalList. The slots of a ClusterList start at
+// 0.
 const LocalSlots = 1 << 31
 
 func (l List) slot(i int) uint32 { return uint32(l)*LocalSlots + uint32(i) }

@@ -10,17 +10,18 @@ import (
 	"strings"
 )
 
-// Endpoints is an immutable list of addresses with ports of one family. A cluster may have very
-// many endpoints, so they are packed as the bytes that the kernel takes. The zero value is empty.
+// Endpoints is an immutable list of addresses with ports of one IP family. They are stored as bytes
+// in the kernel's form to save memory, because a cluster may have very many endpoints. The zero
+// value is empty.
 type Endpoints struct {
 	bytes string
 	size  int // length of one endpoint in bytes
 }
 
-// portSize is the length in bytes of a port after its address. A port fills a whole register.
+// portSize is the length of a port in bytes. It fills a whole register.
 const portSize = 4
 
-// Pack packs a list in its order. All endpoints must be of the family of the first.
+// Pack returns the addresses and ports in the given order. All must be of the same IP family.
 func Pack(list []netip.AddrPort) Endpoints {
 	if len(list) == 0 {
 		return Endpoints{}
@@ -56,7 +57,7 @@ func (e Endpoints) All() iter.Seq[netip.AddrPort] {
 // at returns the ith endpoint in the kernel's form.
 func (e Endpoints) at(i int) string { return e.bytes[i*e.size : (i+1)*e.size] }
 
-// each yields the endpoints as All does, but in the kernel's form.
+// each is an iterator like All that yields endpoints in the kernel's form.
 func (e Endpoints) each(yield func(string) bool) {
 	for i := range e.Len() {
 		if !yield(e.at(i)) {
@@ -65,11 +66,11 @@ func (e Endpoints) each(yield func(string) bool) {
 	}
 }
 
-// of packs endpoints of the same family that are in the kernel's form already.
+// of returns a list of endpoints that are already in the kernel's form and of the same family as e.
 func (e Endpoints) of(list []string) Endpoints { return Endpoints{strings.Join(list, ""), e.size} }
 
-// parseEndpoint parses an endpoint in the kernel's form. It must have the length of an endpoint of
-// a family.
+// parseEndpoint parses an endpoint in the kernel's form. The length of b must be that of an IPv4 or
+// IPv6 endpoint.
 func parseEndpoint(b string) netip.AddrPort {
 	at := len(b) - portSize
 	a, _ := netip.AddrFromSlice([]byte(b[:at]))

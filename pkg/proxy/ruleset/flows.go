@@ -9,20 +9,21 @@ import (
 )
 
 // flows records UDP frontends whose flows may be stale. The kernel sends all packets of a flow to
-// the destination of the first one, even if the rules have changed since.
+// the destination of the first packet, even if the rules have changed since.
 type flows struct {
-	// departed are frontends that no port has any more, but that may still have flows. Each keeps
-	// an element in the kernel, which has no effect on packets, so that a process that starts
-	// later knows that it was a frontend.
+	// departed are frontends that no port has any more, but that may still have stale flows. Each
+	// keeps an element in the kernel, from which a new process learns of the frontend. The element
+	// has no effect on packets.
 	departed map[Frontend]bool
-	// suspects are frontends whose flows may have become stale since ForgetSuspects.
+	// suspects are frontends whose flows may have become stale since the last call of
+	// ForgetSuspects.
 	suspects map[Frontend]bool
 }
 
-// departedElement returns the element of a frontend that no port has. Its class has no chain.
+// departedElement returns the element of a departed frontend. Its class has no chain.
 func departedElement(f Frontend) Element { return Element{Services, f.key(), Class{}.Value()} }
 
-// depart records that the element of a frontend is removed.
+// depart records that a port loses the frontend of an element.
 func (t *Table) depart(e Element) {
 	if e.Set != Services {
 		return
@@ -33,7 +34,7 @@ func (t *Table) depart(e Element) {
 	}
 }
 
-// arrive records that the element of a frontend is added.
+// arrive records that a port gets the frontend of an element.
 func (t *Table) arrive(e Element) {
 	if e.Set != Services {
 		return
@@ -44,7 +45,7 @@ func (t *Table) arrive(e Element) {
 	}
 }
 
-// Forget drops a departed frontend. Callers call it when no stale flow is left at the frontend.
+// Forget drops a departed frontend. The caller must have deleted the stale flows at the frontend.
 func (t *Table) Forget(f Frontend) {
 	if t.departed[f] && !t.suspects[f] {
 		delete(t.departed, f)
@@ -52,7 +53,8 @@ func (t *Table) Forget(f Frontend) {
 	}
 }
 
-// adoptFrontends records the UDP frontends found in the kernel.
+// adoptFrontends records the UDP frontends in the kernel's table as departed. Those that a port has
+// leave that state when the port is set.
 func (t *Table) adoptFrontends(found *Contents) {
 	for key := range found[Services] {
 		if f, ok := t.family.udpFrontend(key); ok {
@@ -67,8 +69,8 @@ func (t *Table) suspectDeparted() {
 	}
 }
 
-// suspect records the frontends whose flows may be stale after a port has changed. affected also
-// holds the other ports that gained or lost frontends by the change.
+// suspect records the frontends whose flows may be stale because the port name has changed.
+// affected also contains other ports that have gained or lost frontends by that change.
 func (t *Table) suspect(name Name, old *entry, p *Port, affected map[Name]*compiled) {
 	var before *Port
 	if old != nil {
@@ -94,8 +96,8 @@ func (t *Table) suspectAll(p *Port) {
 	}
 }
 
-// leavesStale reports whether flows may be stale after a port has changed: its frontends differ, an
-// endpoint was removed, or it got its first endpoint.
+// leavesStale reports whether the change of a port can make flows stale: it was added or removed,
+// its frontends differ, an endpoint was removed, or it got its first endpoint.
 func leavesStale(before, now *Port) bool {
 	if before == nil || now == nil || !slices.Equal(before.Frontends(), now.Frontends()) {
 		return true
@@ -118,18 +120,19 @@ func leavesStale(before, now *Port) bool {
 // Suspects returns the UDP frontends whose flows may have become stale since ForgetSuspects.
 func (t *Table) Suspects() []Frontend { return slices.Collect(maps.Keys(t.suspects)) }
 
-// ForgetSuspects clears the suspects. Callers call it when a check of their flows is queued.
+// ForgetSuspects clears the suspects. Callers call it when a check of the suspects' flows is
+// queued.
 func (t *Table) ForgetSuspects() { t.suspects = map[Frontend]bool{} }
 
-// Serving returns the endpoints to which flows at a UDP frontend may go. It returns false if no
-// port has the frontend.
+// Serving returns the endpoints to which flows at a UDP frontend may continue. It returns false if
+// no port has the frontend.
 func (t *Table) Serving(f Frontend) (Endpoints, bool) {
 	list := t.claims[f.key()]
 	if len(list) == 0 {
 		return Endpoints{}, false
 	}
 	p := t.ports[list[0]].port
-	if t.claims[p.VIP.key()][0] != list[0] { // a port that does not have its own cluster IP has no elements
+	if t.claims[p.VIP.key()][0] != list[0] { // without its own cluster IP, a port has no elements
 		return Endpoints{}, false
 	}
 	return p.Serving, true

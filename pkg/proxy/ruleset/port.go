@@ -11,39 +11,41 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// Name names one port of one service: namespace/name:port.
+// Name names one port of one service, as namespace/name:port/protocol.
 type Name string
 
-// Port has the properties of one port of a service in one family that the table depends on. It must
-// not be changed after it was passed to Set.
+// Port contains the properties of one port of a service, in one IP family, on which the table
+// depends. Callers must not change it after they have passed it to Set.
 type Port struct {
-	// VIP is the cluster IP with protocol and port. It identifies the port in the kernel.
+	// VIP is the cluster IP with protocol and port. It identifies the port in the kernel's sets.
 	VIP Frontend
-	// Created is when the service was created, in seconds since 1970. If several ports claim the
-	// same frontend, the port of the oldest service gets it.
+	// Created is the service's creation time in seconds since 1970. If several ports claim the same
+	// frontend, the port of the oldest service gets it.
 	Created int64
-	// External are the external and load balancer addresses.
+	// External are the external IPs and the load balancer's addresses.
 	External []netip.Addr
 	NodePort uint16
-	// Guarded are the addresses in External that only Sources may use.
+	// Guarded are those addresses in External that only clients in Sources may use.
 	Guarded []netip.Addr
 	Sources []netip.Prefix
-	// Sticky is the session affinity in seconds. 0 means none.
+	// Sticky is the timeout of session affinity in seconds. 0 means no session affinity.
 	Sticky uint32
-	// InternalLocal and ExternalLocal are the traffic policies.
+	// InternalLocal and ExternalLocal report whether the internal and external traffic policies are
+	// Local.
 	InternalLocal, ExternalLocal bool
-	// Cluster and Local are the endpoints of the two lists, sorted and unique.
+	// Cluster and Local are the endpoints for the traffic policies Cluster and Local, sorted and
+	// unique.
 	Cluster, Local Endpoints
-	// Serving are the endpoints of a UDP port whose existing flows may continue, even if they are
-	// not ready.
+	// Serving are the endpoints of a UDP port to which existing flows may continue, including
+	// endpoints that are not ready.
 	Serving Endpoints
-	// Anywhere reports whether any node has a working endpoint.
+	// Anywhere reports whether any node has an endpoint that can be used.
 	Anywhere bool
-	// OnNode are the addresses of used endpoints on this node.
+	// OnNode are the addresses of those endpoints in use that are on this node.
 	OnNode []netip.Addr
 }
 
-// Frontends returns all addresses and ports at which the port wants to receive packets.
+// Frontends returns all frontends that the port claims.
 func (p *Port) Frontends() []Frontend {
 	list := []Frontend{p.VIP}
 	for _, a := range p.External {
@@ -65,8 +67,8 @@ func (p *Port) nodePort() Frontend {
 
 func (p *Port) external() bool { return len(p.External) > 0 || p.NodePort != 0 }
 
-// uses reports whether the port ever sends packets to a list. The policy Local for external
-// traffic uses both lists.
+// uses reports whether the port can send packets to the endpoints of a list. With the external
+// traffic policy Local it uses both lists.
 func (p *Port) uses(l List) bool {
 	if l == LocalList {
 		return p.InternalLocal || p.ExternalLocal && p.external()
@@ -81,13 +83,13 @@ func (p *Port) list(l List) Endpoints {
 	return p.Cluster
 }
 
-// compiled is a port as elements: fixed elements, which do not depend on the number of endpoints,
-// and endpoints in their slots. There is one for each port of each service, so it stores nothing
-// that can be derived from the rest.
+// compiled is a port as elements: fixed elements, whose number does not depend on the number of
+// endpoints, and the endpoints in their slots. A cluster has many of them, so compiled stores
+// nothing that can be computed from its other fields.
 type compiled struct {
 	vip string
-	// class is the value of the class of packets to the cluster IP. It is empty if another port has
-	// the cluster IP. Then this port has no elements.
+	// class is the class of packets to the cluster IP, as a value of the map Services. It is empty if
+	// another port has the cluster IP. Then this port has no elements.
 	class  string
 	fixed  []Element    // elements of the frontends other than the cluster IP
 	onNode []netip.Addr // copy of the port's OnNode
@@ -95,11 +97,11 @@ type compiled struct {
 	sticky bool
 }
 
-// compile returns the elements of a port. won reports whether the port has a frontend, which
-// another port may claim too. old has the endpoints in their current slots.
+// compile returns the elements of a port. won reports whether this port has a frontend, because
+// several ports may claim the same one. old are the endpoints in their current slots.
 func compile(p *Port, won func(Frontend) bool, old [2]Endpoints) *compiled {
 	c := &compiled{vip: p.VIP.key(), sticky: p.Sticky != 0}
-	if !won(p.VIP) { // the elements with this key belong to the port that has the cluster IP
+	if !won(p.VIP) { // another port has the cluster IP and the elements with this key
 		return c
 	}
 	for l := range c.slots {
@@ -120,7 +122,7 @@ func compile(p *Port, won func(Frontend) bool, old [2]Endpoints) *compiled {
 
 func (c *compiled) add(s Set, key, value string) { c.fixed = append(c.fixed, Element{s, key, value}) }
 
-// shared calls f with the elements that other ports may have in common with this one.
+// shared calls f with the elements that other ports may also want.
 func (c *compiled) shared(f func(Element)) {
 	if c == nil || c.class == "" {
 		return
@@ -164,8 +166,8 @@ func (c *compiled) addExternal(p *Port, f Frontend) {
 	}
 	c.add(Frontends, key, mark(0)+c.vip)
 	if !p.ExternalLocal {
-		// The endpoint may be on another node. Masquerading makes its answers come back through
-		// this node.
+		// The endpoint may be on another node. Masquerading makes its answers pass through this
+		// node.
 		c.add(Services, key, p.pick(source, ClusterList, true).Value())
 		return
 	}
@@ -190,8 +192,8 @@ func (c *compiled) addGuard(p *Port, f Frontend) {
 	}
 }
 
-// place assigns the wanted endpoints to slots 0 to n-1 with as few changes as possible: an endpoint
-// keeps its slot if that is below n, and the other endpoints fill the gaps.
+// place assigns the wanted endpoints to the slots 0 to n-1 and changes as few slots as possible. An
+// endpoint keeps its slot if that is below n; the other endpoints fill the free slots.
 func place(old, want Endpoints) Endpoints {
 	if old.Len() == 0 {
 		return want
@@ -221,7 +223,7 @@ func place(old, want Endpoints) Endpoints {
 	return want.of(out)
 }
 
-// each calls f with every element that belongs to this port alone.
+// each calls f with every element that only this port wants.
 func (c *compiled) each(f func(Element)) {
 	if c.class != "" {
 		f(c.internal())
@@ -239,7 +241,7 @@ func (c *compiled) each(f func(Element)) {
 	}
 }
 
-// internal returns the element of the cluster IP. The port must have the cluster IP.
+// internal returns the element for the cluster IP. The port must have the cluster IP.
 func (c *compiled) internal() Element { return Element{Services, c.vip, c.class} }
 
 func (c *compiled) slotElement(l List, i int) Element {

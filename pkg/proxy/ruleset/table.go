@@ -10,16 +10,16 @@ import (
 	"strings"
 )
 
-// Table holds the elements that the services of one family want, and the changes that Take has not
+// Table contains the elements of the services of one IP family, and the changes that Take has not
 // returned yet.
 type Table struct {
 	family  Family
 	ports   map[Name]*entry
-	claims  map[string][]Name // ports by key of the frontend; the oldest port comes first and has the frontend
+	claims  map[string][]Name // ports by key of a claimed frontend, oldest first; the first port has the frontend
 	shared  map[Element]int   // number of ports that want an element
 	classes map[Class]int
-	pending map[address]*change     // nil if changes are not recorded until the next Diff
-	seed    map[string][2]Endpoints // by cluster IP key: endpoints found in the kernel, in the order of slots
+	pending map[address]*change     // nil while changes are not recorded, from Adopt until Diff
+	seed    map[string][2]Endpoints // by key of the cluster IP: endpoints found in the kernel, in the order of their slots
 	flows
 }
 
@@ -35,7 +35,7 @@ type address struct {
 	key string
 }
 
-// change is the change of one key. A nil value means that the key has no element.
+// change is the change of the value of one key. A nil value means that no element has the key.
 type change struct{ before, after *string }
 
 // NewTable returns a table without services.
@@ -47,7 +47,7 @@ func NewTable(f Family) *Table {
 	}
 }
 
-// Set sets the port with a name. nil removes it.
+// Set sets the port with a name. If p is nil, Set removes it.
 func (t *Table) Set(name Name, p *Port) {
 	old := t.ports[name]
 	if old == nil && p == nil {
@@ -112,9 +112,9 @@ func (t *Table) unclaim(f Frontend, name Name, affected map[Name]*compiled) {
 	t.claims[key] = list
 }
 
-// rebuild computes the nftables elements of the ports in affected again. affected maps each port to its
-// previous elements. An element may move from one port to another, so all removals are recorded before
-// all additions.
+// rebuild computes the elements of the affected ports again. affected maps each port to its
+// previous elements. An element may move from one port to another, so rebuild records all removals
+// before the additions.
 func (t *Table) rebuild(affected map[Name]*compiled) {
 	type step struct{ old, new *compiled }
 	var steps []step
@@ -146,7 +146,7 @@ func (t *Table) rebuild(affected map[Name]*compiled) {
 	}
 }
 
-// slots returns the current slots of the endpoints of a cluster IP.
+// slots returns the endpoints of a cluster IP in their current slots.
 func (t *Table) slots(c *compiled, vip string) [2]Endpoints {
 	if c != nil && c.vip == vip {
 		return c.slots
@@ -184,7 +184,7 @@ func missing(a, b *compiled, f func(Element)) {
 	}
 }
 
-// few is the number of elements up to which a linear search is used.
+// few is the maximum length of a list that contains searches linearly.
 const few = 8
 
 // contains returns a function that reports whether an element is in the list.
@@ -211,13 +211,13 @@ func missingSticky(a, b *compiled, l List, f func(Element)) {
 	}
 }
 
-// remove records that one of the ports that have an element no longer has it.
+// remove records that an element is no longer wanted.
 func (t *Table) remove(e Element) {
 	t.drop(e)
 	t.depart(e)
 }
 
-// add records that one more port has an element.
+// add records that an element is wanted.
 func (t *Table) add(e Element) {
 	t.arrive(e)
 	t.put(e)
@@ -266,13 +266,13 @@ func (t *Table) count(e Element, n int) {
 	}
 }
 
-// Uses reports whether a service chooses its endpoints by the class.
+// Uses reports whether any service's frontends have the class.
 func (t *Table) Uses(c Class) bool { return t.classes[c] > 0 }
 
 // Dirty reports whether Take would return changes.
 func (t *Table) Dirty() bool { return len(t.pending) > 0 }
 
-// Changes are applied in one transaction. Deletions come first.
+// Changes are applied to the kernel in one transaction, deletions first.
 type Changes struct {
 	Delete, Add []Element
 }
@@ -280,7 +280,7 @@ type Changes struct {
 // Len returns the number of elements to delete and add.
 func (c Changes) Len() int { return len(c.Delete) + len(c.Add) }
 
-// Take returns the changes since the last Take, in no order, and clears them.
+// Take returns the changes since the last call of Take, in no particular order, and clears them.
 func (t *Table) Take() Changes {
 	var out Changes
 	for at, c := range t.pending {
@@ -295,7 +295,7 @@ func (t *Table) Take() Changes {
 	return out
 }
 
-// Contents are elements by set and key.
+// Contents contains the elements of each set: values by key.
 type Contents [NumSets]map[string]string
 
 // NewContents returns empty contents.
@@ -315,7 +315,7 @@ func (c *Contents) len() int {
 	return n
 }
 
-// Contents returns all elements that are wanted.
+// Contents returns all wanted elements.
 func (t *Table) Contents() *Contents {
 	out := NewContents()
 	t.each(func(e Element) { out[e.Set][e.Key] = e.Value })
@@ -335,9 +335,10 @@ func (t *Table) each(f func(Element)) {
 	}
 }
 
-// Adopt takes over the elements found in the kernel, before the first Set. Endpoints in them keep
-// their slots. UDP frontends in them that no port has count as departed. Changes are not recorded
-// until the next Diff, which must follow once all ports are set.
+// Adopt takes over the elements found in the kernel. It must be called before the first Set.
+// Endpoints keep the slots that they have in the kernel. UDP frontends in the kernel that no port
+// has count as departed. Changes are not recorded until Diff, which the caller must call after it
+// has set all ports.
 func (t *Table) Adopt(found *Contents) {
 	t.pending = nil
 	t.adoptFrontends(found)
@@ -356,7 +357,7 @@ func (t *Table) Adopt(found *Contents) {
 		var seed [2]Endpoints
 		for l, list := range lists {
 			for i := range list {
-				if list[i] == "" { // this slot has no endpoint that is still wanted
+				if list[i] == "" { // the slot is free; zeros match no endpoint
 					list[i] = strings.Repeat("\x00", size)
 				}
 			}
@@ -366,7 +367,8 @@ func (t *Table) Adopt(found *Contents) {
 	}
 }
 
-// adoptSlot records one slot. Slots at or above limit are ignored.
+// adoptSlot records the endpoint of one slot. It ignores slots from limit on, which a valid table
+// does not have.
 func (t *Table) adoptSlot(slots map[string]*[2][]string, key, value string, limit int) {
 	vip, slot, ok := splitSlot(key)
 	list, i := slot/LocalSlots, int(slot%LocalSlots)
@@ -392,8 +394,9 @@ func splitSlot(key string) (vip string, slot uint32, ok bool) {
 	return key[:n], binary.NativeEndian.Uint32([]byte(key[n:])), true
 }
 
-// Diff returns the changes that turn the elements found in the kernel into the wanted ones. It
-// includes and clears all pending changes, and clears what Adopt has recorded.
+// Diff returns the changes that turn the elements found in the kernel into the wanted elements. It
+// drops all pending changes, because the result includes them, and the slots that Adopt has
+// recorded.
 func (t *Table) Diff(found *Contents) Changes {
 	t.pending = map[address]*change{}
 	t.seed = nil

@@ -36,8 +36,8 @@ func addrPorts(n int) []netip.AddrPort {
 	return out
 }
 
-// portGen draws ports that often claim the same frontends: they have few different addresses, node
-// ports and endpoints.
+// portGen generates ports that often claim the same frontends, because they have few different
+// addresses, node ports and endpoints.
 func portGen(t *rapid.T) *Port {
 	pick := func(label string) []netip.AddrPort {
 		var out []netip.AddrPort
@@ -70,8 +70,8 @@ func portGen(t *rapid.T) *Port {
 	return p
 }
 
-// apply applies changes to a model of the kernel that is as strict as the kernel: a deleted element
-// must exist, an added one must not exist.
+// apply applies changes to a model of the kernel. Like the kernel, it fails if a deleted element
+// does not exist or an added one already exists.
 func apply(t rapid.TB, model *Contents, c Changes) {
 	for _, e := range c.Delete {
 		if v, ok := model[e.Set][e.Key]; !ok || v != e.Value {
@@ -87,7 +87,8 @@ func apply(t rapid.TB, model *Contents, c Changes) {
 	}
 }
 
-// unordered replaces slots by the sorted endpoints of each list. It fails if slots have gaps.
+// unordered returns the contents with sorted lists of endpoints in the place of slots. It fails if
+// the slots of a list have gaps.
 func unordered(t rapid.TB, c *Contents) map[string][]string {
 	out := map[string][]string{}
 	for s := range c {
@@ -117,7 +118,7 @@ func unordered(t rapid.TB, c *Contents) map[string][]string {
 	return out
 }
 
-// present returns the contents without departed frontends.
+// present returns the contents without the elements of departed frontends.
 func present(c *Contents) *Contents {
 	out := *c
 	out[Services] = maps.Clone(c[Services])
@@ -125,8 +126,8 @@ func present(c *Contents) *Contents {
 	return &out
 }
 
-// TestChangesEqualRebuild applies random changes in transactions of random sizes. The kernel must
-// end up with the contents of a table that was built from the final ports.
+// TestChangesEqualRebuild applies random changes in transactions of random sizes. It checks that
+// the kernel's contents are then those of a table that is built from the final ports.
 func TestChangesEqualRebuild(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table, model, ports := NewTable(IPv4), NewContents(), map[Name]*Port{}
@@ -195,8 +196,8 @@ func TestChangesEqualRebuild(t *testing.T) {
 	})
 }
 
-// TestCostOfAChange checks that the cost of a change depends neither on the size of the service
-// nor on the number of services.
+// TestCostOfAChange checks that the number of changed elements depends neither on the size of the
+// service nor on the number of services.
 func TestCostOfAChange(t *testing.T) {
 	for _, n := range []int{1, 10, 1000} {
 		table := NewTable(IPv4)
@@ -208,7 +209,7 @@ func TestCostOfAChange(t *testing.T) {
 		table.Take()
 
 		table.Set("web", web(n+1))
-		if got := table.Take().Len(); got != 3 { // the slot is added, and the class is removed and added
+		if got := table.Take().Len(); got != 3 { // the new slot is added, and the class is deleted and added
 			t.Errorf("an endpoint more than %d: %d elements, want 3", n, got)
 		}
 		less := web(n + 1)

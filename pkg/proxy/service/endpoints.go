@@ -10,17 +10,17 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// endpoint is one address and port behind a service port.
+// endpoint is one address and port of an endpoint of a service's port.
 type endpoint struct {
 	addr                        netip.AddrPort
 	ready, serving, terminating bool
 	onNode                      bool
-	zones, nodes                []string // zones and nodes in the hints
+	zones, nodes                []string // zones and nodes in the topology hints
 }
 
-// endpointsOf returns the endpoints of one port in the slices of a family. Slices can overlap
-// while a controller moves endpoints; then an endpoint counts as ready if it is ready in one of
-// them.
+// endpointsOf returns the endpoints of one port in the slices of an IP family. While a controller
+// moves an endpoint, two slices can contain it. Then the endpoint counts as ready if either says
+// so.
 func endpointsOf(list []*Slice, f ruleset.Family, p *port) []endpoint {
 	found := map[netip.AddrPort]endpoint{}
 	for _, s := range list {
@@ -43,7 +43,7 @@ func endpointsOf(list []*Slice, f ruleset.Family, p *port) []endpoint {
 	return out
 }
 
-// fallback reports whether the endpoint can be used if none is ready.
+// fallback reports whether the endpoint can be used if no endpoint is ready.
 func (e endpoint) fallback() bool { return e.serving && e.terminating }
 
 func (e endpoint) near(n Node) bool { return slices.Contains(e.nodes, n.Name) }
@@ -51,8 +51,8 @@ func (e endpoint) zone(n Node) bool { return slices.Contains(e.zones, n.Zone) }
 
 func (e endpoint) isReady() bool { return e.ready }
 
-// usable returns the ready endpoints. If there are none, it returns those that still serve while
-// they terminate.
+// usable returns the ready endpoints. If none is ready, it returns the terminating endpoints that
+// still serve.
 func usable(list []endpoint) []endpoint {
 	if ready := filter(list, endpoint.isReady); len(ready) > 0 {
 		return ready
@@ -61,7 +61,7 @@ func usable(list []endpoint) []endpoint {
 }
 
 func filter(list []endpoint, keep func(endpoint) bool) []endpoint {
-	out := make([]endpoint, 0, len(list)) // usually all endpoints are kept
+	out := make([]endpoint, 0, len(list)) // usually, all endpoints are kept
 	for _, e := range list {
 		if keep(e) {
 			out = append(out, e)
@@ -70,9 +70,9 @@ func filter(list []endpoint, keep func(endpoint) bool) []endpoint {
 	return out
 }
 
-// clusterEndpoints returns the endpoints for the traffic policy Cluster. Hints are used only if
-// all ready endpoints have one and at least one of them names this node or its zone. Otherwise the
-// hints are being changed, or no endpoint is meant for this zone.
+// clusterEndpoints returns the endpoints for the traffic policy Cluster. It uses hints only if all
+// ready endpoints have hints and at least one endpoint is meant for this node or its zone.
+// Otherwise a controller is just changing the hints, or no endpoint is meant for this zone.
 func clusterEndpoints(list []endpoint, n Node) []endpoint {
 	ready := filter(list, endpoint.isReady)
 	if len(ready) == 0 {

@@ -16,15 +16,15 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// labelProxyName marks services that another proxy handles.
+// labelProxyName is the label of services that another proxy handles.
 const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// Service is the part of a Service that the proxy keeps. A cluster can have tens of thousands of
-// them. It is immutable.
+// Service contains the parts of a Service that the proxy needs. A cluster can have tens of
+// thousands of Services. A Service value is immutable.
 type Service struct {
 	Name          types.NamespacedName
 	created       int64
-	ips           []netip.Addr // at most one of each family
+	ips           []netip.Addr // at most one address of each IP family
 	ports         []port
 	sticky        uint32 // timeout of session affinity in seconds; 0 means none
 	healthPort    uint16
@@ -40,18 +40,18 @@ type port struct {
 	port, nodePort uint16
 }
 
-// more holds fields that few services use.
+// more contains fields that few services use.
 type more struct {
 	external, ingress []netip.Addr
 	sources           []netip.Prefix
-	announcedBy       string // name of the node that answers for the addresses in ingress
+	announcedBy       string // name of the node that must answer for the addresses in ingress
 }
 
-// nothing is the value of more for all services that use none of these fields.
+// nothing is shared by all services that use none of the fields of more.
 var nothing more
 
-// New returns the part of a Service to keep, or nil if the service has no cluster IP or another
-// proxy handles it.
+// New returns the parts of a Service that the proxy needs. It returns nil if the service has no
+// cluster IP, or if another proxy handles it.
 func New(s *corev1.Service) *Service {
 	ips := clusterIPs(s)
 	if len(ips) == 0 || s.Labels[labelProxyName] != "" || s.Spec.Type == corev1.ServiceTypeExternalName {
@@ -81,10 +81,11 @@ func New(s *corev1.Service) *Service {
 // Key returns the Service's name.
 func (s *Service) Key() types.NamespacedName { return s.Name }
 
-// shared returns a copy of s that all callers with an equal string share, to save memory.
+// shared returns the one copy of a string that is shared by all callers with an equal string. It
+// saves memory.
 func shared(s string) string { return unique.Make(s).Value() }
 
-// clusterIPs returns the cluster IPs, at most one of each family.
+// clusterIPs returns the cluster IPs of a service, at most one of each IP family.
 func clusterIPs(svc *corev1.Service) []netip.Addr {
 	list := svc.Spec.ClusterIPs
 	if len(list) == 0 {
@@ -118,13 +119,14 @@ func newMore(s *corev1.Service) *more {
 		m.external = addAddress(m.external, a)
 	}
 	for _, i := range s.Status.LoadBalancer.Ingress {
-		// In mode Proxy, packets do not arrive at the node with these addresses.
+		// With ipMode Proxy, packets do not arrive at the node with the load balancer's address as
+		// destination.
 		if i.IPMode == nil || *i.IPMode == corev1.LoadBalancerIPModeVIP {
 			m.ingress = addAddress(m.ingress, i.IP)
 		}
 	}
 	for _, r := range s.Spec.LoadBalancerSourceRanges {
-		// Trimmed, because the API accepts white space.
+		// The API accepts white space around a range.
 		if p, err := netip.ParsePrefix(strings.TrimSpace(r)); err == nil {
 			m.sources = append(m.sources, p.Masked())
 		}
@@ -146,7 +148,8 @@ func addAddress(list []netip.Addr, s string) []netip.Addr {
 	return append(list, a)
 }
 
-// sources returns the ranges of a family that may use the load balancer. Empty means all.
+// sources returns the ranges of an IP family whose clients may use the load balancer. If it returns
+// none, all clients may.
 func (s *Service) sources(f ruleset.Family) []netip.Prefix {
 	var out []netip.Prefix
 	for _, r := range s.more.sources {
@@ -171,8 +174,8 @@ func stickySeconds(svc *corev1.Service) uint32 {
 	return defaultSticky
 }
 
-// externalLocal reports whether the external traffic policy is Local. It applies only to services
-// that are reachable from outside.
+// externalLocal reports whether the external traffic policy is Local. It returns false for services
+// that are not reachable from outside of the cluster.
 func externalLocal(svc *corev1.Service) bool {
 	reachable := svc.Spec.Type == corev1.ServiceTypeLoadBalancer || svc.Spec.Type == corev1.ServiceTypeNodePort ||
 		svc.Spec.Type == corev1.ServiceTypeClusterIP && len(svc.Spec.ExternalIPs) > 0

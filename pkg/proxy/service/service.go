@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package service decides for which addresses of a Service a node accepts packets, and to which
+// Package service decides at which addresses a node accepts packets for a Service, and to which
 // endpoints it sends them. It implements traffic policies, topology hints, session affinity and
-// endpoint conditions as Kubernetes documents them. All functions are pure.
+// endpoint conditions as Kubernetes documents them. Its results depend only on its inputs.
 package service
 
 import (
@@ -13,30 +13,30 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// Node holds the properties of the node that decisions depend on.
+// Node contains the properties of the node on which decisions depend.
 type Node struct {
 	Name string
 	Zone string
 	IPs  []netip.Addr
 }
 
-// Health is the health check of a service with external traffic policy Local, which load balancers
-// request from the node.
+// Health is the health check of a service with the external traffic policy Local. Load balancers
+// send it to the node.
 type Health struct {
 	Port uint16
-	// Local is the number of ready endpoints on this node.
+	// Local is the number of ready endpoints of the service on this node.
 	Local int
 }
 
-// Plan has the ports that a node serves for one service, and related settings.
+// Plan contains the ports that a node serves for one service, and the related settings.
 type Plan struct {
 	Ports  []Port
 	Health *Health // nil if the service has no health check
-	// Announced are the load balancer addresses that this node has to answer for.
+	// Announced are the load balancer addresses for which this node must answer.
 	Announced []netip.Addr
 }
 
-// Port is one port of a service in one family.
+// Port is one port of a service in one IP family.
 type Port struct {
 	*ruleset.Port
 	Name ruleset.Name
@@ -45,7 +45,7 @@ type Port struct {
 // Family returns the port's family.
 func (p *Port) Family() ruleset.Family { return ruleset.Of(p.VIP.Addr) }
 
-// Port returns the port with a name in a family, or nil.
+// Port returns the port with a name in an IP family, or nil if the plan does not have it.
 func (p *Plan) Port(f ruleset.Family, n ruleset.Name) *Port {
 	for i := range p.Ports {
 		if p.Ports[i].Name == n && p.Ports[i].Family() == f {
@@ -55,12 +55,12 @@ func (p *Plan) Port(f ruleset.Family, n ruleset.Name) *Port {
 	return nil
 }
 
-// In reports whether the service has ports in a family.
+// In reports whether the service has ports in an IP family.
 func (p *Plan) In(f ruleset.Family) bool {
 	return slices.ContainsFunc(p.Ports, func(port Port) bool { return port.Family() == f })
 }
 
-// Decide returns the plan for a service. The plan is empty if svc is nil.
+// Decide returns the plan for a service. If svc is nil, the plan is empty.
 func Decide(svc *Service, list []*Slice, n Node) Plan {
 	var plan Plan
 	if svc == nil {
@@ -88,14 +88,14 @@ func Decide(svc *Service, list []*Slice, n Node) Plan {
 				}
 			}
 		}
-		if svc.healthPort != 0 && plan.Health == nil { // set once, by the primary family, which comes first
+		if svc.healthPort != 0 && plan.Health == nil { // the primary IP family comes first and determines the health check
 			plan.Health = &Health{Port: svc.healthPort, Local: len(local)}
 		}
 	}
 	return plan
 }
 
-// newPort returns a port without its endpoints.
+// newPort returns a port of a service without its endpoints.
 func newPort(svc *Service, p *port, ip netip.Addr, n Node) *ruleset.Port {
 	f := ruleset.Of(ip)
 	out := &ruleset.Port{
@@ -115,9 +115,9 @@ func newPort(svc *Service, p *port, ip netip.Addr, n Node) *ruleset.Port {
 			out.External = append(out.External, a)
 		}
 	}
-	// If the load balancer's address is also one of the node's own, the node may use it as its
-	// source address. So if the sources include an address of the node, the load balancer's address
-	// must be allowed as a source too.
+	// If the load balancer's address is also configured on the node, the node may use it as the
+	// source address of its own packets. So if the sources include an address of the node, the load
+	// balancer's address must be an allowed source too.
 	if slices.ContainsFunc(out.Sources, func(r netip.Prefix) bool { return slices.ContainsFunc(n.IPs, r.Contains) }) {
 		for _, a := range out.Guarded {
 			out.Sources = append(out.Sources, netip.PrefixFrom(a, a.BitLen()))
@@ -126,7 +126,7 @@ func newPort(svc *Service, p *port, ip netip.Addr, n Node) *ruleset.Port {
 	return out
 }
 
-// of returns the addresses of a family.
+// of returns those addresses that belong to an IP family.
 func of(f ruleset.Family, list []netip.Addr) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range list {
@@ -137,7 +137,7 @@ func of(f ruleset.Family, list []netip.Addr) []netip.Addr {
 	return out
 }
 
-// choose sets the endpoints of a port.
+// choose sets the endpoints of a port according to its traffic policies.
 func choose(p *ruleset.Port, all []endpoint, n Node) {
 	external := len(p.External) > 0 || p.NodePort != 0
 	var cluster, local []endpoint

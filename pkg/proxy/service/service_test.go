@@ -22,9 +22,10 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// slice makes endpoints from words. A word is the last number of the address, followed by letters
-// that mean: r ready, s serving, t terminating, h on this node, z hinted for this node's zone, y
-// for another zone, n for this node, m for another node.
+// slice returns an EndpointSlice with one endpoint for each word. A word is the last number of the
+// address, followed by letters: r for ready, s for serving, t for terminating, h for an endpoint on
+// this node. z and y are hints for this node's zone and another zone, n and m hints for this node
+// and another node.
 func slice(words ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		AddressType: discoveryv1.AddressTypeIPv4,
@@ -79,7 +80,7 @@ func loadBalancer(s *corev1.Service) {
 	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
 }
 
-// decide calls Decide for API objects.
+// decide calls Decide with API objects.
 func decide(s *corev1.Service, list []*discoveryv1.EndpointSlice, n Node) Plan {
 	var kept []*Slice
 	for _, e := range list {
@@ -95,7 +96,8 @@ func decide(s *corev1.Service, list []*discoveryv1.EndpointSlice, n Node) Plan {
 	return Decide(New(s), kept, n)
 }
 
-// the returns the only port of a plan in a family, without its unexported fields, or nil.
+// the returns the only port of a plan in an IP family, or nil. It clears the port's unexported
+// fields.
 func the(p Plan, f ruleset.Family) *ruleset.Port {
 	if port := p.Port(f, "ns/web:http/TCP"); port != nil {
 		return port.Port
@@ -103,7 +105,7 @@ func the(p Plan, f ruleset.Family) *ruleset.Port {
 	return nil
 }
 
-// numbers returns the last numbers of addresses.
+// numbers returns the last numbers of the endpoints' addresses.
 func numbers(list ruleset.Endpoints) string {
 	var out []string
 	for e := range list.All() {

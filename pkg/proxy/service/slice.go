@@ -14,19 +14,20 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// Slice is the part of an EndpointSlice that the proxy keeps. All slices of a cluster together can
-// have hundreds of thousands of endpoints, so addresses are packed. It is immutable.
+// Slice contains the parts of an EndpointSlice that the proxy needs. The slices of a cluster can
+// have hundreds of thousands of endpoints in all, so their addresses are packed. A Slice is
+// immutable.
 type Slice struct {
 	Service types.NamespacedName
 	name    string // name of the EndpointSlice
 	family  ruleset.Family
 	ports   []port   // ports without node ports
-	addrs   string   // the addresses, concatenated
+	addrs   string   // the addresses as bytes, one after the other
 	states  []state  // one state for each address
-	hints   []*hints // hints for each address; nil if no endpoint has hints
+	hints   []*hints // hints of each endpoint, or nil entries; the list is nil if no endpoint has hints
 }
 
-// state holds the conditions of an endpoint and whether it is on this node.
+// state contains the conditions of an endpoint, and whether it is on this node.
 type state uint8
 
 const (
@@ -36,12 +37,12 @@ const (
 	onThisNode
 )
 
-// hints are the zones and nodes that an endpoint is meant for.
+// hints are the zones and nodes for which an endpoint is meant.
 type hints struct{ zones, nodes []string }
 
-// NewSlice returns the part of an EndpointSlice to keep, or nil if the proxy does not need the
-// slice: it belongs to no service or to a headless one, or its addresses are not of a supported
-// type.
+// NewSlice returns the parts of an EndpointSlice that the proxy needs. It returns nil if the proxy
+// does not need the slice: it belongs to no service or to a headless service, or the type of its
+// addresses is not supported.
 func NewSlice(s *discoveryv1.EndpointSlice, node string) *Slice {
 	f, name := familyOf(s.AddressType), s.Labels[discoveryv1.LabelServiceName]
 	if _, headless := s.Labels[corev1.IsHeadlessService]; headless || f == 0 || name == "" {
@@ -84,7 +85,8 @@ func familyOf(t discoveryv1.AddressType) ruleset.Family {
 	return 0
 }
 
-// add records an endpoint and appends its address, if it can be parsed.
+// add records an endpoint and appends its address to addrs. It skips an endpoint whose address is
+// invalid.
 func (s *Slice) add(addrs []byte, e *discoveryv1.Endpoint, node string) []byte {
 	if len(e.Addresses) == 0 {
 		return addrs
@@ -132,8 +134,8 @@ func newHints(h *discoveryv1.EndpointHints) *hints {
 	return &out
 }
 
-// number returns the number of the slice's port that a service's port refers to, or 0 if the slice
-// does not have this port.
+// number returns the port number in the slice for a service's port. It returns 0 if the slice does
+// not have this port.
 func (s *Slice) number(of *port) uint16 {
 	i := slices.IndexFunc(s.ports, func(p port) bool { return p.name == of.name && p.protocol == of.protocol })
 	if i < 0 {
@@ -142,7 +144,7 @@ func (s *Slice) number(of *port) uint16 {
 	return s.ports[i].port
 }
 
-// endpoint returns the ith endpoint with a port number.
+// endpoint returns the ith endpoint, with the given port number.
 func (s *Slice) endpoint(i int, number uint16) endpoint {
 	size := s.family.Size()
 	addr, _ := netip.AddrFromSlice([]byte(s.addrs[i*size : (i+1)*size]))
