@@ -15,43 +15,43 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// h2c is the appProtocol of backends that speak HTTP/2 without TLS.
+// h2c is the appProtocol of Services whose endpoints use HTTP/2 without TLS.
 const h2c = "kubernetes.io/h2c"
 
-// Backend is a port of a Service, and the endpoints behind it.
+// Backend is a port of a Service with its endpoints.
 type Backend struct {
 	// Name is namespace/name:port of the Service.
 	Name string
 	// Namespace is the namespace of the Service.
 	Namespace string
-	// HTTP2 is true if the endpoints speak HTTP/2 without an upgrade.
+	// HTTP2 is true if the endpoints use HTTP/2 without TLS.
 	HTTP2 bool
-	// Endpoints are addresses with ports. Empty means that no endpoint is ready.
+	// Endpoints are addresses with ports. If it is empty, no endpoint is ready.
 	Endpoints []string
 
 	turn atomic.Uint32
 }
 
-// next returns the endpoints in turn.
+// next returns the endpoint for the next request. It goes through the endpoints in turn.
 func (b *Backend) next() string {
 	return b.Endpoints[int(b.turn.Add(1)-1)%len(b.Endpoints)]
 }
 
-// Backends finds the backends of one table. Each is created once.
+// Backends creates the backends of one table, each of them once.
 type Backends struct {
 	service func(namespace, name string) *v1.Service
 	slices  func(namespace, service string) []*discoveryv1.EndpointSlice
 	made    map[string]*Backend
 }
 
-// NewBackends returns the backends that are defined by Services and their EndpointSlices.
+// NewBackends returns Backends that reads Services and EndpointSlices with the given functions.
 func NewBackends(service func(namespace, name string) *v1.Service,
 	slices func(namespace, service string) []*discoveryv1.EndpointSlice) Backends {
 	return Backends{service, slices, map[string]*Backend{}}
 }
 
-// find returns the backend that an Ingress of the namespace refers to. A Service that does not
-// exist, or a resource that is not a Service, gives a backend without endpoints.
+// find returns the backend to which an Ingress of the namespace refers. If the Service does not
+// exist, or the Ingress refers to another kind of resource, the backend has no endpoints.
 func (bs Backends) find(namespace string, ref *networkingv1.IngressBackend) *Backend {
 	if ref.Service == nil {
 		return &Backend{Name: namespace + "/", Namespace: namespace}
@@ -85,8 +85,8 @@ func (b *Backend) fill(svc *v1.Service, port networkingv1.ServiceBackendPort, sl
 	}
 }
 
-// endpoints returns the ready endpoints of a port. If none is ready, it returns those that still
-// serve while they terminate.
+// endpoints returns the ready endpoints of a port. If none is ready, it returns the terminating
+// endpoints that still serve.
 func endpoints(port string, all []*discoveryv1.EndpointSlice) []string {
 	var ready, serving []string
 	for _, slice := range all {
@@ -124,8 +124,8 @@ func portOf(slice *discoveryv1.EndpointSlice, name string) string {
 	return ""
 }
 
-// reachable reports whether an address can belong to a pod. Loopback, link-local, multicast and
-// unspecified addresses cannot.
+// reachable reports whether an endpoint may have the address. It rejects loopback, link-local,
+// multicast and unspecified addresses, which cannot belong to pods.
 func reachable(address string) bool {
 	a, err := netip.ParseAddr(address)
 	return err == nil && a.IsGlobalUnicast() && !a.IsLinkLocalUnicast()

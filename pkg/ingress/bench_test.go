@@ -22,8 +22,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// BenchmarkProxy measures the cost of a request from client to endpoint and back over loopback, with
-// small and with large bodies and answers.
+// BenchmarkProxy measures the cost of a request from a client through the proxy to an endpoint over
+// loopback, with small and large bodies and answers.
 func BenchmarkProxy(b *testing.B) {
 	for name, size := range map[string]int{"Small": 100, "Large": 4 << 20} {
 		b.Run(name, func(b *testing.B) {

@@ -28,20 +28,21 @@ import (
 	"keelson.dev/keelson/pkg/follow"
 )
 
-// settle is how long the controller waits for further changes before it builds a table.
+// settle is how long the controller waits after a change for further changes, before it builds a
+// table.
 const settle = 20 * time.Millisecond
 
-// Delays before a table that could not be built is built again.
+// The first and the longest delay before the controller retries to build a table.
 const (
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
 )
 
-// busy times the time that it took to build a table is the minimum pause before the next table is
-// built.
+// busy limits the CPU time for building tables: after a table is built, the controller pauses for
+// busy times the time that this took.
 const busy = 9
 
-// Controller keeps a proxy's table up to date with the cluster.
+// Controller builds the proxy's table from the cluster's objects whenever they change.
 type Controller struct {
 	client    kubernetes.Interface
 	proxy     *Proxy
@@ -60,8 +61,8 @@ type Controller struct {
 	reports chan report
 }
 
-// NewController returns a controller. The addresses of the Service publish are written into the
-// status of Ingresses. If its name is empty, no addresses are written.
+// NewController returns a controller. It writes the addresses of the Service publish into the
+// status of Ingresses. If publish has no name, it writes no addresses.
 func NewController(client kubernetes.Interface, p *Proxy, publish types.NamespacedName, clk clock.Clock,
 	log *slog.Logger) (*Controller, error) {
 	factory := follow.NewInformers(client, 0)
@@ -104,8 +105,8 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 	first := true
 	follow.Loop{
 		Clock: c.clock, Wake: c.changed, FirstRetry: firstRetry, LastRetry: lastRetry,
-		// Because of this pause, most of the CPU time is left for requests, however often tenants
-		// change their Ingresses.
+		// This pause leaves most of the CPU time for requests, however often tenants change their
+		// Ingresses.
 		Settle: func(took time.Duration) time.Duration { return max(settle, busy*took) },
 	}.Run(ctx, func(ctx context.Context) bool {
 		if err := c.sync(ctx); err != nil {
@@ -121,7 +122,8 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// sync builds a table of the current objects and queues the update of the Ingresses' status.
+// sync builds a table from the current objects, and queues a report for the status of the
+// Ingresses.
 func (c *Controller) sync(ctx context.Context) error {
 	mine, err := c.mine()
 	if err != nil {
@@ -131,14 +133,14 @@ func (c *Controller) sync(ctx context.Context) error {
 	t := Build(mine, NewBackends(c.service, c.endpoints), c.secrets.certificate)
 	c.proxy.Use(t)
 	select {
-	case <-c.reports: // drops an outdated report that was not processed yet
+	case <-c.reports: // drop an older report that has not been processed yet
 	default:
 	}
 	c.reports <- report{mine, t}
 	return nil
 }
 
-// mine returns the Ingresses whose class this proxy serves.
+// mine returns the Ingresses whose IngressClass is served by this proxy.
 func (c *Controller) mine() ([]*networkingv1.Ingress, error) {
 	classes, err := c.classes.List(labels.Everything())
 	if err != nil {
@@ -161,7 +163,7 @@ func (c *Controller) mine() ([]*networkingv1.Ingress, error) {
 	return out, nil
 }
 
-// service returns a Service, or nil.
+// service returns a Service, or nil if it does not exist.
 func (c *Controller) service(namespace, name string) *v1.Service {
 	s, err := c.services.Services(namespace).Get(name)
 	if err != nil {
@@ -174,7 +176,7 @@ func (c *Controller) endpoints(namespace, name string) []*discoveryv1.EndpointSl
 	out, err := c.slices.EndpointSlices(namespace).List(
 		labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: name}))
 	if err != nil {
-		return nil // cannot fail, because the lister reads a cache
+		return nil // the lister reads from a cache and returns no error
 	}
 	return out
 }

@@ -4,22 +4,23 @@
 // Package ingress serves Ingresses of its class: it forwards HTTP and HTTPS requests from outside of
 // the cluster, by host and path, to the endpoints of Services.
 //
-// Ingresses are compiled into a Table, which never changes. When Ingresses, Services,
-// EndpointSlices or the Secrets of certificates change, a new table replaces it. Running requests
-// continue with the old table.
+// Ingresses are compiled into a Table, which is immutable. When Ingresses, Services, EndpointSlices
+// or the Secrets of certificates change, a new table replaces the old one. Requests in progress
+// continue with the table with which they began.
 //
-// Nothing in an Ingress becomes text of a configuration: hosts, paths and names are compared, never
-// interpreted, and only one annotation is read. Services of type ExternalName and endpoints with
-// loopback or link-local addresses are not used as backends, so that authors of Ingresses can reach
+// Text in an Ingress never becomes part of a configuration file: the proxy only compares hosts, paths
+// and names, and reads only one annotation. It does not use Services of type ExternalName, or
+// endpoints with loopback or link-local addresses, as backends. So the authors of Ingresses can reach
 // only pods.
 //
-// A host belongs to the namespace of the oldest Ingress that names it. No other namespace serves
-// paths or certificates of that host, unless the owner shares it. The owner depends only on the
-// objects, not on their order.
+// A host belongs to the namespace of the oldest Ingress that names it. Rules and certificates for the
+// host are used only if they are from that namespace. The owner can let other namespaces add rules,
+// but not certificates. Which namespace owns a host depends only on the objects, not on the order in
+// which the proxy reads them.
 //
 // Clients and endpoints may stall. Limits bound the resources that they hold, so that the process
-// does not run out of memory. Request rates are not limited.
+// does not run out of memory. The rate of requests is not limited.
 //
-// The package reads only Secrets that Ingresses name, one by one. Package controllers/ingresstls
-// grants it no other rights to Secrets.
+// The package reads only those Secrets that Ingresses name, each of them by its name. Package
+// controllers/ingresstls grants the proxy no other access to Secrets.
 package ingress

@@ -20,44 +20,44 @@ import (
 )
 
 var (
-	// errStalled ends the body if the client does not send it in time.
+	// errStalled ends the reading of a body that the client does not send in time.
 	errStalled = errors.New("the client does not send the body")
-	// errSilent cancels a request on which no data has been exchanged for too long.
+	// errSilent cancels a request whose client and endpoint have exchanged no data for too long.
 	errSilent = errors.New("nothing was exchanged for too long")
 )
 
-// longAgo returns a deadline in the past. If it is set on a connection, pending reads and writes
-// end.
+// longAgo returns a time in the past. As a deadline of a connection, it ends pending reads and
+// writes.
 func longAgo() time.Time { return time.Unix(1, 0) }
 
-// exchange is one request and its answer. It implements http.ResponseWriter and bounds how long the
-// client may take. A deadline is set when the client has to send or read, and is extended whenever
-// the client does so. So long uploads and downloads, event streams and upgraded connections last as
-// long as they make progress.
+// exchange is one request and its response. It implements http.ResponseWriter and limits how long
+// the client may take. It sets a deadline when the client has to send or read, and extends the
+// deadline when the client makes progress. So long uploads and downloads, event streams and
+// upgraded connections last as long as they make progress.
 type exchange struct {
 	http.ResponseWriter
 	clock   clock.Clock
 	limits  *Limits
 	control *http.ResponseController
-	conn    *connection // nil if the proxy's listener did not accept the connection
+	conn    *connection // nil if the connection is not from the proxy's listener
 	http2   bool
 	code    int
 
 	reading, writing, silence utilclock.Timer
-	// The time that the client still has to send the body; used only by the body's reader.
+	// budget is how much time the client still has to send the body. Only the body's reader uses it.
 	budget time.Duration
-	ended  atomic.Bool // true when the handler has returned
+	ended  atomic.Bool // true after the handler has returned
 
 	mu        sync.Mutex
-	over      bool // true when the handler has returned or the connection was taken over
-	stalled   bool // true when the body did not arrive in time
-	streaming bool // true if the body is a stream, for which only the silence timer applies
-	unread    bool // true until the body has been read to its end
-	queued    int  // number of unacknowledged bytes when the write timer last fired; 0 if it has not
+	over      bool // true after the handler has returned or the connection was hijacked
+	stalled   bool // true if the body did not arrive in time
+	streaming bool // true if the body is a stream, which only the silence timer limits
+	unread    bool // true until the whole body has been read
+	queued    int  // number of bytes without acknowledgement when the write timer last fired, else 0
 	hijacked  net.Conn
 }
 
-// newExchange returns the exchange of a request. It calls cancel to end the request.
+// newExchange returns the exchange of a request. It calls cancel if the request must end.
 func newExchange(w http.ResponseWriter, r *http.Request, p *Proxy, cancel context.CancelCauseFunc) *exchange {
 	e := &exchange{
 		ResponseWriter: w, clock: p.clock, limits: &p.limits, control: http.NewResponseController(w),
@@ -81,13 +81,13 @@ func newExchange(w http.ResponseWriter, r *http.Request, p *Proxy, cancel contex
 		r.Body = &body{r.Body, e}
 	}
 	if !e.http2 {
-		_ = e.control.SetWriteDeadline(time.Time{}) // clears the deadline of the connection's previous request
+		_ = e.control.SetWriteDeadline(time.Time{}) // clears the deadline that the previous request on the connection has set
 	}
 	return e
 }
 
-// end must be called when the handler returns. It sets a deadline for what the server still
-// writes, and for reading the rest of a body that the handler did not read.
+// end must be called when the handler has returned. It sets a deadline for the data that the server
+// still writes, and for the rest of a body that the handler has not read.
 func (e *exchange) end() {
 	e.ended.Store(true)
 	e.silence.Stop()
@@ -107,10 +107,10 @@ func (e *exchange) end() {
 	e.over, e.hijacked = true, nil
 }
 
-// active restarts the silence timer. A read or a write may return after the handler, when the
-// connection is closed. The timer is then stopped, because it would keep the exchange and its
-// connection in memory. Whether the handler has returned is checked after the restart, because it
-// may return during the restart.
+// active restarts the silence timer. A read or write may return after the handler has returned,
+// because the connection was closed. Then active stops the timer, which would keep the exchange and
+// its connection in memory. It checks this after the restart, because the handler may return during
+// the restart.
 func (e *exchange) active() {
 	e.silence.Reset(e.limits.Silence)
 	if e.ended.Load() {
@@ -118,7 +118,8 @@ func (e *exchange) active() {
 	}
 }
 
-// notSent ends reading of a body that did not arrive in time. The answer can still be written.
+// notSent ends the reading of a body that did not arrive in time. The response can still be
+// written.
 func (e *exchange) notSent() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -129,15 +130,16 @@ func (e *exchange) notSent() {
 	_ = e.control.SetReadDeadline(longAgo())
 }
 
-// gaveUp reports whether the body did not arrive in time.
+// gaveUp reports whether notSent has ended the reading of the body.
 func (e *exchange) gaveUp() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.stalled
 }
 
-// notTaken is called when a write takes too long. It disconnects the client unless fewer bytes than
-// before wait in the kernel for the client. These bytes may be from several writes.
+// notTaken is called when a write takes too long. It disconnects the client unless the client has
+// made progress: fewer bytes than at the last call are without acknowledgement in the kernel. These
+// bytes may be from several writes.
 func (e *exchange) notTaken() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -153,21 +155,22 @@ func (e *exchange) notTaken() {
 	case e.hijacked != nil:
 		_ = e.hijacked.SetDeadline(longAgo())
 	case !e.over:
-		_ = e.control.SetReadDeadline(longAgo()) // ends a read too, because a write may first read the rest of the body
+		_ = e.control.SetReadDeadline(longAgo()) // a write may first read the rest of the body
 		_ = e.control.SetWriteDeadline(longAgo())
 	}
 }
 
 // markStreaming makes the silence timer the only time limit of the body. It is called for HTTP/2
-// requests whose answer has begun, or whose client may wait for an answer before it sends more.
+// requests whose response has begun, and for those whose clients may wait for a response before
+// they send more.
 func (e *exchange) markStreaming() {
 	e.mu.Lock()
 	e.streaming = true
 	e.mu.Unlock()
 }
 
-// WriteHeader implements http.ResponseWriter. It keeps the last code, because informational codes
-// may come before the final one.
+// WriteHeader implements http.ResponseWriter. It stores the last code, because informational (1xx)
+// codes may precede the final one.
 func (e *exchange) WriteHeader(code int) {
 	e.code = code
 	if e.http2 && code >= http.StatusOK {
@@ -176,7 +179,7 @@ func (e *exchange) WriteHeader(code int) {
 	e.ResponseWriter.WriteHeader(code)
 }
 
-// Write implements http.ResponseWriter. Without WriteHeader the code is 200.
+// Write implements http.ResponseWriter. If WriteHeader was not called, the code is 200.
 func (e *exchange) Write(b []byte) (int, error) {
 	if e.code < http.StatusOK {
 		e.WriteHeader(http.StatusOK)
@@ -186,17 +189,17 @@ func (e *exchange) Write(b []byte) (int, error) {
 	return e.ResponseWriter.Write(b)
 }
 
-// FlushError implements the method that http.ResponseController looks for.
+// FlushError flushes the response. http.ResponseController calls it.
 func (e *exchange) FlushError() error {
 	e.take()
 	defer e.taken()
 	return e.control.Flush()
 }
 
-// take starts the time limit of a write.
+// take starts the time limit of a write to the client.
 func (e *exchange) take() { e.writing.Reset(e.limits.Stall) }
 
-// taken must be called when a write has ended.
+// taken must be called after a write to the client has returned.
 func (e *exchange) taken() {
 	e.writing.Stop()
 	e.active()
@@ -217,7 +220,7 @@ func (e *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return &upgraded{conn, e}, buffered, nil
 }
 
-// upgraded is a connection that was taken over.
+// upgraded is a connection that was hijacked for another protocol.
 type upgraded struct {
 	net.Conn
 	e *exchange
@@ -237,7 +240,7 @@ func (u *upgraded) Write(b []byte) (int, error) {
 	return u.Conn.Write(b)
 }
 
-// CloseWrite closes the direction to the client. The client can still send.
+// CloseWrite closes the sending side of the connection to the client. The client can still send.
 func (u *upgraded) CloseWrite() error { return closeWrite(u.Conn) }
 
 // body is the body of a request. Its reads enforce the time limits of the exchange.

@@ -21,7 +21,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// newTimedProxy starts a proxy with a fake clock that forwards all requests for "host" to handler.
+// newTimedProxy starts a proxy with a fake clock. It forwards all requests for "host" to handler.
 func newTimedProxy(t *testing.T, handler http.HandlerFunc) (*testingclock.FakeClock, string) {
 	t.Helper()
 	b := httptest.NewServer(handler)
@@ -41,8 +41,8 @@ func newTimedProxy(t *testing.T, handler http.HandlerFunc) (*testingclock.FakeCl
 	return clk, l.Addr().String()
 }
 
-// written waits until the proxy has finished the write that the client has read. After that, the
-// silence timer of the proxy's only request is the only timer that runs.
+// written waits until the proxy has completed the write whose data the client has read. After that,
+// the only timer that runs is the silence timer of the only request.
 func written(clk *testingclock.FakeClock) {
 	for clk.Waiters() > 1 {
 		runtime.Gosched()
@@ -62,7 +62,7 @@ func open(t *testing.T, address, request string) (net.Conn, *bufio.Reader) {
 	return conn, bufio.NewReader(conn)
 }
 
-// TestEventsLast checks that a stream of events lasts until it is silent for too long.
+// TestEventsLast checks that an event stream lasts until it has been silent for too long.
 func TestEventsLast(t *testing.T) {
 	next, ended := make(chan struct{}), make(chan struct{})
 	clk, address := newTimedProxy(t, func(w http.ResponseWriter, r *http.Request) {
@@ -104,7 +104,7 @@ func TestEventsLast(t *testing.T) {
 	}
 }
 
-// TestUpgradedLasts checks that an upgraded connection lasts as long as either side sends something.
+// TestUpgradedLasts checks that an upgraded connection lasts as long as either side sends data.
 func TestUpgradedLasts(t *testing.T) {
 	ended := make(chan struct{})
 	clk, address := newTimedProxy(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -139,8 +139,7 @@ func TestUpgradedLasts(t *testing.T) {
 	}
 }
 
-// TestUpgradedHalfClose checks that an endpoint that has closed its sending side can still
-// receive.
+// TestUpgradedHalfClose checks that an endpoint that has closed its sending side can still receive.
 func TestUpgradedHalfClose(t *testing.T) {
 	got := make(chan string, 1)
 	_, address := newTimedProxy(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -170,7 +169,7 @@ func TestUpgradedHalfClose(t *testing.T) {
 	}
 }
 
-// hijackable is a ResponseWriter whose connection can be taken over.
+// hijackable is a ResponseWriter whose connection can be hijacked.
 type hijackable struct {
 	http.ResponseWriter
 	conn net.Conn
@@ -178,7 +177,7 @@ type hijackable struct {
 
 func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, nil, nil }
 
-// endsWhileRead is a body. The request ends while the body is being read.
+// endsWhileRead is a body. Its Read ends the request before it returns.
 type endsWhileRead struct{ end func() }
 
 func (b *endsWhileRead) Read([]byte) (int, error) {
@@ -188,8 +187,8 @@ func (b *endsWhileRead) Read([]byte) (int, error) {
 
 func (b *endsWhileRead) Close() error { return nil }
 
-// TestNoTimerAfterEnd checks that reads and writes that return after the handler start no timer:
-// such a timer would keep the exchange in memory.
+// TestNoTimerAfterEnd checks that a read or write that returns after the handler starts no timer,
+// because the timer would keep the exchange in memory.
 func TestNoTimerAfterEnd(t *testing.T) {
 	for name, run := range map[string]func(e *exchange, b *endsWhileRead, r *http.Request){
 		"body": func(e *exchange, b *endsWhileRead, r *http.Request) {
@@ -226,7 +225,7 @@ func TestNoTimerAfterEnd(t *testing.T) {
 	}
 }
 
-// slowBody is a body. Each read takes a second and returns some bytes.
+// slowBody is a body. Each read takes 1 s and returns some bytes.
 type slowBody struct {
 	clock *testingclock.FakeClock
 	bytes int
@@ -239,7 +238,7 @@ func (d slowBody) Read(p []byte) (int, error) {
 
 func (d slowBody) Close() error { return nil }
 
-// TestBodyRate checks that a body is aborted if its average rate is too low, and not because of a
+// TestBodyRate checks that a body is rejected if its average rate is too low, but not because of a
 // single pause.
 func TestBodyRate(t *testing.T) {
 	for bytes, want := range map[int]bool{1: false, minRate / 2: false, minRate: true, 10 * minRate: true} {
@@ -265,7 +264,7 @@ func TestBodyRate(t *testing.T) {
 	}
 }
 
-// TestPatience checks that the silence timer is the only time limit of a body that is a stream.
+// TestPatience checks that only the silence timer limits a body that is a stream.
 func TestPatience(t *testing.T) {
 	clk := testingclock.NewFakeClock(time.Unix(1000, 0))
 	p := &Proxy{clock: clk, limits: DefaultLimits(1 << 30)}
@@ -279,8 +278,8 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestCancelsCounted checks that a client may cancel any number of streams that have begun, and
-// that the connection is closed if a client cancels many requests before their answers begin.
+// TestCancelsCounted checks that a client may cancel any number of streams whose responses have
+// begun. If it cancels many requests before that, the connection must be closed.
 func TestCancelsCounted(t *testing.T) {
 	for code, closes := range map[int]bool{0: true, http.StatusEarlyHints: true, http.StatusOK: false} {
 		p := NewProxy(Options{Limits: DefaultLimits(1 << 30),

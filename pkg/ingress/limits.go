@@ -14,38 +14,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits bound the resources that clients and endpoints may hold.
+// Limits bound the resources that clients and endpoints may use.
 type Limits struct {
-	// Connections are the open connections of all clients and of one client, on both ports together.
+	// Connections limits the open connections of all clients, ClientConnections those of one
+	// client. Both ports count together.
 	Connections, ClientConnections int
-	// Requests are the concurrent requests of all clients, of one client, and of all requests to
-	// the Services of one namespace.
+	// Requests limits the concurrent requests of all clients, ClientRequests those of one client, and
+	// NamespaceRequests those to the Services of one namespace.
 	Requests, ClientRequests, NamespaceRequests int
-	// Header is how long a TLS handshake or the header of a request may take.
+	// Header is the maximum duration of a TLS handshake, and of receiving a request's header.
 	Header time.Duration
-	// Idle is how long a connection is kept between requests.
+	// Idle is how long a connection without a request is kept open.
 	Idle time.Duration
-	// Stall is how long a client may take to send the next bytes, or to read bytes that were sent
-	// to it. A body must also arrive at minRate on average.
+	// Stall is how long a client may take to send the next bytes, or to read bytes that were sent to
+	// it. In addition, a body must arrive at minRate on average.
 	Stall time.Duration
-	// Silence is how long a stream may exchange no data: an answer that has begun, an upgraded
-	// connection, or gRPC.
+	// Silence is how long a stream may exchange no data. Streams are responses that have begun,
+	// upgraded connections, and gRPC requests.
 	Silence time.Duration
-	// Answer is how long an endpoint may take to begin its answer.
+	// Answer is how long an endpoint may take to begin its response.
 	Answer time.Duration
 }
 
 const (
-	// Memory of a connection, and of a request whose client sends and reads as slowly as the limits
-	// allow: buffers for TLS, HTTP/2 windows and copying, goroutines and headers. TestMemory
-	// measures it.
+	// The memory in bytes that one connection needs, and one request whose client sends and reads as
+	// slowly as the limits allow: buffers for TLS, HTTP/2 windows and copying, goroutines and
+	// headers. TestMemory measures it.
 	connectionMemory, requestMemory = 64 << 10, 256 << 10
 	maxConnections, maxRequests     = 16384, 8192
 	minRate                         = 500 // minimum average rate of a request's body in bytes per second
 )
 
-// DefaultLimits returns limits for a process that may use the given number of bytes: half of it for
-// connections and half for requests.
+// DefaultLimits returns limits for a process that may use the given number of bytes of memory: half
+// of it for connections and half for requests.
 func DefaultLimits(memory int64) Limits {
 	connections := int(min(memory/2/connectionMemory, maxConnections))
 	requests := int(min(memory/2/requestMemory, maxRequests))
@@ -56,7 +57,7 @@ func DefaultLimits(memory int64) Limits {
 	}
 }
 
-// shares counts units in use, in total and by holder.
+// shares counts units, such as connections, that are in use: all of them, and those of each holder.
 type shares[K comparable] struct {
 	max, each int
 
@@ -69,8 +70,8 @@ func newShares[K comparable](all, each int) *shares[K] {
 	return &shares[K]{max: all, each: each, held: map[K]int{}}
 }
 
-// take takes one unit for a holder. If ok is false, full reports the reason: either all units are
-// in use, or the holder has used up its share.
+// take takes one unit for a holder. If ok is false, it could not, and full reports why: if full is
+// true, all units are in use; otherwise the holder has its maximum.
 func (s *shares[K]) take(holder K) (ok, full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +86,7 @@ func (s *shares[K]) take(holder K) (ok, full bool) {
 	return true, false
 }
 
-// give gives back one unit that a holder took.
+// give returns a unit that a holder has taken.
 func (s *shares[K]) give(holder K) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,12 +96,12 @@ func (s *shares[K]) give(holder K) {
 	}
 }
 
-// client returns the network that counts as one client: an IPv4 address, or an IPv6 /64, because
-// IPv6 hosts usually have a whole /64.
+// client returns the network whose hosts count as one client: a single IPv4 address, or an IPv6
+// /64, because an IPv6 host usually can use all addresses of a /64.
 func client(remote string) netip.Prefix {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
-		return netip.Prefix{} // all clients without a valid address count as one client
+		return netip.Prefix{} // clients without a valid address count together as one client
 	}
 	a := at.Addr().Unmap().WithZone("")
 	bits := 64
@@ -114,13 +115,13 @@ func client(remote string) netip.Prefix {
 	return prefix
 }
 
-// listener accepts connections up to the limits.
+// listener accepts connections within the limits of the proxy.
 type listener struct {
 	net.Listener
 	p *Proxy
 }
 
-// Accept implements net.Listener. It closes connections beyond the limits.
+// Accept implements net.Listener. It closes connections that exceed a limit.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -141,12 +142,12 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// connection is a client's connection. It counts until it is closed.
+// connection is a connection of a client. It counts toward the limits until it is closed.
 type connection struct {
 	net.Conn
 	release func()
 
-	done, cancelled atomic.Int64 // numbers of HTTP/2 requests that were completed and cancelled
+	done, cancelled atomic.Int64 // numbers of completed and cancelled HTTP/2 requests
 }
 
 // Close implements net.Conn.
@@ -155,10 +156,10 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite shuts down the sending side. The HTTP server and upgraded connections call it.
+// CloseWrite closes the sending side. The HTTP server and upgraded connections call it.
 func (c *connection) CloseWrite() error { return closeWrite(c.Conn) }
 
-// closeWrite shuts down the sending side of a connection that supports it.
+// closeWrite closes the sending side of a connection, if the connection supports that.
 func closeWrite(conn net.Conn) error {
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -166,12 +167,12 @@ func closeWrite(conn net.Conn) error {
 	return errors.ErrUnsupported
 }
 
-// cancelsFreely is how many requests a client may cancel on a connection before the ratio of
-// cancelled to completed requests is limited.
+// cancelsFreely is how many requests a client may cancel on a connection without a limit. After
+// that, it may not cancel more requests than were completed.
 const cancelsFreely = 100
 
-// ended counts a finished request. It closes the connection of a client that cancels most of its
-// requests before their answers begin, because such a request costs the endpoint more than the
+// ended counts a request that has ended. It closes the connection if the client cancels most of its
+// requests before their responses begin, because such a request costs the endpoint more than the
 // client.
 func (c *connection) ended(cancelled bool) (closed bool) {
 	if !cancelled {
@@ -185,7 +186,7 @@ func (c *connection) ended(cancelled bool) (closed bool) {
 	return true
 }
 
-// queued returns the number of sent bytes that the client has not acknowledged.
+// queued returns how many sent bytes the client has not acknowledged.
 func (c *connection) queued() int {
 	tcp, ok := c.Conn.(*net.TCPConn)
 	if !ok {

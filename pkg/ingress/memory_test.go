@@ -20,12 +20,12 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// TestMemory measures the memory of connections and requests. It includes the client's and the
-// endpoint's sides, which run in the same process. The limits are based on these figures.
+// TestMemory measures the memory of connections and requests, on which the limits are based. The
+// result includes the sides of the client and the endpoint, because they run in the same process.
 func TestMemory(t *testing.T) {
 	const n = 100
 	release, arrived := make(chan struct{}), make(chan struct{}, n)
-	endpoint := httptest.NewTLSServer(nil) // only the certificate of this server is used
+	endpoint := httptest.NewTLSServer(nil) // provides only its certificate
 	certificate := endpoint.TLS.Certificates[0]
 	endpoint.Close()
 	endpoint = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -54,7 +54,7 @@ func TestMemory(t *testing.T) {
 	defer close(release)
 	var conns []net.Conn
 	header := ""
-	for i := range 100 { // headers that are well below the limit
+	for i := range 100 { // the headers are well below the limit
 		header += fmt.Sprintf("X-Header-%d: some text, as headers have\r\n", i)
 	}
 	before := held()

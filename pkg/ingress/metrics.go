@@ -15,7 +15,7 @@ type proxyMetrics struct {
 	refusals *prometheus.CounterVec
 }
 
-// refused counts a connection or request that a limit has ended.
+// refused counts a connection or request that was rejected because of a limit.
 func (m *proxyMetrics) refused(limit string) { m.refusals.WithLabelValues(limit).Inc() }
 
 func newProxyMetrics(r prometheus.Registerer) proxyMetrics {
@@ -36,5 +36,5 @@ func newProxyMetrics(r prometheus.Registerer) proxyMetrics {
 	return m
 }
 
-// class returns the label for a status code in metrics.
+// class returns the value of the label for a status code, such as 2xx.
 func class(code int) string { return strconv.Itoa(code/100) + "xx" }

@@ -21,7 +21,7 @@ type owners struct {
 	named map[string][]claim // by host, oldest first; "" stands for rules without a host
 }
 
-// claim is an Ingress that names a host, and the time since which it names the host.
+// claim is an Ingress that names a host, and the time since when it names the host.
 type claim struct {
 	*networkingv1.Ingress
 	since time.Time
@@ -45,8 +45,8 @@ func ownersOf(ingresses []*networkingv1.Ingress) owners {
 	return o
 }
 
-// earlier orders claims by age. Times have a resolution of one second. Claims of the same second
-// are ordered by the UIDs of their Ingresses, which users cannot choose.
+// earlier compares claims by age. Times have a resolution of one second. Claims of the same second
+// are ordered by the UIDs of their Ingresses, because users cannot choose these.
 func earlier(a, b claim) int {
 	if c := a.since.Compare(b.since); c != 0 {
 		return c
@@ -54,7 +54,7 @@ func earlier(a, b claim) int {
 	return byUID(a.Ingress, b.Ingress)
 }
 
-// older orders Ingresses by age.
+// older compares Ingresses by age.
 func older(a, b *networkingv1.Ingress) int {
 	if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
 		return c
@@ -67,8 +67,9 @@ func byUID(a, b *networkingv1.Ingress) int {
 		strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
 }
 
-// of returns the namespace that owns a host. An exact host below an older wildcard of another
-// namespace belongs to that wildcard: it has no owner of its own, unless the wildcard is shared.
+// of returns the namespace that owns a host: that of the oldest Ingress that names it. If an older
+// Ingress of another namespace names the wildcard that covers the host, the host belongs to the
+// wildcard. Then it has no owner of its own, unless the wildcard's owner shares the wildcard.
 func (o owners) of(host string) (namespace string, ok bool) {
 	claims := o.named[host]
 	if len(claims) == 0 {
@@ -87,7 +88,7 @@ func (o owners) of(host string) (namespace string, ok bool) {
 	return "", false
 }
 
-// shared reports whether the owner of a host lets a namespace add rules to it.
+// shared reports whether the owner of a host lets a namespace add rules for the host.
 func (o owners) shared(host, namespace string) bool {
 	claims := o.named[host]
 	owner, ok := o.of(host)
@@ -107,7 +108,7 @@ func (o owners) shared(host, namespace string) bool {
 	return false
 }
 
-// refused returns the hosts in an Ingress that its namespace may not use.
+// refused returns the hosts named in an Ingress that its namespace may not use.
 func (o owners) refused(ing *networkingv1.Ingress) []string {
 	var out []string
 	for _, host := range hosts.Names(ing) {

@@ -32,7 +32,7 @@ func shared(with string, i *networkingv1.Ingress) *networkingv1.Ingress {
 	return i
 }
 
-// later records that an Ingress has named its first host only since a given second.
+// later sets the annotation that says since which second the Ingress has named its first host.
 func later(second int64, i *networkingv1.Ingress) *networkingv1.Ingress {
 	i.Annotations = map[string]string{hosts.Since: fmt.Sprintf("{%q: %q}", i.Spec.Rules[0].Host,
 		time.Unix(second, 0).UTC().Format(time.RFC3339))}
@@ -54,8 +54,8 @@ func TestOwners(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ingresses  []*networkingv1.Ingress
 		host, path string
-		want       string // namespace/name of the Service
-		refused    int    // number of refused hosts in all Ingresses
+		want       string // namespace/name of the Service that gets the request
+		refused    int    // number of refused hosts of all Ingresses
 	}{
 		"OldestOwns": {[]*networkingv1.Ingress{of("a", ing(t, 2, host, "Prefix / to s")),
 			of("b", ing(t, 1, host, "Prefix / to s", "Prefix /login to s"))}, host, "/login", "a/s", 1},
@@ -122,7 +122,7 @@ func TestOwners(t *testing.T) {
 				of("a", ing(t, 15, host, "Prefix /a to s"))}, host, "/", "", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // with the Ingresses in both orders
+			for range 2 { // once for each order of the Ingresses
 				table, refused := Build(tc.ingresses, noBackends(), noCertificates), 0
 				for _, i := range tc.ingresses {
 					refused += len(table.Refused(i))
@@ -140,7 +140,8 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestCertificatesOfOwners checks that a certificate is used only for hosts of its Secret's namespace.
+// TestCertificatesOfOwners checks that a certificate is used only for hosts that the namespace of
+// its Secret owns.
 func TestCertificatesOfOwners(t *testing.T) {
 	all := []*networkingv1.Ingress{
 		of("a", ing(t, 3, "x.example.org", "Prefix / to s")),
@@ -156,7 +157,8 @@ func TestCertificatesOfOwners(t *testing.T) {
 	}
 }
 
-// naiveOwner is a simple model of host ownership that follows the text of the documentation.
+// naiveOwner returns the owner of a host according to a simple model, which follows the text of the
+// documentation.
 func naiveOwner(all []*networkingv1.Ingress, host string) string {
 	claims := func(i *networkingv1.Ingress, name string) bool {
 		if name == "" && i.Spec.DefaultBackend != nil {
@@ -195,8 +197,8 @@ func naiveOwner(all []*networkingv1.Ingress, host string) string {
 	return exact.Namespace
 }
 
-// TestOwnersAgainstModel checks, for any Ingresses in any order, that each path and each certificate of
-// a host comes from the namespace that owns the host.
+// TestOwnersAgainstModel checks with random Ingresses in random order that the paths and
+// certificates of a host are from the namespace that owns the host.
 func TestOwnersAgainstModel(t *testing.T) {
 	named := []string{"", "a.org", "x.a.org", "y.a.org", "*.a.org", "*.x.a.org", "z.x.a.org"}
 	paths := []string{"/", "/a", "/a/b"}

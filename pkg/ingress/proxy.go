@@ -28,14 +28,15 @@ const (
 	dialTimeout         = 2 * time.Second
 	idleConnections     = 64 // maximum number of idle connections to each endpoint
 	idleTimeout         = 60 * time.Second
-	attempts            = 3        // how many endpoints are tried if connecting fails
-	copyBytes           = 32 << 10 // size of the buffers for copying answers
-	endpointHeaderBytes = 64 << 10 // maximum size of an answer's header
-	// HTTP/2 window: how many bytes an endpoint may send before the client has read them.
+	attempts            = 3        // maximum number of endpoints to try if connecting fails
+	copyBytes           = 32 << 10 // size of a buffer for copying responses, in bytes
+	endpointHeaderBytes = 64 << 10 // maximum size of a response's header, in bytes
+	// endpointWindow is the HTTP/2 window: how many bytes an endpoint may send before the proxy has
+	// read them.
 	endpointWindow = 128 << 10
 )
 
-// Proxy forwards requests by its current table.
+// Proxy forwards requests according to its current table.
 type Proxy struct {
 	table   atomic.Pointer[Table]
 	reverse *httputil.ReverseProxy
@@ -49,7 +50,7 @@ type Proxy struct {
 	namespaces  *shares[string]
 }
 
-// backendKey is the context key for the backend of a request.
+// backendKey is the context key with which a request's backend is stored.
 type backendKey struct{}
 
 // Options configure a Proxy.
@@ -58,7 +59,7 @@ type Options struct {
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Dial connects to an endpoint. If it is nil, a net.Dialer connects to the endpoint's address.
+	// Dial connects to an endpoint. If it is nil, the proxy uses a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -82,7 +83,7 @@ func NewProxy(o Options) *Proxy {
 	return p
 }
 
-// buffers is the pool of buffers for copying answers.
+// buffers is a pool of buffers for copying responses.
 type buffers struct{ pool sync.Pool }
 
 // Get implements httputil.BufferPool.
@@ -96,13 +97,13 @@ func (b *buffers) Get() []byte {
 // Put implements httputil.BufferPool.
 func (b *buffers) Put(buf []byte) { b.pool.Put((*[copyBytes]byte)(buf)) }
 
-// Use makes t the table for all requests from now on.
+// Use makes t the table for all further requests.
 func (p *Proxy) Use(t *Table) { p.table.Store(t) }
 
 // Table returns the current table.
 func (p *Proxy) Table() *Table { return p.table.Load() }
 
-// ServeHTTP implements http.Handler. It forwards a request within the limits.
+// ServeHTTP implements http.Handler. It forwards a request if the limits allow that.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
@@ -125,15 +126,15 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Proxy) end(e *exchange, r *http.Request) {
 	e.end()
 	p.metrics.requests.WithLabelValues(class(e.code)).Inc()
-	// A cancel after the answer has begun does not count, because clients end event streams and
-	// gRPC streams in this way.
+	// A cancellation after the response has begun does not count, because clients end event streams
+	// and gRPC streams in this way.
 	cancelled := r.Context().Err() != nil && e.code < http.StatusOK
 	if e.http2 && e.conn != nil && e.conn.ended(cancelled) {
 		p.metrics.refused("cancelled_requests")
 	}
 }
 
-// refuse rejects a request that exceeds a limit.
+// refuse rejects a request because of a limit.
 func (p *Proxy) refuse(e *exchange, limit string, code int, text string) {
 	p.metrics.refused(limit)
 	if !e.http2 {
@@ -142,8 +143,9 @@ func (p *Proxy) refuse(e *exchange, limit string, code int, text string) {
 	http.Error(e, text, code)
 }
 
-// serve routes a request. Over plain HTTP a host with a certificate is redirected to HTTPS. Over TLS
-// a host is served only on connections that were made with the host's certificate.
+// serve forwards a request to the backend for its host and path. A request over plain HTTP is
+// redirected to HTTPS if the host has a certificate. A request over TLS is served only if the
+// connection uses the certificate of the request's host.
 func (p *Proxy) serve(e *exchange, r *http.Request) {
 	if !validHost(r.Host) {
 		http.Error(e, "The host is neither a name nor an address.", http.StatusBadRequest)
@@ -171,7 +173,7 @@ func (p *Proxy) serve(e *exchange, r *http.Request) {
 	}
 }
 
-// forward sends a request to a backend.
+// forward forwards a request to a backend.
 func (p *Proxy) forward(e *exchange, r *http.Request, b *Backend) {
 	if ok, _ := p.namespaces.take(b.Namespace); !ok {
 		p.refuse(e, "namespace_requests", http.StatusServiceUnavailable,
@@ -179,15 +181,15 @@ func (p *Proxy) forward(e *exchange, r *http.Request, b *Backend) {
 		return
 	}
 	defer p.namespaces.give(b.Namespace)
-	// A gRPC client may wait for an answer before it sends more.
+	// A gRPC client may wait for a response before it sends more.
 	if e.http2 && b.HTTP2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 		e.markStreaming()
 	}
 	p.reverse.ServeHTTP(e, r.WithContext(context.WithValue(r.Context(), backendKey{}, b)))
 }
 
-// rewrite sets the headers that describe the client. Values that the client sent in these headers
-// are dropped.
+// rewrite sets the headers that describe the client, and removes the values that the client has
+// sent in them.
 func rewrite(r *httputil.ProxyRequest) {
 	for name := range r.Out.Header {
 		if name == "" || claims(name) {
@@ -199,13 +201,13 @@ func rewrite(r *httputil.ProxyRequest) {
 		r.Out.Header.Del("Upgrade")
 		r.Out.Header.Del("Connection")
 	}
-	r.Out.URL.Scheme, r.Out.URL.Host = "http", r.In.Host // the host is not used: the transport chooses the endpoint
+	r.Out.URL.Scheme, r.Out.URL.Host = "http", r.In.Host // the transport ignores this host and chooses the endpoint
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	r.Out.Host = r.In.Host
 	r.SetXForwarded()
 }
 
-// failed sends an error response for a request whose endpoint failed.
+// failed writes an error response after forwarding has failed.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if e, ok := w.(*exchange); ok && e.gaveUp() {
 		p.refuse(e, "slow_body", http.StatusRequestTimeout, "The body of the request did not arrive in time.")
@@ -223,7 +225,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, "The Service does not answer.", code)
 }
 
-// endpointsTransport sends a request to an endpoint of its backend.
+// endpointsTransport sends a request to an endpoint of the request's backend.
 type endpointsTransport struct{ plain, http2 *http.Transport }
 
 func newEndpoints(dial func(ctx context.Context, network, address string) (net.Conn, error),
@@ -244,8 +246,8 @@ func newEndpoints(dial func(ctx context.Context, network, address string) (net.C
 	return &endpointsTransport{transport(false), transport(true)}
 }
 
-// RoundTrip tries further endpoints if it cannot connect to one, because nothing was sent then. It
-// never sends a request twice that may have reached an endpoint.
+// RoundTrip tries another endpoint if it cannot connect to one, because nothing was sent then. It
+// never repeats a request that may have reached an endpoint.
 func (t *endpointsTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	b, _ := r.Context().Value(backendKey{}).(*Backend)
 	transport := t.plain
@@ -254,7 +256,7 @@ func (t *endpointsTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	}
 	out := r.Clone(r.Context())
 	if r.Body != nil {
-		out.Body = io.NopCloser(r.Body) // not closed by a failed attempt; the caller closes the body
+		out.Body = io.NopCloser(r.Body) // a failed attempt must not close the body; the caller closes it
 	}
 	for i := 1; ; i++ {
 		out.URL.Host = b.next()
@@ -269,8 +271,8 @@ func (t *endpointsTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	}
 }
 
-// Certificate returns the certificate for a TLS connection. It rejects hosts that have no
-// certificate, so that no client sees another host's certificate.
+// Certificate returns the certificate for a TLS handshake. It rejects hosts without a certificate,
+// so that no client gets another host's certificate.
 func (p *Proxy) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c := p.table.Load().Certificate(hello.ServerName); c != nil {
 		return c, nil

@@ -24,7 +24,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// front starts a proxy that forwards all requests for "host" to endpoints.
+// front starts a proxy that forwards all requests for "host" to the endpoints.
 func front(t *testing.T, endpoints ...string) (*Proxy, *httptest.Server) {
 	t.Helper()
 	p := NewProxy(Options{Limits: DefaultLimits(1 << 30), Clock: clock.Real(),
@@ -36,7 +36,7 @@ func front(t *testing.T, endpoints ...string) (*Proxy, *httptest.Server) {
 	return p, s
 }
 
-// ask sends a request for the host and returns the code and the body.
+// ask sends a request for the host "host". It returns the response's code, body and header.
 func ask(t *testing.T, s *httptest.Server, r *http.Request) (int, string, http.Header) {
 	t.Helper()
 	r.Host = "host"
@@ -62,7 +62,7 @@ func request(t *testing.T, method, path, body string) *http.Request {
 	return r
 }
 
-// echo starts an endpoint that answers each request with the text of the request.
+// echo starts an endpoint that answers a request with the request's text.
 func echo(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -88,10 +88,10 @@ func TestForwards(t *testing.T) {
 	}
 }
 
-// TestAnotherEndpoint checks that a request that could not be sent goes to another endpoint, with
-// its body.
+// TestAnotherEndpoint checks that a request that could not be sent is sent to another endpoint,
+// with its body.
 func TestAnotherEndpoint(t *testing.T) {
-	const closed = "127.0.0.1:1" // a port at which no process listens and that no other test can get
+	const closed = "127.0.0.1:1" // no process listens on port 1, and no other test can get it
 	_, s := front(t, closed, closed, echo(t))
 	for range 3 {
 		if code, body, _ := ask(t, s, request(t, http.MethodPut, "/", "text")); code != http.StatusOK ||
@@ -105,7 +105,7 @@ func TestAnotherEndpoint(t *testing.T) {
 	}
 }
 
-// TestNotTwice checks that a request that may have been received is not sent again.
+// TestNotTwice checks that a request that an endpoint may have received is not repeated.
 func TestNotTwice(t *testing.T) {
 	var asked atomic.Int32
 	broken := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -155,7 +155,7 @@ func TestRedirectsToHTTPS(t *testing.T) {
 	}
 }
 
-// TestUpgrade checks that data is forwarded in both directions on an upgraded connection.
+// TestUpgrade checks that an upgraded connection forwards data in both directions.
 func TestUpgrade(t *testing.T) {
 	b := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()

@@ -22,22 +22,23 @@ import (
 )
 
 const (
-	// refusedReason is the reason of the event on an Ingress that names hosts of another namespace.
+	// refusedReason is the reason of the event on an Ingress with hosts that belong to another
+	// namespace.
 	refusedReason = "HostOwnedByAnotherNamespace"
 	component     = "ingress"
-	namedHosts    = 10 // maximum number of hosts that are named in an event
+	namedHosts    = 10 // maximum number of hosts in the message of an event
 )
 
-// report is the input for the status and the events of Ingresses.
+// report is the input for writing the status and the events of Ingresses.
 type report struct {
 	ingresses []*networkingv1.Ingress
 	table     *Table
 }
 
-// report writes status and events. It runs in its own goroutine, because a tenant can cause many of
-// these writes and the building of tables must not wait for them.
+// report writes status and events. It runs in a goroutine of its own, because a tenant can cause
+// many of these writes, and they must not delay the building of tables.
 func (c *Controller) report(ctx context.Context) {
-	written := map[types.UID]string{} // the last event message that was written for each Ingress
+	written := map[types.UID]string{} // last event message that was written for each Ingress
 	for {
 		var r report
 		select {
@@ -69,8 +70,8 @@ func (c *Controller) report(ctx context.Context) {
 	}
 }
 
-// refusal returns the event message about refused hosts; "" if there are none. It does not name the
-// owning namespace, because tenants need not know of each other.
+// refusal returns the event message about refused hosts, or "" without refused hosts. It does not
+// name the namespace that owns them, because tenants need not learn about each other.
 func refusal(names []string) string {
 	var texts []string
 	for _, host := range names[:min(len(names), namedHosts)] {
@@ -90,8 +91,8 @@ func refusal(names []string) string {
 	return "Another namespace has an older Ingress: " + strings.Join(texts, "; ")
 }
 
-// writeEvent writes an event. Its name is derived from the Ingress and the message, so that several
-// replicas write it only once.
+// writeEvent writes an event. The event's name is derived from the Ingress and the message, so that
+// several replicas of the proxy create it only once.
 func (c *Controller) writeEvent(ctx context.Context, ing *networkingv1.Ingress, message string) error {
 	if message == "" {
 		return nil
@@ -116,8 +117,8 @@ func (c *Controller) writeEvent(ctx context.Context, ing *networkingv1.Ingress, 
 	return err
 }
 
-// writeStatus writes the addresses at which an Ingress is served into its status, unless the status
-// already has them. An Ingress that is not served has no addresses.
+// writeStatus writes the addresses at which an Ingress is served into its status, if they have
+// changed. If served is false, the status gets no addresses.
 func (c *Controller) writeStatus(ctx context.Context, ing *networkingv1.Ingress, served bool) error {
 	at := []networkingv1.IngressLoadBalancerIngress{}
 	if s := c.service(c.publish.Namespace, c.publish.Name); s != nil && served {

@@ -12,11 +12,11 @@ import (
 const (
 	digits     = "0123456789"
 	labelChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_" + digits
-	maxHost    = 254 // a name of 253 characters and its trailing dot
+	maxHost    = 254 // bytes of a name with 253 characters and a trailing dot
 )
 
-// validHost reports whether a Host header is empty or is a name or an address, with or without a
-// port, that all endpoints read in the same way.
+// validHost reports whether a Host header is valid: it is empty, or a name or address with or
+// without a port that all endpoints interpret in the same way.
 func validHost(host string) bool {
 	if host == "" {
 		return true
@@ -40,9 +40,9 @@ func validHost(host string) bool {
 
 func only(text, chars string) bool { return strings.Trim(text, chars) == "" }
 
-// invalidPath reports whether endpoints may resolve a path to another path than the one that was
-// used for routing: the path has "." or ".." as an element, possibly with a backslash or
-// parameters.
+// invalidPath reports whether an endpoint may resolve a path to a path other than the one that was
+// used for routing. This is so if "." or ".." is an element of the path, even together with a
+// backslash or parameters.
 func invalidPath(path string) bool {
 	if !strings.HasPrefix(path, "/") || strings.IndexByte(path, 0) >= 0 {
 		return true
@@ -60,8 +60,8 @@ func invalidPath(path string) bool {
 
 func slash(r rune) bool { return r == '/' || r == '\\' }
 
-// plain returns a path as lenient endpoints read it: doubled slashes count as one, backslashes
-// become slashes, and parameters (";x=y") are dropped.
+// plain returns a path as a lenient endpoint interprets it: several slashes count as one, a
+// backslash is a slash, and parameters (";x=y") are dropped.
 func plain(path string) string {
 	if !strings.ContainsAny(path, `;\`) && !strings.Contains(path, "//") {
 		return path
@@ -80,9 +80,9 @@ func plain(path string) string {
 	return out
 }
 
-// upgrade returns the protocol that a request asks to upgrade to; "" if the upgrade is not
-// forwarded. Upgrades to HTTP/2 and TLS are not forwarded, because after them the connection would
-// carry requests that no rule has checked. Servers are allowed to ignore such upgrades.
+// upgrade returns the protocol to which a request asks to upgrade, or "" if the upgrade must not be
+// forwarded. After an upgrade to HTTP/2 or TLS, the connection would carry requests that no rule
+// has checked. Servers may ignore a request to upgrade.
 func upgrade(h http.Header) string {
 	offers := h["Upgrade"]
 	if len(offers) != 1 || strings.Contains(offers[0], ",") {
@@ -96,8 +96,8 @@ func upgrade(h http.Header) string {
 	return offers[0]
 }
 
-// claims reports whether a header contains information that only the ingress proxy may set: the
-// origin of a request, or its original URL. It treats "_" as "-", because some endpoints do so.
+// claims reports whether only the proxy may set a header, because it says where a request comes
+// from or what its original URL was. It treats "_" as "-", because some endpoints do so.
 func claims(header string) bool {
 	switch header[0] | 0x20 {
 	case 'f', 'p', 't', 'x':

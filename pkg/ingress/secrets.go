@@ -20,8 +20,9 @@ import (
 	"keelson.dev/keelson/pkg/follow"
 )
 
-// secrets follows the Secrets that Ingresses name, each one by name, so that the proxy needs no
-// right to list all Secrets of a namespace. It belongs to one goroutine.
+// secrets watches the Secrets that Ingresses name, each of them by its name, so that the proxy does
+// not need the permission to list all Secrets of a namespace. It must be used by one goroutine
+// only.
 type secrets struct {
 	client  kubernetes.Interface
 	clock   clock.Clock
@@ -32,7 +33,7 @@ type secrets struct {
 	running  sync.WaitGroup
 }
 
-// secret is a followed Secret.
+// secret is a watched Secret.
 type secret struct {
 	*follow.Cache[v1.Secret, tls.Certificate]
 	stop context.CancelFunc
@@ -42,8 +43,9 @@ func newSecrets(client kubernetes.Interface, clk clock.Clock, log *slog.Logger, 
 	return &secrets{client: client, clock: clk, log: log, changed: changed, followed: map[types.NamespacedName]*secret{}}
 }
 
-// want watches the Secrets that the Ingresses name. In each namespace it watches only the Secrets
-// that the proxy has the right to read: the first service.MaxIngressSecrets by name.
+// want watches the Secrets that the Ingresses name, and stops the other watches. In each namespace
+// it watches only the Secrets that the proxy may read: the first service.MaxIngressSecrets in the
+// order of their names.
 func (s *secrets) want(ctx context.Context, ingresses []*networkingv1.Ingress) {
 	namespaces := map[string][]string{}
 	for _, ing := range ingresses {
@@ -77,7 +79,7 @@ func (s *secrets) want(ctx context.Context, ingresses []*networkingv1.Ingress) {
 	}
 }
 
-// stop ends all caches and waits for them.
+// stop stops all watches and waits for their goroutines.
 func (s *secrets) stop() {
 	for _, f := range s.followed {
 		f.stop()
@@ -85,7 +87,7 @@ func (s *secrets) stop() {
 	s.running.Wait()
 }
 
-// cache returns a cache of the certificate in one Secret.
+// cache returns a cache of the certificate in a Secret.
 func (s *secrets) cache(name types.NamespacedName) *follow.Cache[v1.Secret, tls.Certificate] {
 	return follow.NewCache(follow.Config[v1.Secret, tls.Certificate]{
 		Source: follow.Source(s.client.CoreV1().Secrets(name.Namespace), follow.Named(name.Name)),

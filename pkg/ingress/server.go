@@ -13,15 +13,15 @@ import (
 
 const (
 	maxHeaderBytes = 16 << 10
-	streams        = 100       // maximum number of concurrent streams per connection
-	frameBytes     = 16 << 10  // maximum size of a received frame
+	streams        = 100       // maximum number of concurrent HTTP/2 streams of a connection
+	frameBytes     = 16 << 10  // maximum size of a received HTTP/2 frame in bytes
 	receiveWindow  = 256 << 10 // how many bytes a client may send before the endpoint has read them
 )
 
-// connectionKey is the context key for the connection of a request.
+// connectionKey is the context key with which a request's connection is stored.
 type connectionKey struct{}
 
-// Server returns an http.Server of the proxy for one listener.
+// Server returns an http.Server that serves the proxy on one listener.
 func (p *Proxy) Server() *http.Server {
 	return &http.Server{
 		Handler: p, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: p.limits.Header, IdleTimeout: p.limits.Idle,
@@ -30,8 +30,8 @@ func (p *Proxy) Server() *http.Server {
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: streams, MaxReadFrameSize: frameBytes,
 			MaxReceiveBufferPerConnection: receiveWindow, MaxReceiveBufferPerStream: receiveWindow,
-			// Pings detect that a peer is no longer reachable. Write timeouts detect that a client
-			// does not read.
+			// Pings detect a client that is no longer reachable. Write timeouts detect a client
+			// that does not read.
 			SendPingTimeout: p.limits.Stall, PingTimeout: p.limits.Stall, WriteByteTimeout: 4 * p.limits.Stall,
 		},
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {

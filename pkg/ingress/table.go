@@ -12,31 +12,31 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// Table determines where requests go. It never changes, so it can be used concurrently.
+// Table determines the backend of each request. It is immutable, so it can be used concurrently.
 type Table struct {
 	hosts        map[string]*host                       // by name; "*.example.org" is one label below
-	rest         *host                                  // the rules for all hosts that no Ingress names; may be nil
+	rest         *host                                  // rules for hosts that no Ingress names; may be nil
 	certificates map[string]map[string]*tls.Certificate // by namespace and host; "" is any host
 	refused      map[*networkingv1.Ingress][]string
 }
 
-// host holds the rules of one host.
+// host contains the rules for one host.
 type host struct {
 	exact    map[string]*Backend
-	prefixes map[string]*Backend // backends by prefix, without trailing slash
+	prefixes map[string]*Backend // by prefix, without a trailing slash
 	depth    int                 // maximum number of slashes in a prefix
 	fallback *Backend
 	owner    string
-	next     *host // rules of the same owner to try next: of its wildcard, or without a host
+	next     *host // further rules of the same owner: those of its wildcard, or those without a host
 }
 
-// Certificates returns the certificate in a Secret, or nil if there is none or it is not loaded
-// yet.
+// Certificates returns the certificate in a Secret. It returns nil if there is none, or if the
+// Secret has not been read yet.
 type Certificates func(namespace, secret string) *tls.Certificate
 
 // Build compiles Ingresses into a table. A host belongs to the namespace of the oldest Ingress that
-// names it. If two Ingresses of a namespace have the same path or certificate, the rule of the
-// older Ingress is used.
+// names it. If two Ingresses of a namespace have a rule for the same path, or a certificate for the
+// same host, the older Ingress takes precedence.
 func Build(ingresses []*networkingv1.Ingress, backends Backends, certificates Certificates) *Table {
 	t := &Table{hosts: map[string]*host{}, certificates: map[string]map[string]*tls.Certificate{},
 		refused: map[*networkingv1.Ingress][]string{}}
@@ -70,7 +70,7 @@ func newHost(owner string) *host {
 	return &host{exact: map[string]*Backend{}, prefixes: map[string]*Backend{}, owner: owner}
 }
 
-// add adds the rules of one Ingress for hosts that its namespace owns.
+// add adds the rules of an Ingress for those hosts that its namespace owns.
 func (t *Table) add(ing *networkingv1.Ingress, hostless map[string]*host, backends Backends) {
 	find := func(b *networkingv1.IngressBackend) *Backend { return backends.find(ing.Namespace, b) }
 	ownHost := func() *host {
@@ -102,8 +102,8 @@ func (t *Table) add(ing *networkingv1.Ingress, hostless map[string]*host, backen
 	}
 }
 
-// addShared adds the rules of one Ingress for hosts that their owners share with the namespace of
-// the Ingress. The owner's rules for the same path take precedence.
+// addShared adds the rules of an Ingress for hosts whose owners share them with the namespace of
+// the Ingress. For the same path, the rule of the host's owner takes precedence.
 func (t *Table) addShared(ing *networkingv1.Ingress, o owners, backends Backends) {
 	for i := range ing.Spec.Rules {
 		name := bare(ing.Spec.Rules[i].Host)
@@ -115,7 +115,7 @@ func (t *Table) addShared(ing *networkingv1.Ingress, o owners, backends Backends
 	}
 }
 
-// link sets the rules that each host falls back to.
+// link sets for each host the rules to use if none of its own rules matches.
 func (t *Table) link(hostless map[string]*host) {
 	for name, h := range t.hosts {
 		h.next = hostless[h.owner]
@@ -145,8 +145,8 @@ func (h *host) add(p *networkingv1.HTTPIngressPath, find func(*networkingv1.Ingr
 	}
 }
 
-// secure adds the certificates of one Ingress for hosts of its namespace. A certificate without
-// hosts is for all hosts in the Ingress's rules.
+// secure adds the certificates of an Ingress for hosts of its namespace. A TLS section without
+// hosts applies to all hosts in the rules of the Ingress.
 func (t *Table) secure(ing *networkingv1.Ingress, certificates Certificates) {
 	for _, section := range ing.Spec.TLS {
 		cert := certificates(ing.Namespace, section.SecretName)
@@ -172,11 +172,11 @@ func (t *Table) secure(ing *networkingv1.Ingress, certificates Certificates) {
 	}
 }
 
-// Refused returns the hosts in an Ingress that belong to another namespace; "" stands for rules
+// Refused returns the hosts named in an Ingress that its namespace may not use. "" stands for rules
 // without a host and the default backend.
 func (t *Table) Refused(ing *networkingv1.Ingress) []string { return t.refused[ing] }
 
-// find returns the rules for a host name, or nil if there are none.
+// find returns the rules to use for a host name, or nil if there are none.
 func (t *Table) find(name string) *host {
 	if h := t.hosts[name]; h != nil {
 		return h
@@ -187,9 +187,9 @@ func (t *Table) find(name string) *host {
 	return t.rest
 }
 
-// Route returns the backend for a host and path, or nil. The longest matching path is used, and an
-// exact path takes precedence over a prefix. Rules for the exact host take precedence over those
-// for a wildcard, and these over rules without a host.
+// Route returns the backend for a host and path, or nil. The rules for the exact host come first,
+// then those for a wildcard, and then those without a host. Among the rules of one host, the
+// longest matching path is used, and an exact path takes precedence over a prefix.
 func (t *Table) Route(host, path string) *Backend {
 	var fallback *Backend
 	for h := t.find(bare(host)); h != nil; h = h.next {
@@ -207,9 +207,9 @@ func (h *host) route(path string) *Backend {
 	if b := h.exact[path]; b != nil {
 		return b
 	}
-	// A prefix ends at the end of a path element. The longest possible prefix is looked up first,
-	// and the number of lookups depends on the longest prefix in the table, and not on the length
-	// of the request's path.
+	// A prefix matches only whole elements of the path. Try the longest possible prefix first. The
+	// number of lookups depends on the longest prefix in the table, and not on the length of the
+	// request's path.
 	end, slashes := len(path), 0
 	for i := range len(path) {
 		if path[i] != '/' {
@@ -231,8 +231,8 @@ func (h *host) route(path string) *Backend {
 	}
 }
 
-// Certificate returns the certificate for a host, from the namespace that owns it; nil if there is
-// none.
+// Certificate returns the certificate for a host, from the namespace that owns the host. It returns
+// nil if there is none.
 func (t *Table) Certificate(host string) *tls.Certificate {
 	host = bare(host)
 	h := t.find(host)
@@ -256,7 +256,7 @@ func bare(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// wildcard returns the wildcard name that covers host and its siblings.
+// wildcard returns the wildcard that covers a host, such as *.example.org for a.example.org.
 func wildcard(host string) string {
 	_, parent, ok := strings.Cut(host, ".")
 	if !ok || strings.HasPrefix(host, ".") {

@@ -17,13 +17,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// backend returns a backend with port 80 of a Service.
+// backend returns a reference to port 80 of a Service.
 func backend(service string) networkingv1.IngressBackend {
 	return networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: service,
 		Port: networkingv1.ServiceBackendPort{Number: 80}}}
 }
 
-// path parses type, path and service, such as "Prefix /a to a".
+// path parses a path type, a path and a Service, such as "Prefix /a to a".
 func path(t *testing.T, text string) networkingv1.HTTPIngressPath {
 	t.Helper()
 	f := strings.Fields(text)
@@ -33,7 +33,7 @@ func path(t *testing.T, text string) networkingv1.HTTPIngressPath {
 	return networkingv1.HTTPIngressPath{PathType: ptr.To(networkingv1.PathType(f[0])), Path: f[1], Backend: backend(f[3])}
 }
 
-// ing returns an Ingress for one host. Its age is in seconds, at most 100.
+// ing returns an Ingress for one host. age is in seconds and at most 100.
 func ing(t *testing.T, age int, host string, paths ...string) *networkingv1.Ingress {
 	t.Helper()
 	out := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: host,
@@ -52,7 +52,7 @@ func noBackends() Backends {
 
 func noCertificates(string, string) *tls.Certificate { return nil }
 
-// where returns the Service that a request goes to, or "".
+// where returns the name of the Service to which a request is forwarded, or "" if no rule matches.
 func where(table *Table, host, path string) string {
 	b := table.Route(host, path)
 	if b == nil {
@@ -61,7 +61,7 @@ func where(table *Table, host, path string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(b.Name, "ns/"), ":80")
 }
 
-// TestPaths uses the examples of path types in the API reference.
+// TestPaths checks the examples of path types in the API reference.
 func TestPaths(t *testing.T) {
 	for name, tc := range map[string]struct {
 		paths      []string
@@ -141,7 +141,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestPathsAgainstDefinition compares routes with a model that follows the text of the definition
+// TestPathsAgainstDefinition compares routes with a model that follows the definition of path types
 // literally: it splits paths into elements, and tries the longest path first.
 func TestPathsAgainstDefinition(t *testing.T) {
 	elements := rapid.SampledFrom([]string{"a", "b", "ab", "", "c"})
@@ -259,7 +259,7 @@ func TestBackends(t *testing.T) {
 	}
 }
 
-// BenchmarkBuild builds a table of many Ingresses, as the controller does after every change.
+// BenchmarkBuild builds the table of many Ingresses, as the controller does after each change.
 func BenchmarkBuild(b *testing.B) {
 	var all []*networkingv1.Ingress
 	for i := range 1000 {

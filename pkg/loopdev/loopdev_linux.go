@@ -1,11 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loopdev attaches files to the kernel's loop devices, which makes them block devices.
+// Package loopdev attaches files to the kernel's loop devices, through which a file can be used as a
+// block device.
 //
-// The package attaches at most one device to a file. If a file has a device, Attach returns that
-// device. It keeps no state: it looks a device up by its backing file, so it also finds devices
-// attached by another process.
+// The package attaches at most one device to a file: if a file already has a device, Attach returns
+// it. The package keeps no state. It finds a device by its backing file, so that it also finds
+// devices that another process has attached.
 package loopdev
 
 import (
@@ -19,7 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attempts is how often a free device is requested, because other processes may take it first.
+// attempts is how many times Attach requests a free device, because another process may take it
+// first.
 const attempts = 32
 
 const major = 7
@@ -33,12 +35,12 @@ type Device struct {
 	file *os.File
 }
 
-// Close closes the descriptor. A transient device is freed when nothing else uses it.
+// Close closes the descriptor. A transient device is freed when it has no other user.
 func (d *Device) Close() error { return d.file.Close() }
 
-// Attach returns the device of a file, and attaches one if there is none. A transient device is
-// freed when its last user, a mount or a process, no longer uses it. Other devices stay until
-// Detach is called.
+// Attach returns the device of a file. If the file has none, Attach attaches one. A transient
+// device is freed when its last user, a mount or an open descriptor, has ended. Other devices stay
+// until Detach is called.
 func Attach(path string, transient bool) (*Device, error) {
 	if d, err := open(path); d != nil || err != nil {
 		return d, err
@@ -47,15 +49,15 @@ func Attach(path string, transient bool) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loop device: %w", err)
 	}
-	defer func() { _ = f.Close() }() // can be closed, because the device keeps the file open
+	defer func() { _ = f.Close() }() // the device keeps the file open
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("loop device: %w", err)
 	}
 	defer func() { _ = control.Close() }()
 	config := &unix.LoopConfig{Fd: uint32(f.Fd())}
-	// Use direct I/O. Otherwise data would be in the page cache twice, once for the device and once
-	// for the file.
+	// Use direct I/O. Without it, data would be in the page cache twice: once for the device and
+	// once for the file.
 	config.Info.Flags = unix.LO_FLAGS_DIRECT_IO
 	if transient {
 		config.Info.Flags |= unix.LO_FLAGS_AUTOCLEAR
@@ -70,14 +72,14 @@ func Attach(path string, transient bool) (*Device, error) {
 	return nil, errNoDevice
 }
 
-// configure attaches a free device. The error is EBUSY if another process has taken it first.
+// configure attaches a free device. It returns EBUSY if another process has taken the device first.
 func configure(control *os.File, config *unix.LoopConfig) (*Device, error) {
 	n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 	if err != nil {
 		return nil, fmt.Errorf("free loop device: %w", err)
 	}
 	path := fmt.Sprintf("/dev/loop%d", n)
-	// Some systems do not create the device file.
+	// On some systems the kernel does not create the device file.
 	if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(major, uint32(n)))); err != nil &&
 		!errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -93,7 +95,7 @@ func configure(control *os.File, config *unix.LoopConfig) (*Device, error) {
 	return &Device{Path: path, file: dev}, nil
 }
 
-// open opens the device of a file, or returns nil if there is none.
+// open opens the device of a file. It returns nil if the file has no device.
 func open(path string) (*Device, error) {
 	var want unix.Stat_t
 	if err := unix.Stat(path, &want); err != nil {
@@ -102,12 +104,12 @@ func open(path string) (*Device, error) {
 	return find(func(f identity) bool { return f == identityOf(&want) })
 }
 
-// identity identifies a file independently of its name.
+// identity identifies a file by its device and inode number, independently of its name.
 type identity struct{ device, inode uint64 }
 
 func identityOf(s *unix.Stat_t) identity { return identity{s.Dev, s.Ino} }
 
-// find returns the first device whose file matches, or nil.
+// find returns the first device for whose backing file match returns true, or nil.
 func find(match func(identity) bool) (*Device, error) {
 	found, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
@@ -117,7 +119,7 @@ func find(match func(identity) bool) (*Device, error) {
 		path := "/dev/" + strings.Split(f, "/")[3]
 		dev, err := os.OpenFile(path, os.O_RDWR, 0)
 		if err != nil {
-			continue // the device was detached during the search
+			continue // the device was detached meanwhile
 		}
 		info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
 		if err == nil && match(identity{info.Device, info.Inode}) {
@@ -128,7 +130,7 @@ func find(match func(identity) bool) (*Device, error) {
 	return nil, nil
 }
 
-// DeviceOf returns the path of the device of a file, or "".
+// DeviceOf returns the path of the device of a file, or "" if the file has no device.
 func DeviceOf(path string) (string, error) {
 	d, err := open(path)
 	if d == nil || err != nil {
@@ -144,8 +146,8 @@ func DeviceOf(path string) (string, error) {
 // closes it.
 func Detach(path string) error { return on(path, unix.LOOP_CLR_FD) }
 
-// DetachBelow frees the devices of all files in a directory and its subdirectories. It must be
-// called before the files are removed, because the device of a removed file cannot be found.
+// DetachBelow frees the devices of all files in a directory and its subdirectories. Callers must
+// call it before they remove the files, because the device of a removed file cannot be found.
 func DetachBelow(dir string) error {
 	used := map[identity]bool{}
 	_, err := find(func(f identity) bool {
@@ -173,7 +175,7 @@ func DetachBelow(dir string) error {
 	})
 }
 
-// Resize makes the device of a file, if it has one, use the file's new size.
+// Resize adapts the size of a file's device, if it has one, to the size of the file.
 func Resize(path string) error { return on(path, unix.LOOP_SET_CAPACITY) }
 
 func on(path string, request uint) error {

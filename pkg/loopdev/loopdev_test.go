@@ -42,8 +42,8 @@ func deviceOf(t *testing.T, path string) string {
 	return dev
 }
 
-// TestDevice checks that a file has one device, which stays until it is detached and grows with the
-// file.
+// TestDevice checks that a file has only one device, and that the device stays until it is detached
+// and grows with the file.
 func TestDevice(t *testing.T) {
 	unshare.Need(t)
 	path := image(t)
@@ -76,7 +76,7 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// TestTransient checks that a transient device is freed when its last user no longer uses it.
+// TestTransient checks that a transient device is freed when its last user has ended.
 func TestTransient(t *testing.T) {
 	unshare.Need(t)
 	path := image(t)
@@ -91,7 +91,8 @@ func TestTransient(t *testing.T) {
 	}
 }
 
-// TestDetachBelow checks that the devices of a directory's files are freed, and no other devices.
+// TestDetachBelow checks that the devices of the files in a directory are freed, and no other
+// devices.
 func TestDetachBelow(t *testing.T) {
 	unshare.Need(t)
 	dir, other := t.TempDir(), image(t)
@@ -123,7 +124,7 @@ func TestDetachBelow(t *testing.T) {
 	}
 }
 
-// TestNoFile checks that a file that was removed has no device and cannot get one.
+// TestNoFile checks that a removed file has no device, and that none can be attached to it.
 func TestNoFile(t *testing.T) {
 	if dev := deviceOf(t, "/nonexistent"); dev != "" {
 		t.Error(dev)

@@ -18,52 +18,54 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// Config is the configuration of an Agent.
+// Config contains the settings of an Agent.
 type Config struct {
 	// Node is the name of the node whose pods the agent protects.
 	Node string
 	// IPv6 reports whether the machine supports IPv6.
 	IPv6 bool
-	// Audit is how often to check that the tables exist and to delete unused chains and sets.
+	// Audit is the interval between checks that the tables exist. They also delete unused chains
+	// and sets.
 	Audit time.Duration
-	// NetNS is a network namespace. 0 means the namespace of the process.
+	// NetNS is the file descriptor of a network namespace. 0 means the namespace of the process.
 	NetNS int
-	// BridgeSysctls is the directory of br_netfilter's settings. Empty means nft.BridgeSysctls.
+	// BridgeSysctls is the directory of the settings of the kernel module br_netfilter. If it is
+	// empty, nft.BridgeSysctls is used.
 	BridgeSysctls string
 }
 
 // Deps are an Agent's dependencies.
 type Deps struct {
 	Client  kubernetes.Interface
-	Custom  dynamic.Interface // client of ClusterNetworkPolicies, which are custom resources
+	Custom  dynamic.Interface // client for ClusterNetworkPolicies, which are custom resources
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
 
-// Agent enforces policies.
+// Agent enforces network policies on one node.
 type Agent struct {
 	cfg     Config
 	deps    Deps
 	metrics *metrics
 	sources *sources
-	// Only the goroutine of Run uses the fields below.
+	// Only the goroutine of Run may use the fields below.
 	index  *Index
 	tables []*family
-	loaded bool // true when the caches of pods and namespaces are complete
-	// unbridged is the last logged reason why policies are not enforced within a bridge. It is
-	// empty if they are enforced.
+	loaded bool // true after the caches of pods and namespaces are complete
+	// unbridged is the reason, as it was last logged, why policies are not enforced between pods of
+	// one bridge. It is empty if they are enforced.
 	unbridged string
 }
 
-// family is the table of one address family.
+// family is the agent's table of one IP family.
 type family struct {
 	*table
 	name string
 	full bool // true if the whole table must be replaced
 }
 
-// New returns an agent. It starts and changes nothing before Run.
+// New returns an Agent. It starts no goroutines and changes nothing; Run does.
 func New(cfg Config, deps Deps) (*Agent, error) {
 	if cfg.Node == "" {
 		return nil, errors.New("node name: must not be empty")
@@ -75,14 +77,14 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	return &Agent{cfg: cfg, deps: deps, metrics: newMetrics(deps.Metrics), sources: s, index: NewIndex()}, nil
 }
 
-// Delays before a transaction that the kernel rejected is tried again.
+// The first and the longest delay before a transaction that the kernel rejected is retried.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 10 * time.Second
 )
 
-// Run enforces policies until ctx ends. The tables stay when it ends. When it starts, the existing
-// tables stay until the caches are complete.
+// Run enforces policies until ctx ends. The tables stay after that. At the start, Run does not
+// change existing tables before its caches are complete.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.close()
 	if err := a.open(); err != nil {
@@ -115,7 +117,7 @@ func (a *Agent) open() error {
 	return nil
 }
 
-// Remove deletes the agent's tables.
+// Remove deletes the tables of an agent.
 func Remove(c Config) error {
 	a := &Agent{cfg: c}
 	defer a.close()
@@ -131,11 +133,11 @@ func Remove(c Config) error {
 
 func (a *Agent) close() {
 	for _, f := range a.tables {
-		_ = f.table.close() // an error of close loses nothing, because nothing is buffered
+		_ = f.table.close() // an error of close can be ignored, because no data is buffered
 	}
 }
 
-// round applies all changes to the tables. It returns whether that succeeded.
+// round applies all changes to the tables. It reports whether it succeeded.
 func (a *Agent) round(ctx context.Context) bool {
 	start := a.deps.Clock.Now()
 	a.sources.cluster.adjust(ctx, a.sources)
@@ -182,8 +184,8 @@ func (a *Agent) round(ctx context.Context) bool {
 	return done
 }
 
-// idle handles a cluster without policies. It removes tables that an earlier process may have
-// left, and returns whether that succeeded.
+// idle handles a cluster without policies. It removes tables that an earlier process may have left,
+// and reports whether it succeeded.
 func (a *Agent) idle() bool {
 	done := true
 	for _, f := range a.tables {
@@ -200,9 +202,10 @@ func (a *Agent) idle() bool {
 	return done
 }
 
-// checkBridges logs, and reports in a metric, if policies are not enforced between pods of one
-// bridge. The CNI plugin determines whether pods are on a bridge. With Keelson's own pod network,
-// the kubelet is not ready in this case.
+// checkBridges logs, and exports in a metric, whether policies are enforced between pods of one
+// bridge. They are not if the node's settings exempt packets between ports of a bridge from the
+// rules. Other CNI plugins need no bridge, so the agent continues. With Keelson's own pod network,
+// the kubelet reports that the node is not ready.
 func (a *Agent) checkBridges() {
 	why := ""
 	a.metrics.bridged.Set(1)
@@ -216,7 +219,7 @@ func (a *Agent) checkBridges() {
 	a.unbridged = why
 }
 
-// audit checks that the tables exist and deletes unused chains and sets.
+// audit checks that the tables exist, and deletes unused chains and sets.
 func (a *Agent) audit() {
 	a.sources.cluster.refused = false
 	if !a.loaded {

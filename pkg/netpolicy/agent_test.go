@@ -25,7 +25,7 @@ func TestUnfilteredBridge(t *testing.T) {
 		deps: Deps{Log: slog.New(slog.NewTextHandler(&log, nil))},
 	}
 	for _, c := range []struct {
-		value  string // content of the file; if empty, the file does not exist
+		value  string // content of the setting's file; if empty, the file does not exist
 		metric float64
 		lines  int
 	}{{"", 0, 1}, {"", 0, 1}, {"1\n", 1, 1}, {"0\n", 0, 2}, {"1\n", 1, 2}} {

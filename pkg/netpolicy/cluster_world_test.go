@@ -11,7 +11,7 @@ import (
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// oneOf draws an index of a list with n entries.
+// oneOf draws an index of a list of n elements.
 func (w world) oneOf(what string, n int) int { return rapid.IntRange(0, n-1).Draw(w.T, what) }
 
 func (w world) node() *Node {
@@ -23,7 +23,8 @@ func (w world) node() *Node {
 	return n
 }
 
-// broken is an invalid selector. Definitions of custom resources do not validate selectors.
+// broken is an invalid selector. The API server accepts it in a custom resource, because
+// definitions of custom resources do not validate selectors.
 var broken = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}}
 
 func (w world) clusterPeer(d Direction) policyv1alpha2.ClusterNetworkPolicyEgressPeer {
@@ -39,7 +40,7 @@ func (w world) clusterPeer(d Direction) policyv1alpha2.ClusterNetworkPolicyEgres
 		p.Pods = &policyv1alpha2.NamespacedPod{NamespaceSelector: *w.selector(), PodSelector: *w.selector()}
 	case k == 10:
 		p.Namespaces = &broken
-	case k == 11: // no known field is set, as in an object of an unknown version
+	case k == 11: // sets no known field, like an object of a later API version
 	case k < 17:
 		p.Nodes = w.selector()
 	case k < 22:

@@ -14,8 +14,8 @@ import (
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// tier is the position of a ClusterNetworkPolicy: before NetworkPolicies, or after them for pods
-// that no NetworkPolicy isolates.
+// tier is the tier of a ClusterNetworkPolicy. The Admin tier comes before NetworkPolicies. The
+// Baseline tier comes after them, and applies only to pods that no NetworkPolicy isolates.
 type tier int
 
 const (
@@ -37,16 +37,16 @@ type clusterPolicy struct {
 	priority int32
 	subjects selector
 	terms    [2][]term
-	nodes    bool // true if a peer selects nodes
+	nodes    bool // true if a rule's peer selects nodes
 }
 
 // compareClusterPolicies orders the policies of a tier by precedence. The API does not define the
-// order of two policies with the same priority: here they are in the order of their names.
+// order of policies with the same priority; they are ordered by name.
 func compareClusterPolicies(a, b *clusterPolicy) int {
 	return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.name, b.name))
 }
 
-// clusterRule is an ingress or egress rule.
+// clusterRule is an ingress or egress rule of a ClusterNetworkPolicy.
 type clusterRule struct {
 	name      string
 	action    policyv1alpha2.ClusterNetworkPolicyRuleAction
@@ -54,7 +54,7 @@ type clusterRule struct {
 	protocols []policyv1alpha2.ClusterNetworkPolicyProtocol
 }
 
-// rulesOf returns the rules of a policy in a direction.
+// rulesOf returns the rules of a policy for a direction.
 func rulesOf(cnp *policyv1alpha2.ClusterNetworkPolicy, d Direction) []clusterRule {
 	var out []clusterRule
 	if d == Egress {
@@ -73,8 +73,8 @@ func rulesOf(cnp *policyv1alpha2.ClusterNetworkPolicy, d Direction) []clusterRul
 	return out
 }
 
-// compileCluster compiles a policy. It returns a policy even if it returns an error. The error says
-// which parts of the policy could not be understood.
+// compileCluster compiles a policy. If some parts of the policy are invalid or not supported, it
+// returns the compiled policy together with an error that describes these parts.
 func compileCluster(cnp *policyv1alpha2.ClusterNetworkPolicy) (*clusterPolicy, error) {
 	p := &clusterPolicy{name: cnp.Name, tier: tierOf(cnp), priority: cnp.Spec.Priority}
 	subjects, err := subjectsOf(&cnp.Spec.Subject)
@@ -95,8 +95,8 @@ func compileCluster(cnp *policyv1alpha2.ClusterNetworkPolicy) (*clusterPolicy, e
 	return p, errors.Join(errs...)
 }
 
-// compile returns the terms of a rule. A rule that is not understood fails closed, as the API
-// demands: an Accept rule accepts nothing, and a Deny or Pass rule denies everything.
+// compile returns the terms of a rule. A rule with invalid or unsupported parts fails closed, as
+// the API requires: an Accept rule accepts nothing, and a Deny or Pass rule denies everything.
 func (p *clusterPolicy) compile(d Direction, r clusterRule) ([]term, error) {
 	if err := r.understood(); err != nil {
 		if r.action == policyv1alpha2.ClusterNetworkPolicyRuleActionAccept {
@@ -110,7 +110,7 @@ func (p *clusterPolicy) compile(d Direction, r clusterRule) ([]term, error) {
 		policyv1alpha2.ClusterNetworkPolicyRuleActionPass:   pass,
 	}[r.action]
 	if v == pass && p.tier == baselineTier {
-		v = allow // no policy comes after the Baseline tier, so passing is the same as allowing
+		v = allow // no policy comes after the Baseline tier, so Pass means allow
 	}
 	numbers, names := splitProtocols(r.protocols)
 	var out []term
@@ -146,7 +146,7 @@ func subjectsOf(s *policyv1alpha2.ClusterNetworkPolicySubject) (selector, error)
 	return nobody, fmt.Errorf("subject: %w", errNotOne)
 }
 
-// clusterPeer returns the set of a valid peer.
+// clusterPeer returns the set of addresses of a valid peer.
 func clusterPeer(p *policyv1alpha2.ClusterNetworkPolicyEgressPeer) setDef {
 	switch {
 	case p.Namespaces != nil:
@@ -163,7 +163,7 @@ func clusterPeer(p *policyv1alpha2.ClusterNetworkPolicyEgressPeer) setDef {
 	return networkSet(list)
 }
 
-// splitProtocols returns the protocols and ports of a valid rule.
+// splitProtocols returns the numbered and the named ports of a valid rule.
 func splitProtocols(list []policyv1alpha2.ClusterNetworkPolicyProtocol) (numbers []portRange, names []portName) {
 	for _, p := range list {
 		if p.DestinationNamedPort != "" {
@@ -184,8 +184,8 @@ func splitProtocols(list []policyv1alpha2.ClusterNetworkPolicyProtocol) (numbers
 	return join(numbers), names
 }
 
-// destinationPort returns the protocol of an entry, or 0 if it has none, and its port, or nil for
-// all ports.
+// destinationPort returns the protocol of an entry, or 0 if it names none. It returns the entry's
+// port, or nil if the entry applies to all ports.
 func destinationPort(p policyv1alpha2.ClusterNetworkPolicyProtocol) (uint8, *policyv1alpha2.Port) {
 	switch {
 	case p.TCP != nil:
@@ -205,9 +205,9 @@ var (
 	errPort    = errors.New("port: must be a number or a range from a lower to a higher one")
 )
 
-// understood returns an error if part of a rule is not supported or invalid. The API server
-// validates most of it, but the cluster's definition of the kind may be of another version, and it
-// does not validate selectors.
+// understood returns an error if a part of a rule is invalid or not supported. The API server
+// validates most parts, but not selectors. And the cluster may have the definition of another
+// version of the API.
 func (r clusterRule) understood() error {
 	switch r.action {
 	case policyv1alpha2.ClusterNetworkPolicyRuleActionAccept, policyv1alpha2.ClusterNetworkPolicyRuleActionDeny,
@@ -267,7 +267,7 @@ func understoodProtocol(p policyv1alpha2.ClusterNetworkPolicyProtocol) error {
 	return fmt.Errorf("protocol: %w", errPort)
 }
 
-// valid returns the errors of selectors; nil selectors are skipped.
+// valid returns an error if a selector is invalid. It skips selectors that are nil.
 func valid(list ...*metav1.LabelSelector) error {
 	var errs []error
 	for _, s := range list {

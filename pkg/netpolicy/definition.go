@@ -21,25 +21,26 @@ import (
 	"keelson.dev/keelson/pkg/follow"
 )
 
-// clusterPolicies follows ClusterNetworkPolicies. They are custom resources, so it follows their
-// CustomResourceDefinition too, and follows the policies as long as the kind is served. It follows
-// no other definition: in a cluster without ClusterNetworkPolicies this costs one idle watch.
+// clusterPolicies watches ClusterNetworkPolicies while their kind is served. The kind is a custom
+// resource, so clusterPolicies also watches the CustomResourceDefinition of the kind, and no other
+// definition. In a cluster without ClusterNetworkPolicies this costs one idle watch.
 type clusterPolicies struct {
 	client dynamic.Interface
 	log    *slog.Logger
-	// nil if this user may not follow the definition; without entry if the definition does not
-	// exist
+	// definition is nil until this user may watch the definition. It has no entry if the definition
+	// does not exist or is not served.
 	definition *follow.Cache[unstructured.Unstructured, struct{}]
 	policies   *follow.Cache[unstructured.Unstructured, clusterPolicy] // nil while the kind is not served
-	end        func()                                                  // ends the caches of the policies
-	logged     bool                                                    // true if a refusal was logged
-	// refused reports whether the API server does not let this user list the definition or the
-	// policies. Clusters that were created by earlier versions do not grant this right.
+	end        func()                                                  // stops the watch of the policies
+	logged     bool                                                    // true after a refusal was logged
+	// refused reports whether the API server forbids this user to list the definition or the
+	// policies. Clusters that were created by earlier versions do not grant this permission.
 	refused bool
 }
 
-// adjust starts to follow the definition, and starts or stops following the policies when the
-// definition is served or no longer served. After a refusal it does nothing until refused is reset.
+// adjust starts to watch the definition. It starts to watch the policies when their kind is served,
+// and stops when the kind is no longer served. After a refusal it does nothing until audit resets
+// refused.
 func (c *clusterPolicies) adjust(ctx context.Context, s *sources) {
 	switch defined := c.definition != nil && c.definition.Len() > 0; {
 	case c.refused:
@@ -71,7 +72,7 @@ func (c *clusterPolicies) followDefinition(ctx context.Context, s *sources) {
 			}
 			return &struct{}{}
 		},
-	}, func(*dirty, types.NamespacedName, *struct{}) {}) // the change is not noted: the cache only wakes the agent
+	}, func(*dirty, types.NamespacedName, *struct{}) {}) // nothing to note, because the cache wakes the agent anyway
 	s.running.Go(func() { c.definition.Run(ctx) })
 }
 
@@ -92,9 +93,9 @@ func clusterPolicyResource() schema.GroupVersionResource {
 	return policyv1alpha2.SchemeGroupVersion.WithResource("clusternetworkpolicies")
 }
 
-// may reports whether the API server lets this user list a resource. Only errors for which no
-// returns true are refusals. Other errors may be temporary: the cache of the resource retries after
-// them.
+// may reports whether this user may list a resource. It returns false, and sets refused, only for
+// an error for which one of the functions no returns true. Another error may be temporary, and the
+// resource's cache retries after it.
 func (c *clusterPolicies) may(
 	ctx context.Context, resource schema.GroupVersionResource, tweak func(*metav1.ListOptions), no ...func(error) bool,
 ) bool {
@@ -109,7 +110,8 @@ func (c *clusterPolicies) may(
 	return !c.refused
 }
 
-// isServed reports whether a definition is established and serves the version that this package knows.
+// isServed reports whether the API server serves the kind in the version that this package
+// supports.
 func isServed(definition *unstructured.Unstructured) bool {
 	has := func(want map[string]any, path ...string) bool {
 		list, _, _ := unstructured.NestedSlice(definition.Object, path...)
@@ -128,10 +130,10 @@ func isServed(definition *unstructured.Unstructured) bool {
 		has(map[string]any{"name": policyv1alpha2.GroupVersion.Version, "served": true}, "spec", "versions")
 }
 
-// exist reports whether there is a ClusterNetworkPolicy.
+// exist reports whether the cluster has ClusterNetworkPolicies.
 func (c *clusterPolicies) exist() bool { return c.policies != nil && c.policies.Len() > 0 }
 
-// compile returns a policy in the form that the index takes, or nil if it cannot be decoded.
+// compile returns a policy in the form for the Index, or nil if it cannot be decoded.
 func (c *clusterPolicies) compile(u *unstructured.Unstructured) *clusterPolicy {
 	cnp, err := typed(u)
 	if err != nil {
@@ -154,8 +156,8 @@ func typed(u *unstructured.Unstructured) (*policyv1alpha2.ClusterNetworkPolicy, 
 	return cnp, nil
 }
 
-// ListClusterPolicies returns the cluster's ClusterNetworkPolicies. It returns none if the kind is
-// not defined.
+// ListClusterPolicies returns the ClusterNetworkPolicies of the cluster, or none if the kind is not
+// defined.
 func ListClusterPolicies(ctx context.Context, client dynamic.Interface) ([]*policyv1alpha2.ClusterNetworkPolicy,
 	error) {
 	list, err := client.Resource(clusterPolicyResource()).List(ctx, metav1.ListOptions{})

@@ -21,14 +21,14 @@ type Party struct {
 	Addr netip.Addr
 }
 
-// Flow is a connection to explain.
+// Flow is a connection whose treatment Explain explains.
 type Flow struct {
 	From, To Party
 	Protocol uint8
 	Port     uint16
 }
 
-// Cell has all objects of a cluster that decisions depend on, except pods.
+// Cell contains all objects of a cluster, except pods, on which decisions depend.
 type Cell struct {
 	Policies   []*networkingv1.NetworkPolicy
 	Cluster    []*policyv1alpha2.ClusterNetworkPolicy
@@ -36,23 +36,24 @@ type Cell struct {
 	Nodes      []*Node
 }
 
-// Side is the decision about a flow in one direction.
+// Side is the decision about a flow by the policies of one of its pods: egress for the sender,
+// ingress for the receiver.
 type Side struct {
-	// Admin is the rule of the Admin tier that decides the flow or passes it on. It is nil if no
-	// rule of the tier matches.
+	// Admin is the rule of the Admin tier that decides the flow, or passes it to NetworkPolicies. It
+	// is nil if no rule of the tier matches.
 	Admin *Decision
-	// Isolating are the policies that isolate the pod in this direction. Allowing are those
-	// isolating policies that allow the flow.
+	// Isolating are the NetworkPolicies that isolate the pod in this direction. Allowing are those of
+	// them that allow the flow.
 	Isolating, Allowing []types.NamespacedName
-	// Baseline is the rule of the Baseline tier that decides the flow, if no NetworkPolicy
-	// isolates the pod.
+	// Baseline is the rule of the Baseline tier that decides the flow. It is nil if no rule matches,
+	// or if a NetworkPolicy isolates the pod.
 	Baseline *Decision
-	// OwnNode is true if the other end is the pod's node. NetworkPolicies do not apply to
-	// connections with that node, and no policy applies to DNS queries to it.
+	// OwnNode is true if the other end is the pod's node. NetworkPolicies do not apply to connections
+	// with that node, and no policy applies to DNS queries to it.
 	OwnNode bool
 }
 
-// Allowed reports whether this direction allows the flow.
+// Allowed reports whether the policies of this side allow the flow.
 func (s Side) Allowed() bool {
 	switch {
 	case s.Admin != nil && s.Admin.Action != policyv1alpha2.ClusterNetworkPolicyRuleActionPass:
@@ -69,18 +70,18 @@ type Verdict struct{ Egress, Ingress Side }
 // Allowed reports whether both directions allow the connection.
 func (v Verdict) Allowed() bool { return v.Egress.Allowed() && v.Ingress.Allowed() }
 
-// Explain evaluates a flow against all policies of a cluster. It looks at every policy, so it is
-// for questions of users, not for packets.
+// Explain evaluates a flow against all policies of a cluster. It examines every policy, so it is
+// meant for questions of users and not for packets.
 func Explain(f Flow, c Cell) Verdict {
 	if f.From.Pod != nil && f.To.Pod != nil && f.From.Pod.Name == f.To.Pod.Name {
-		return Verdict{} // a pod always reaches itself
+		return Verdict{} // a pod can always reach itself
 	}
 	if c.onOwnNode(f.To.Pod, f.From) {
-		return Verdict{Ingress: Side{OwnNode: true}} // the node of a pod always reaches the pod
+		return Verdict{Ingress: Side{OwnNode: true}} // a pod's node can always reach the pod
 	}
 	ownNode := c.onOwnNode(f.From.Pod, f.To)
 	if ownNode && f.Port == dnsPort && (f.Protocol == protocolTCP || f.Protocol == protocolUDP) {
-		return Verdict{Egress: Side{OwnNode: true}} // the pod may always send DNS queries to its node
+		return Verdict{Egress: Side{OwnNode: true}} // a pod can always send DNS queries to its node
 	}
 	j := matcher{Flow: f, Cell: c}
 	var v Verdict
@@ -159,8 +160,8 @@ func (j matcher) peer(np *networkingv1.NetworkPolicy, other Party, p networkingv
 
 func matches(s *metav1.LabelSelector, l labels.Set) bool { return labelSelector(s).Matches(l) }
 
-// inBlock reports whether an address is in a block. A block that cannot be parsed contains no
-// addresses.
+// inBlock reports whether an address is in a block and not in its exceptions. An invalid block
+// contains no addresses.
 func inBlock(a netip.Addr, b *networkingv1.IPBlock) bool {
 	block, err := netip.ParsePrefix(b.CIDR)
 	if err != nil || !block.Contains(a) {

@@ -16,13 +16,13 @@ import (
 type Decision struct {
 	Policy string
 	Tier   policyv1alpha2.Tier
-	// Rule is the index of the rule in its direction, from zero. Name is the rule's name, which may
-	// be empty.
+	// Rule is the index of the rule among the rules of its direction, from 0. Name is the rule's name,
+	// which may be empty.
 	Rule   int
 	Name   string
 	Action policyv1alpha2.ClusterNetworkPolicyRuleAction
-	// Problem says which part of the rule is not understood, or is nil. A rule that is not
-	// understood denies.
+	// Problem says which part of the rule is invalid or not supported. It is nil if there is none. A
+	// rule with a problem denies the flow.
 	Problem error
 }
 
@@ -30,20 +30,20 @@ func (d *Decision) allows() bool {
 	return d.Action != policyv1alpha2.ClusterNetworkPolicyRuleActionDeny
 }
 
-// onOwnNode reports whether the other end is an address of the pod's node.
+// onOwnNode reports whether the other end has an address of the pod's node.
 func (c *Cell) onOwnNode(p *Pod, other Party) bool {
 	return p != nil && other.Pod == nil && slices.ContainsFunc(c.Nodes, func(n *Node) bool {
 		return n.Name == p.Node && slices.Contains(n.IPs, other.Addr)
 	})
 }
 
-// clusterSide sets the decisions of both tiers.
+// clusterSide sets the decisions of the Admin and the Baseline tier.
 func (j matcher) clusterSide(s *Side, d Direction) {
 	s.Admin = j.decide(policyv1alpha2.AdminTier, d)
 	s.Baseline = j.decide(policyv1alpha2.BaselineTier, d)
 }
 
-// decide returns the first rule of a tier that matches the flow.
+// decide returns the first rule of a tier that matches the flow, or nil.
 func (j matcher) decide(t policyv1alpha2.Tier, d Direction) *Decision {
 	of, other := j.To.Pod, j.From
 	if d == Egress {

@@ -13,18 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Index computes the contents of the table while pods, namespaces and policies change. It belongs
-// to one goroutine.
+// Index computes the contents of the table while pods, namespaces and policies change. It must be
+// used by one goroutine only.
 //
 // It contains only the chains that protect pods of this node, and the sets that these chains use.
 type Index struct {
 	namespaces map[string]labels.Set
-	pods       map[string]map[string]*Pod    // keys: namespace, name
-	policies   map[string]map[string]*policy // keys: namespace, name
+	pods       map[string]map[string]*Pod    // by namespace and name
+	policies   map[string]map[string]*policy // by namespace and name
 	nodes      map[string]*Node
 	tiers      [2][]*clusterPolicy // policies of each tier, sorted by precedence
 
-	undecided map[types.NamespacedName]bool // local pods whose chains must be computed again
+	undecided map[types.NamespacedName]bool // pods of this node whose chains must be computed again
 	guards    map[types.NamespacedName]guard
 	chains    map[string]*counted[*chain]
 	sets      map[string]*set
@@ -32,13 +32,14 @@ type Index struct {
 	changes Changes
 }
 
-// guard is the part of the table that protects a local pod.
+// guard contains the addresses of a pod of this node, and the chains that protect them at each
+// gate.
 type guard struct {
 	ips    []netip.Addr
 	chains gates[string]
 }
 
-// gates holds a value for each gate.
+// gates contains one value for each gate.
 type gates[T any] [4]T
 
 type counted[T any] struct {
@@ -46,25 +47,26 @@ type counted[T any] struct {
 	refs int
 }
 
-// set is a set in use. Two pods can briefly have the same address, so members are counted.
+// set is a set in use. members counts how many pods add each element, because two pods can have the
+// same address for a short time.
 type set struct {
 	setDef
 	refs    int
 	members map[element]int
 }
 
-// Changes are the changes to make to a table that was up to date before.
+// Changes are the changes to be made to a table that has all earlier changes.
 type Changes struct {
-	// Sets and Chains are to be created, first the sets. New sets of pods are empty; their elements
-	// are in Members.
+	// Sets and Chains are the sets and chains to create; the sets come first. New sets of pods and
+	// nodes are empty; Members has their elements.
 	Sets   []setDef
 	Chains []*chain
-	// Members holds for each set which elements must be present (true) or absent.
+	// Members contains for each set the elements to add (true) and to delete (false).
 	Members map[string]map[element]bool
-	// Guards holds for each gate and address the name of the chain that protects the address now,
-	// or "" for none.
+	// Guards contains for each gate and address the name of the chain that protects the address from
+	// now on, or "" if the address is not protected any more.
 	Guards gates[map[netip.Addr]string]
-	// GoneChains and GoneSets are the names of chains and sets that are no longer used.
+	// GoneChains and GoneSets are the names of the chains and sets that are not used any more.
 	GoneChains, GoneSets []string
 }
 
@@ -91,7 +93,7 @@ func newChanges() Changes {
 	return Changes{Members: map[string]map[element]bool{}}
 }
 
-// guard records which chain protects an address at a gate. "" means none.
+// guard records the name of the chain that protects an address at a gate. "" means that none does.
 func (c *Changes) guard(g int, ip netip.Addr, chain string) {
 	if c.Guards[g] == nil {
 		c.Guards[g] = map[netip.Addr]string{}
@@ -99,7 +101,7 @@ func (c *Changes) guard(g int, ip netip.Addr, chain string) {
 	c.Guards[g][ip] = chain
 }
 
-// SetPod sets a pod. If p is nil, it deletes the pod.
+// SetPod adds or updates a pod. If p is nil, it deletes the pod.
 func (x *Index) SetPod(name types.NamespacedName, p *Pod) {
 	old := x.pods[name.Namespace][name.Name]
 	if old != nil {
@@ -114,7 +116,7 @@ func (x *Index) SetPod(name types.NamespacedName, p *Pod) {
 	}
 }
 
-// SetNamespace sets a namespace's labels. If l is nil, it deletes the namespace.
+// SetNamespace sets the labels of a namespace. If l is nil, it deletes the namespace.
 func (x *Index) SetNamespace(name string, l labels.Set) {
 	if old, ok := x.namespaces[name]; ok == (l != nil) && maps.Equal(old, l) {
 		return
@@ -134,7 +136,7 @@ func (x *Index) SetNamespace(name string, l labels.Set) {
 	}
 }
 
-// SetPolicy sets a policy. If p is nil, it deletes the policy.
+// SetPolicy adds or updates a NetworkPolicy. If p is nil, it deletes the policy.
 func (x *Index) SetPolicy(name types.NamespacedName, p *policy) {
 	put(x.policies, name, p)
 	for _, pod := range x.pods[name.Namespace] {
@@ -144,7 +146,7 @@ func (x *Index) SetPolicy(name types.NamespacedName, p *policy) {
 	}
 }
 
-// put writes into a map of maps. It removes inner maps that become empty.
+// put sets or deletes a value in a map of maps. It deletes inner maps that become empty.
 func put[T any](m map[string]map[string]*T, name types.NamespacedName, v *T) {
 	in := m[name.Namespace]
 	switch {
@@ -160,7 +162,8 @@ func put[T any](m map[string]map[string]*T, name types.NamespacedName, v *T) {
 	}
 }
 
-// contribute adds n to the counts of a pod's elements in every set that matches the pod.
+// contribute adds n to the counts of the pod's elements, in every set whose selector matches the
+// pod.
 func (x *Index) contribute(p *Pod, n int) {
 	for _, s := range x.sets {
 		if (s.kind == podsOf || s.kind == portsOf) && s.selector.matches(p, x.namespaces[p.Name.Namespace]) {
@@ -182,8 +185,8 @@ func (x *Index) count(s *set, elements []element, n int) {
 	}
 }
 
-// note records that an element must be present or absent. If that cancels an earlier change that
-// Take has not returned yet, both are dropped.
+// note records that an element must be added or deleted. If an earlier record, which Take has not
+// returned yet, says the reverse, note drops it instead.
 func (x *Index) note(set string, e element, there bool) {
 	m := x.changes.Members[set]
 	if m == nil {
@@ -200,7 +203,7 @@ func (x *Index) note(set string, e element, there bool) {
 	m[e] = there
 }
 
-// Take returns the changes since the last Take, and clears them.
+// Take returns the changes since the last call of Take, and clears them.
 func (x *Index) Take() Changes {
 	for len(x.undecided) > 0 {
 		todo := x.undecided
@@ -215,7 +218,7 @@ func (x *Index) Take() Changes {
 	return out
 }
 
-// decide assigns to a local pod the chains that its policies require.
+// decide computes the chains of a pod of this node from the policies, and records the changes.
 func (x *Index) decide(name types.NamespacedName) {
 	old := x.guards[name]
 	var want guard
@@ -251,7 +254,8 @@ func (x *Index) decide(name types.NamespacedName) {
 }
 
 // guard sets the chains that protect a pod in a direction: the chain of its NetworkPolicies or, if
-// it has none, the chain of the Baseline tier, and before that the chain of the Admin tier.
+// none isolates it, the chain of the Baseline tier. If the Admin tier has rules for the pod, their
+// chain comes first.
 func (x *Index) guard(p *Pod, d Direction, g *guard) {
 	at := entrance(d)
 	if terms := x.clusterTerms(adminTier, p, d); len(terms) > 0 {
@@ -265,7 +269,8 @@ func (x *Index) guard(p *Pod, d Direction, g *guard) {
 	}
 }
 
-// others marks all local pods that have an address, except one, as undecided.
+// others marks the other pods of this node with the same address as undecided, so that they get the
+// address back.
 func (x *Index) others(than types.NamespacedName, ip netip.Addr) {
 	for name, g := range x.guards {
 		if name != than && slices.Contains(g.ips, ip) {
@@ -274,7 +279,8 @@ func (x *Index) others(than types.NamespacedName, ip netip.Addr) {
 	}
 }
 
-// terms returns the terms of all policies that isolate a pod in a direction.
+// terms returns the terms of all NetworkPolicies that isolate a pod in a direction, and whether
+// there are any.
 func (x *Index) terms(p *Pod, d Direction) (out []term, isolated bool) {
 	in := x.policies[p.Name.Namespace]
 	for _, name := range slices.Sorted(maps.Keys(in)) {
@@ -286,8 +292,8 @@ func (x *Index) terms(p *Pod, d Direction) (out []term, isolated bool) {
 	return out, isolated
 }
 
-// use adds a reference to a chain. It makes the chain and the sets that it uses if they do not
-// exist.
+// use adds a reference to a chain. It creates the chain, and the sets that the chain uses, if they
+// do not exist.
 func (x *Index) use(c *chain) string {
 	if have := x.chains[c.name]; have != nil {
 		have.refs++
@@ -308,7 +314,7 @@ func (x *Index) use(c *chain) string {
 	return c.name
 }
 
-// fill adds all pods or nodes that a set matches to the set.
+// fill adds all pods or nodes that match a new set to the set.
 func (x *Index) fill(s *set) {
 	if !s.kind.kept() {
 		return
@@ -329,7 +335,7 @@ func (x *Index) fill(s *set) {
 	}
 }
 
-// collect drops the chains and sets without references.
+// collect drops the chains and sets that have no references.
 func (x *Index) collect() {
 	for name, c := range x.chains {
 		if c.refs > 0 {
@@ -348,7 +354,7 @@ func (x *Index) collect() {
 	}
 }
 
-// All returns the whole contents as changes to an empty table.
+// All returns the whole contents as the changes that create them in an empty table.
 func (x *Index) All() Changes {
 	x.Take()
 	out := newChanges()

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// BenchmarkPod adds and deletes a pod of another node, in a cluster of 10,000 pods with one policy
-// for every ten pods. 100 of the pods are on this node.
+// BenchmarkPod adds and deletes a pod of another node in a cluster of 10,000 pods. It has one
+// policy for every ten pods. 100 of the pods are on this node.
 func BenchmarkPod(b *testing.B) {
 	x := NewIndex()
 	pod := func(i int) *Pod {

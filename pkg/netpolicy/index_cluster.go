@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// SetClusterPolicy sets a ClusterNetworkPolicy. If p is nil, it deletes the policy.
+// SetClusterPolicy adds or updates a ClusterNetworkPolicy. If p is nil, it deletes the policy.
 func (x *Index) SetClusterPolicy(name string, p *clusterPolicy) {
 	for t := range x.tiers {
 		x.tiers[t] = slices.DeleteFunc(x.tiers[t], func(old *clusterPolicy) bool { return old.name == name })
@@ -27,7 +27,7 @@ func (x *Index) SetClusterPolicy(name string, p *clusterPolicy) {
 	}
 }
 
-// SetNode sets a node. If n is nil, it deletes the node.
+// SetNode adds or updates a node. If n is nil, it deletes the node.
 func (x *Index) SetNode(name string, n *Node) {
 	old := x.nodes[name]
 	if old != nil && n != nil && maps.Equal(old.Labels, n.Labels) && slices.Equal(old.IPs, n.IPs) {
@@ -43,15 +43,16 @@ func (x *Index) SetNode(name string, n *Node) {
 	}
 }
 
-// contributeNode adds by to the counts of a node's addresses in a set, if the set matches the node.
+// contributeNode adds by to the counts of the node's addresses in a set, if the set's selector
+// matches the node.
 func (x *Index) contributeNode(s *set, n *Node, by int) {
 	if n != nil && s.kind == nodesOf && s.nodes.Matches(n.Labels) {
 		x.count(s, s.ofNode(n), by)
 	}
 }
 
-// clusterTerms returns the terms of the policies of a tier whose subject matches a pod, in order
-// of precedence.
+// clusterTerms returns the terms of those policies of a tier whose subject matches a pod, in the
+// order of precedence.
 func (x *Index) clusterTerms(t tier, p *Pod, d Direction) []term {
 	var out []term
 	for _, cp := range x.tiers[t] {

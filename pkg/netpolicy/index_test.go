@@ -21,7 +21,8 @@ import (
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// fake is a model of the kernel's table. It fails the test if the kernel would reject a change.
+// fake is a model of the kernel's table. It fails the test on a change that the kernel would
+// reject.
 type fake struct {
 	sets   map[string]setDef
 	chains map[string]*chain
@@ -87,10 +88,10 @@ type packet struct {
 	from, to netip.Addr
 	protocol uint8
 	port     uint16
-	toNode   bool // true if its destination is the node itself
+	toNode   bool // true if the destination is the node itself
 }
 
-// passes reports whether a packet passes the rules.
+// passes reports whether the rules let a packet pass.
 func (f *fake) passes(p packet) bool {
 	if p.from == p.to || p.toNode && p.port == dnsPort && p.protocol != protocolSCTP {
 		return true
@@ -141,7 +142,7 @@ func (f *fake) has(d setDef, a netip.Addr, p packet) bool {
 	return true
 }
 
-// world draws random API objects with few different values.
+// world draws random API objects, whose fields have few different values.
 type world struct{ *rapid.T }
 
 func (w world) labels() map[string]string {
@@ -235,7 +236,7 @@ func (w world) policy(name types.NamespacedName) *networkingv1.NetworkPolicy {
 	return np
 }
 
-// objects are the API objects that determine the tables.
+// objects are the API objects from which the tables follow.
 type objects struct {
 	Cell
 	pods     map[types.NamespacedName]*Pod
@@ -243,14 +244,14 @@ type objects struct {
 	cluster  map[string]*policyv1alpha2.ClusterNetworkPolicy
 }
 
-// step makes a random change and passes it to the index.
+// step makes a random change of the objects and passes it to the index.
 func (w world) step(o *objects, x *Index) {
 	namespace := rapid.SampledFrom([]string{"n", "m"}).Draw(w.T, "namespace")
 	name := types.NamespacedName{Namespace: namespace, Name: rapid.SampledFrom([]string{"1", "2", "3"}).Draw(w.T, "name")}
 	switch rapid.IntRange(0, 10).Draw(w.T, "what") {
 	case 0, 1:
 		o.pods[name] = w.pod(name)
-		// Another pod with the same address is removed, because an address belongs to one pod.
+		// Remove other pods with the same address, because an address belongs to one pod.
 		for n, p := range o.pods {
 			if n != name && slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return slices.Contains(o.pods[name].IPs, a) }) {
 				delete(o.pods, n)
@@ -272,7 +273,7 @@ func (w world) step(o *objects, x *Index) {
 		x.SetNamespace(namespace, o.Namespaces[namespace])
 	case 7, 8:
 		o.cluster[name.Name] = w.clusterPolicy(name.Name)
-		// The error is ignored, because rules that are not understood have an effect too.
+		// Ignore the error: rules with invalid parts have an effect too.
 		p, _ := compileCluster(o.cluster[name.Name])
 		x.SetClusterPolicy(name.Name, p)
 	case 9:
@@ -290,8 +291,8 @@ func (w world) step(o *objects, x *Index) {
 	}
 }
 
-// TestIndex applies random changes, and compares the decisions of the resulting tables with
-// Explain, which uses only the API objects.
+// TestIndex makes random changes, and compares what the resulting tables decide with Explain, which
+// uses only the API objects.
 func TestIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, x, f := world{t}, NewIndex(), newFake()
@@ -348,8 +349,8 @@ func (o *objects) compare(t *rapid.T, tables ...*fake) {
 	}
 }
 
-// comparePacket compares the decisions about one packet, without the parts that other nodes decide.
-// Packets that the node's own processes send are not checked.
+// comparePacket compares the decisions about one packet. It ignores decisions that other nodes
+// enforce, and packets that processes of this node send.
 func (o *objects) comparePacket(t *rapid.T, f Flow, tables []*fake) {
 	here := &Pod{Node: "here"}
 	if o.onOwnNode(here, f.From) {
@@ -364,7 +365,7 @@ func (o *objects) comparePacket(t *rapid.T, f Flow, tables []*fake) {
 	}
 }
 
-// allowedHere returns the decision without the parts that other nodes enforce.
+// allowedHere returns whether the policies of those pods that are on this node allow the flow.
 func allowedHere(v Verdict, from, to Party) bool {
 	egress := from.Pod == nil || !from.Pod.Local || v.Egress.Allowed()
 	ingress := to.Pod == nil || !to.Pod.Local || v.Ingress.Allowed()

@@ -42,19 +42,20 @@ type verdict uint8
 const (
 	allow verdict = iota // return to the calling chain
 	deny
-	pass // continue with the rules after the Admin tier
+	pass // continue with the policies that come after the Admin tier
 )
 
-// term matches connections. All of its parts must match.
+// term describes the connections to which a rule applies. A connection must match all parts of the
+// term.
 type term struct {
-	peers   setDef // pods, nodes or blocks at the other end; the zero value matches any
-	ports   setDef // protocols and port numbers; the zero value matches any
-	named   setDef // destination addresses, protocols and port numbers; the zero value matches any
+	peers   setDef // pods, nodes or blocks of addresses at the other end; the zero value matches all
+	ports   setDef // protocols and port numbers; the zero value matches all
+	named   setDef // destination addresses with protocols and port numbers; the zero value matches all
 	verdict verdict
 }
 
-// compiler compiles a policy. A part that cannot be parsed becomes a term that matches nothing, so
-// it allows nothing.
+// compiler compiles a NetworkPolicy. A part that cannot be parsed becomes a term that matches
+// nothing, so that it allows nothing.
 type compiler struct {
 	namespace string
 	own       selector
@@ -73,7 +74,7 @@ func compile(np *networkingv1.NetworkPolicy) *policy {
 	return p
 }
 
-// isolates reports the directions in which a policy isolates pods.
+// isolates returns in which directions a policy isolates pods.
 func isolates(np *networkingv1.NetworkPolicy) (ingress, egress bool) {
 	if len(np.Spec.PolicyTypes) == 0 {
 		return true, len(np.Spec.Egress) > 0
@@ -82,8 +83,8 @@ func isolates(np *networkingv1.NetworkPolicy) (ingress, egress bool) {
 		slices.Contains(np.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 }
 
-// terms returns the terms of a rule: for each peer, one term with all numbered ports and one term
-// for each named port.
+// terms returns the terms of a rule. For each peer these are one term with all numbered ports, and
+// one for each named port.
 func (c compiler) terms(d Direction, from []networkingv1.NetworkPolicyPeer,
 	ports []networkingv1.NetworkPolicyPort) []term {
 	peers := []setDef{{}}
@@ -110,7 +111,7 @@ func (c compiler) terms(d Direction, from []networkingv1.NetworkPolicyPeer,
 	return out
 }
 
-// destination returns the pods in whose containers a port name is looked up.
+// destination returns the pods whose containers define the number of a named port.
 func (c compiler) destination(d Direction, peer setDef) selector {
 	if d == Ingress {
 		return c.own
@@ -118,7 +119,8 @@ func (c compiler) destination(d Direction, peer setDef) selector {
 	return destinations(peer)
 }
 
-// destinations returns the pods among the peers that are destinations of packets.
+// destinations returns a selector for the peers that are pods. If the peers are no pods, it matches
+// all pods.
 func destinations(peers setDef) selector {
 	if peers.kind == podsOf {
 		return peers.selector
@@ -145,15 +147,16 @@ func (c compiler) peer(p *networkingv1.NetworkPolicyPeer) setDef {
 	return blockSet(block, except)
 }
 
-// selector matches pods of one namespace, or of the namespaces that a selector matches.
+// selector matches pods by their labels, either in one namespace or in the namespaces that a
+// selector matches.
 type selector struct {
 	namespace        string
-	namespaces, pods labels.Selector // nil if the selector matches only pods of namespace
+	namespaces, pods labels.Selector // namespaces is nil if the selector matches only pods of namespace
 	key              string
 }
 
-// selectorOf parses the selectors of a peer. Without a namespace selector it matches the policy's
-// own namespace; without a pod selector it matches all pods.
+// selectorOf returns the selector for a peer. Without a namespace selector it matches pods of the
+// policy's namespace. Without a pod selector it matches all pods.
 func selectorOf(namespace string, namespaces, pods *metav1.LabelSelector) selector {
 	s := selector{namespace: namespace, pods: labels.Everything()}
 	if pods != nil {
@@ -166,8 +169,8 @@ func selectorOf(namespace string, namespaces, pods *metav1.LabelSelector) select
 	return s
 }
 
-// text returns a text that differs between any two selectors, including the three kinds of
-// selectors whose String method returns "".
+// text returns a text that identifies a selector. Unlike the String method, which returns "" for
+// three different selectors, it returns different texts for any two selectors.
 func text(s labels.Selector) string {
 	switch {
 	case s == nil:
@@ -180,8 +183,8 @@ func text(s labels.Selector) string {
 	return s.String()
 }
 
-// labelSelector parses a selector. An invalid one matches nothing; the API server rejects invalid
-// selectors.
+// labelSelector parses a selector. If the selector is invalid, the result matches nothing. The API
+// server rejects invalid selectors in NetworkPolicies.
 func labelSelector(s *metav1.LabelSelector) labels.Selector {
 	out, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -203,13 +206,13 @@ type portRange struct {
 	from, to uint16
 }
 
-// portName is a named port of containers.
+// portName is the name of a port of containers, with its protocol.
 type portName struct {
-	protocol uint8 // protocol number; 0 means any
+	protocol uint8 // protocol number; 0 means any protocol
 	name     string
 }
 
-// split separates the ports of a rule into numbered and named ones.
+// split returns the numbered and the named ports of a rule.
 func split(ports []networkingv1.NetworkPolicyPort) (numbers []portRange, names []portName) {
 	for _, p := range ports {
 		protocol := corev1.ProtocolTCP
@@ -233,7 +236,7 @@ func split(ports []networkingv1.NetworkPolicyPort) (numbers []portRange, names [
 	return join(numbers), names
 }
 
-// join sorts ranges and merges those that touch or overlap.
+// join sorts ranges, and merges ranges that overlap or have no gap between them.
 func join(list []portRange) []portRange {
 	slices.SortFunc(list, func(a, b portRange) int {
 		return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
@@ -249,7 +252,7 @@ func join(list []portRange) []portRange {
 	return out
 }
 
-// ParseProtocol returns the number of a protocol that policies may name.
+// ParseProtocol returns the number of a protocol that a policy can name.
 func ParseProtocol(name string) (uint8, error) {
 	switch p := corev1.Protocol(strings.ToUpper(name)); p {
 	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
@@ -258,15 +261,16 @@ func ParseProtocol(name string) (uint8, error) {
 	return 0, fmt.Errorf("protocol %q: must be TCP, UDP or SCTP", name)
 }
 
-// The numbers of the protocols that policies may name.
+// The numbers of the protocols that a policy can name.
 const (
 	protocolTCP  = 6
 	protocolUDP  = 17
 	protocolSCTP = 132
 )
 
-// dnsPort is the port to which a pod may always send on its own node. The node forwards queries to
-// the cluster's name servers, and a policy that allows DNS names those servers and not the node.
+// dnsPort is the port to which a pod can always send packets on its own node. The node forwards DNS
+// queries to the cluster's name servers. A policy that allows DNS names those servers, and not the
+// node.
 const dnsPort = 53
 
 func protocolNumber(p corev1.Protocol) uint8 {
@@ -279,7 +283,7 @@ func protocolNumber(p corev1.Protocol) uint8 {
 	return protocolTCP
 }
 
-// Pod holds the properties of a pod that policies depend on.
+// Pod contains the properties of a pod on which policies depend.
 type Pod struct {
 	Name   types.NamespacedName
 	Labels labels.Set
@@ -287,7 +291,7 @@ type Pod struct {
 	Ports  []Port
 	// Node is the name of the pod's node.
 	Node string
-	// Local is true for pods of this node, which the agent protects.
+	// Local is true for a pod of this node. The agent protects only these.
 	Local bool
 }
 
@@ -298,8 +302,8 @@ type Port struct {
 	Number   uint16
 }
 
-// PodOf returns a pod's properties, or nil if the pod has no address of its own or has ended. The
-// address of an ended pod may belong to another pod.
+// PodOf returns the properties of a pod. It returns nil if the pod has no address of its own, or
+// has ended: its address may then belong to another pod.
 func PodOf(p *corev1.Pod, node string) *Pod {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return nil
@@ -324,7 +328,7 @@ func PodOf(p *corev1.Pod, node string) *Pod {
 	return out
 }
 
-// Node holds the properties of a node that policies depend on.
+// Node contains the properties of a node on which policies depend.
 type Node struct {
 	Name   string
 	Labels labels.Set

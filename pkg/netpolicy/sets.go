@@ -27,8 +27,8 @@ const (
 	numbered      // the elements are protocols and ranges of ports
 )
 
-// setDef describes a set of the table. The name of a set is derived from its description, so that
-// rules of many policies share the set.
+// setDef describes a set of the table. The set's name is derived from the description, so that the
+// rules of many policies share one set.
 type setDef struct {
 	kind     kind
 	name     string
@@ -39,7 +39,8 @@ type setDef struct {
 	numbers  []portRange
 }
 
-// kept reports whether elements of sets of this kind are added and deleted one by one.
+// kept reports whether the elements of a set of this kind are added and deleted one by one while
+// the set exists.
 func (k kind) kept() bool { return k == podsOf || k == portsOf || k == nodesOf }
 
 func (k kind) named(content string) string {
@@ -59,7 +60,8 @@ func namedSet(s selector, p portName) setDef {
 	return setDef{kind: portsOf, name: portsOf.named(fmt.Sprint(s.key, p)), selector: s, port: p}
 }
 
-// blockSet is an address block minus exceptions. The zero value is empty.
+// blockSet returns the set of an address block minus its exceptions. If p is invalid, the set is
+// empty.
 func blockSet(p netip.Prefix, except []netip.Prefix) setDef {
 	d := setDef{kind: blocks}
 	if p.IsValid() {
@@ -69,7 +71,7 @@ func blockSet(p netip.Prefix, except []netip.Prefix) setDef {
 	return d
 }
 
-// networkSet is a set of networks.
+// networkSet returns the set of a list of address blocks.
 func networkSet(list []netip.Prefix) setDef {
 	d := setDef{kind: blocks, ranges: nft.Ranges(list)}
 	d.name = blocks.named(fmt.Sprint(d.ranges))
@@ -84,14 +86,14 @@ func portSet(list []portRange) setDef {
 	return setDef{kind: numbered, name: numbered.named(fmt.Sprint(list)), numbers: list}
 }
 
-// element is a member of a set of pods, nodes or named ports.
+// element is an element of a set of pods, nodes or named ports.
 type element struct {
 	addr     netip.Addr
 	protocol uint8
 	port     uint16
 }
 
-// of returns the elements that a matching pod adds to the set.
+// of returns the elements that a pod adds to a set that matches it.
 func (d *setDef) of(p *Pod) []element {
 	var out []element
 	for _, a := range p.IPs {
@@ -108,7 +110,7 @@ func (d *setDef) of(p *Pod) []element {
 	return out
 }
 
-// ofNode returns the elements that a matching node adds to the set.
+// ofNode returns the elements that a node adds to a set that matches it.
 func (d *setDef) ofNode(n *Node) []element {
 	out := make([]element, 0, len(n.IPs))
 	for _, a := range n.IPs {
@@ -117,13 +119,13 @@ func (d *setDef) ofNode(n *Node) []element {
 	return out
 }
 
-// chain holds the terms that decide about packets of pods in one direction. The chain's name is
+// chain contains the terms that decide about packets of pods in one direction. The chain's name is
 // derived from its content.
 type chain struct {
 	name      string
 	direction Direction
 	terms     []term
-	otherwise verdict // verdict for packets that no term matches
+	otherwise verdict // verdict for packets that match no term
 }
 
 func newChain(d Direction, terms []term, otherwise verdict) *chain {
@@ -135,12 +137,12 @@ func newChain(d Direction, terms []term, otherwise verdict) *chain {
 	return &chain{name: d.String() + "-" + hash(b.String()), direction: d, terms: terms, otherwise: otherwise}
 }
 
-// gate is one of the maps from addresses of protected pods to chains. Each packet is looked up in
-// them.
+// gate identifies a map from addresses of protected pods to chains. The rules look up a packet's
+// address in each of these maps.
 type gate int
 
-// entrance returns the first gate of a direction; passed returns the gate for packets that the
-// Admin tier passes on.
+// entrance returns the first gate of a direction. passed returns the gate for packets that the
+// Admin tier passes to later policies.
 func entrance(d Direction) gate { return gate(d) }
 func passed(d Direction) gate   { return gate(d) + 2 }
 
@@ -148,7 +150,7 @@ func (g gate) String() string {
 	return [...]string{"ingress", "egress", "ingress-passed", "egress-passed"}[g]
 }
 
-// sets returns the sets that the chain's rules use.
+// sets returns the sets that the rules of the chain use.
 func (c *chain) sets() []setDef {
 	var out []setDef
 	for _, t := range c.terms {

@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/follow"
 )
 
-// sources are the caches of all objects that the agent reads from the API. Each change is noted in
+// sources contains the caches of all API objects that the agent reads. Each change is noted in
 // changes.
 type sources struct {
 	clock   clock.Clock
@@ -30,15 +30,16 @@ type sources struct {
 
 	policies *follow.Cache[networkingv1.NetworkPolicy, policy]
 	cluster  clusterPolicies
-	// pods and namespaces are followed from the time when there is a policy, and nodes from the
-	// time when a policy selects nodes.
+	// pods and namespaces are watched as soon as the cluster has a policy, and nodes as soon as a
+	// policy selects nodes.
 	pods         *follow.Cache[corev1.Pod, Pod]
 	namespaces   *follow.Cache[corev1.Namespace, labels.Set]
 	nodes        *follow.Cache[corev1.Node, Node]
 	followsNodes bool
 }
 
-// dirty holds what has changed since the index was updated. A nil value is a deleted object.
+// dirty contains the objects that have changed since the index was updated. A nil value means that
+// the object was deleted.
 type dirty struct {
 	pods       map[types.NamespacedName]*Pod
 	policies   map[types.NamespacedName]*policy
@@ -78,7 +79,7 @@ func newSources(node string, client kubernetes.Interface, custom dynamic.Interfa
 	return s
 }
 
-// newCache returns a cache that notes each change.
+// newCache returns a cache that calls note with each change.
 func newCache[A, K any](s *sources, cfg follow.Config[A, K],
 	note func(*dirty, types.NamespacedName, *K)) *follow.Cache[A, K] {
 	cfg.Clock, cfg.Log = s.clock, s.log
@@ -88,7 +89,8 @@ func newCache[A, K any](s *sources, cfg follow.Config[A, K],
 	return follow.NewCache(cfg)
 }
 
-// labelsOf returns the labels of a namespace. The result is not nil, even without labels.
+// labelsOf returns the labels of a namespace. The set is not nil, even if the namespace has no
+// labels.
 func labelsOf(ns *corev1.Namespace) *labels.Set {
 	set := labels.Set{}
 	if ns.Labels != nil {
@@ -116,7 +118,7 @@ func (s *sources) start(ctx context.Context, caches ...followed) error {
 	return nil
 }
 
-// begin follows all policies until ctx ends. It returns when the caches are complete.
+// begin starts to watch all policies, until ctx ends. It returns when their caches are complete.
 func (s *sources) begin(ctx context.Context) error {
 	if err := s.start(ctx, s.policies); err != nil {
 		return err
@@ -134,10 +136,10 @@ func (s *sources) begin(ctx context.Context) error {
 	return nil
 }
 
-// end waits for the goroutines of all caches. Their context must have ended.
+// end waits until the goroutines of all caches have ended. Their context must have ended before.
 func (s *sources) end() { s.running.Wait() }
 
-// update brings an index up to date with what has changed.
+// update passes the changed objects to an index.
 func (s *sources) update(ctx context.Context, x *Index) error {
 	d := s.changes.Take()
 	for name, p := range d.cluster {

@@ -17,20 +17,20 @@ import (
 // tableName is the name of the table in each address family.
 const tableName = "keelson-policy"
 
-// The parts that every table has: the chains for packets between interfaces (or ports of a bridge)
-// and for packets to the node, a map from the addresses of protected pods to chains for each gate,
-// and the set of pairs of equal addresses.
+// Names of parts that every table has: the chain for packets between interfaces (or ports of a
+// bridge), the chain for packets to the node, and the set of pairs of equal addresses, by which a
+// pod can reach itself. Every table also has a map for each gate.
 const (
 	chainForward = "forward"
 	chainInput   = "input"
 	setSelf      = "self"
 )
 
-// chainPassed returns the name of the chain that handles packets in direction d after the Admin tier
-// has passed them on.
+// chainPassed returns the name of the chain for packets in direction d that the Admin tier passes
+// to later policies.
 func chainPassed(d Direction) string { return "after-admin-" + d.String() }
 
-// table is the agent's table of one family in the kernel. It belongs to one goroutine.
+// table is the agent's table of one IP family in the kernel. It must be used by one goroutine only.
 type table struct {
 	nft.Packet
 	conn   *nft.Conn
@@ -38,11 +38,11 @@ type table struct {
 	guards gates[*nftables.Set]
 	self   *nftables.Set
 
-	// The sets and chains that exist in the kernel.
+	// sets and guarded are the sets, and the chain of each address, that the kernel has.
 	sets    map[string]*nftables.Set
 	guarded gates[map[netip.Addr]string]
-	// trash has the names of sets and chains that are no longer used. They are deleted some time
-	// later, because kernels before 6.2 take a moment to notice that a chain has no references.
+	// trash contains the names of sets and chains that are not used any more. sweep deletes them later,
+	// because kernels before 6.2 notice with a delay that a chain has no references.
 	trash struct{ sets, chains map[string]bool }
 }
 
@@ -75,7 +75,7 @@ func (t *table) addr() nftables.SetDatatype {
 	return nftables.TypeIPAddr
 }
 
-// replace replaces the table by a table with the given contents, in one transaction.
+// replace replaces the whole table in one transaction. all are the new contents.
 func (t *table) replace(all Changes) error {
 	t.forget()
 	t.conn.Renew(t.table)
@@ -103,7 +103,8 @@ func (t *table) replace(all Changes) error {
 	return t.commit(errors.Join(err, t.tell(all)))
 }
 
-// end loads the address of the protected pod: the source for egress, the destination for ingress.
+// end returns an expression that loads the address of the protected pod: the packet's source for
+// egress, and its destination for ingress.
 func (t *table) end(d Direction) expr.Any {
 	if d == Egress {
 		return t.Source(0)
@@ -111,8 +112,8 @@ func (t *table) end(d Direction) expr.Any {
 	return t.Dest(0)
 }
 
-// base makes a base chain. It accepts packets to which policies do not apply: those of existing
-// connections, and those of neighbour discovery, without which there are no connections.
+// base creates a base chain. Its first rules accept packets to which policies do not apply: packets
+// of existing connections, and neighbour discovery, without which no connection can begin.
 func (t *table) base(name string, hook *nftables.ChainHook) {
 	t.conn.AddChain(&nftables.Chain{Table: t.table, Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook,
 		Priority: nftables.ChainPriorityFilter})
@@ -125,7 +126,7 @@ func (t *table) base(name string, hook *nftables.ChainHook) {
 	}
 }
 
-// apply applies changes in one transaction. After an error, only replace may be called.
+// apply applies changes in one transaction. After an error, the caller must call replace next.
 func (t *table) apply(ch Changes) error { return t.commit(t.tell(ch)) }
 
 func (t *table) commit(told error) error {
@@ -158,12 +159,13 @@ func (t *table) tell(ch Changes) error {
 	return errors.Join(errs...)
 }
 
-// addSet creates a set, or reuses one that waits for deletion.
+// addSet creates a set. If the set still exists because it waits for its deletion, addSet uses it
+// again.
 func (t *table) addSet(d setDef) error {
 	if t.trash.sets[d.name] {
 		delete(t.trash.sets, d.name)
 		if d.kind.kept() {
-			t.conn.FlushSet(t.sets[d.name]) // removes its members, which are outdated
+			t.conn.FlushSet(t.sets[d.name]) // removes the outdated elements
 		}
 		return nil
 	}
@@ -185,13 +187,14 @@ func (t *table) addSet(d setDef) error {
 	return errors.Join(t.conn.AddSet(s, nil), t.conn.Put(s, elements))
 }
 
-// portKey returns a protocol and a port in the kernel's form: each fills a register.
+// portKey returns a protocol and a port as parts of a key. Each fills a register of four bytes.
 func portKey(protocol uint8, port uint16) []byte {
 	return []byte{protocol, 0, 0, 0, byte(port >> 8), byte(port), 0, 0}
 }
 
-// addChain creates a chain with a rule for each term, and one for the remaining packets. A chain
-// that waits for deletion is unchanged and is reused.
+// addChain creates a chain with a rule for each term, and a rule for all other packets. If the
+// chain still exists because it waits for its deletion, addChain uses it again: it cannot have
+// changed.
 func (t *table) addChain(c *chain) {
 	if t.trash.chains[c.name] {
 		delete(t.trash.chains, c.name)
@@ -202,7 +205,7 @@ func (t *table) addChain(c *chain) {
 		t.rule(c.name, t.term(c.direction, m))
 	}
 	if c.otherwise == deny && c.direction == Egress {
-		// Unless a term denies it, a pod reaches its own node.
+		// A pod can reach its own node unless a term denies it.
 		t.rule(c.name, append(nft.IsLocal(true), t.verdict(c.direction, allow)...))
 	}
 	if c.otherwise != allow {
@@ -239,7 +242,7 @@ func (t *table) rule(chain string, exprs []expr.Any) {
 	t.conn.AddRule(&nftables.Rule{Table: t.table, Chain: &nftables.Chain{Table: t.table, Name: chain}, Exprs: exprs})
 }
 
-// change adds and deletes members of a set of pods or nodes.
+// change adds elements to a set of pods, nodes or named ports, and deletes elements from it.
 func (t *table) change(set string, elements map[element]bool) error {
 	var add, del []nftables.SetElement
 	for e, there := range elements {
@@ -260,7 +263,7 @@ func (t *table) change(set string, elements map[element]bool) error {
 	return errors.Join(t.conn.Take(s, del), t.conn.Put(s, add))
 }
 
-// guard maps addresses of this node's pods to their chains.
+// guard assigns chains to the addresses of pods of this node at a gate.
 func (t *table) guard(g gate, guards map[netip.Addr]string) error {
 	var errs []error
 	for a, chain := range guards {
@@ -299,7 +302,7 @@ func (t *table) isGuarded(a netip.Addr) bool {
 	return false
 }
 
-// sweep deletes the chains and sets that have not been used since the last sweep.
+// sweep deletes the sets and chains in trash.
 func (t *table) sweep() error {
 	if len(t.trash.chains)+len(t.trash.sets) == 0 {
 		return nil
@@ -316,7 +319,7 @@ func (t *table) sweep() error {
 	return t.commit(nil)
 }
 
-// remove deletes the table, if it exists.
+// remove deletes the table if it exists.
 func (t *table) remove() error {
 	t.forget()
 	t.conn.Drop(t.table)

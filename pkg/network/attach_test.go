@@ -23,7 +23,8 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// realPlugins returns a directory with the plugins that hack/tools.sh builds, and Keelson's own.
+// realPlugins returns a directory with the CNI plugins that hack/tools.sh builds, and the program
+// own as Keelson's plugin.
 func realPlugins(t testing.TB, own string) string {
 	t.Helper()
 	built, err := filepath.Abs("../../bin/tools/cni")
@@ -43,8 +44,8 @@ func realPlugins(t testing.TB, own string) string {
 	return dir
 }
 
-// mustLimit checks the node's end of a pod's link: the rate at which the pod receives must be
-// limited to rate bytes per second, and a frame may be sent back to the pod that sent it (hairpin).
+// mustLimit checks the node's end of a pod's link: the pod must receive at most rate bytes per
+// second, and the bridge may send a frame back to the port from which it came (hairpin).
 func mustLimit(t *testing.T, pod *space, rate uint64) {
 	t.Helper()
 	end, err := netlink.LinkByIndex(pod.link("eth0").Attrs().ParentIndex)
@@ -67,9 +68,9 @@ func mustLimit(t *testing.T, pod *space, rate uint64) {
 	}
 }
 
-// TestAttach attaches pods with the real plugins and lets two of them exchange packets. A sixth
-// pod gets no address until another pod is detached. The address of a pod that the runtime no
-// longer knows is freed by Collect.
+// TestAttach attaches pods with the real plugins and checks that two of them can exchange packets.
+// A sixth pod gets an address only after another pod is detached. Collect frees the address of a
+// pod that the runtime no longer has.
 func TestAttach(t *testing.T) {
 	unshare.Need(t)
 	self, err := os.Executable()
@@ -93,7 +94,8 @@ func TestAttach(t *testing.T) {
 	sandbox := func(id string, pod *space) *libcni.RuntimeConf {
 		return &libcni.RuntimeConf{
 			ContainerID: id, IfName: "eth0", NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(pod.ns)),
-			// The runtime derives these values, in bits, from a pod's annotations.
+			// The runtime reads these values from the pod's annotations. They are in bits (per
+			// second).
 			CapabilityArgs: map[string]any{"bandwidth": map[string]any{"ingressRate": 8_000_000, "ingressBurst": 80_000}},
 		}
 	}
@@ -157,8 +159,8 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// BenchmarkAttach attaches and detaches a sandbox, with the plugins that hack/tools.sh builds, and
-// reports their CPU time.
+// BenchmarkAttach attaches and detaches a sandbox with the plugins that hack/tools.sh builds. It
+// reports the plugins' CPU time.
 func BenchmarkAttach(b *testing.B) {
 	unshare.Need(b)
 	built, err := filepath.Abs("../../bin/cni")

@@ -15,7 +15,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// addressesDir is the directory of allocated addresses, below CNI's own directory.
+// addressesDir is the directory for allocated addresses in CNI's cache directory.
 const addressesDir = "networks"
 
 // Attachment is a network interface of a sandbox that is in use.
@@ -24,13 +24,13 @@ type Attachment struct {
 	IfName      string
 }
 
-// Collect frees addresses and other resources of sandboxes that are not in use. It detaches the
-// sandboxes that CNI has recorded. Then the plugin frees the addresses that CNI has not recorded.
-// No sandbox may be created meanwhile, so the kubelet calls Collect when the kubelet starts.
+// Collect frees addresses and other resources of sandboxes that are not in use. It first detaches
+// the sandboxes of which CNI has a record. Then the plugin frees addresses without such a record.
+// No sandbox may be created meanwhile, so the kubelet calls Collect when it starts.
 func (n *Network) Collect(ctx context.Context, inUse []Attachment) error {
 	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, confName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // no sandbox was ever attached
+		return nil // no sandbox has ever been attached
 	}
 	if err != nil {
 		return fmt.Errorf("read CNI configuration: %w", err)

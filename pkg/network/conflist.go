@@ -16,14 +16,14 @@ import (
 	"keelson.dev/keelson/pkg/network/attach"
 )
 
-// Names of the network, its plugin, its bridge and its file. The file's number is low, because the
-// runtime uses the first file.
+// Names of the network, its plugin, its bridge and its configuration file. The file's name begins
+// with a low number, because the runtime uses the first file in the directory.
 const (
 	networkName = "keelson"
 	pluginName  = "keelson"
 	bridgeName  = "cni0"
 	confName    = "10-keelson.conflist"
-	cniVersion  = "1.1.0" // the first version of CNI with STATUS and GC
+	cniVersion  = "1.1.0" // the first version of CNI that has the commands STATUS and GC
 )
 
 type confList struct {
@@ -32,9 +32,9 @@ type confList struct {
 	Plugins    []attach.Config `json:"plugins"`
 }
 
-// renderConf returns the CNI configuration. Pods are attached to a bridge that is their gateway,
-// get an address of each of the node's ranges, can reach themselves through a service (hairpin),
-// and have host ports and bandwidth limits.
+// renderConf returns the CNI configuration. It attaches pods to a bridge, which is their gateway,
+// and gives them an address from each of the node's ranges. Pods can reach themselves through a
+// Service (hairpin), and may have host ports and bandwidth limits.
 func renderConf(podCIDRs []netip.Prefix, mtu int, dataDir string) ([]byte, error) {
 	out, err := json.MarshalIndent(confList{
 		CNIVersion: cniVersion,
@@ -50,7 +50,8 @@ func renderConf(podCIDRs []netip.Prefix, mtu int, dataDir string) ([]byte, error
 	return append(out, '\n'), nil
 }
 
-// restorePorts binds the ports of all pods that a configuration attached to their addresses.
+// restorePorts binds the ports of all pods that were attached with a CNI configuration to their
+// addresses.
 func restorePorts(content []byte) (changed bool, err error) {
 	var list confList
 	if err := json.Unmarshal(content, &list); err != nil {
@@ -64,15 +65,15 @@ func restorePorts(content []byte) (changed bool, err error) {
 	return attach.Restore(c)
 }
 
-// linkPlugin links our plugin into the directory where runtimes look for plugins, unless the
-// directory already has an executable plugin of that name.
+// linkPlugin links the plugin into the directory in which runtimes look for plugins. It does
+// nothing if that directory already has an executable plugin of the name.
 func linkPlugin(program, dir string) error {
 	link := filepath.Join(dir, pluginName)
 	if _, err := os.Stat(link); err == nil {
 		return nil
 	}
 	if _, err := os.Stat(program); err != nil {
-		return nil // if the plugin is missing, the check of the configuration reports it
+		return nil // a missing plugin is reported by the check of the configuration
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make directory of CNI plugins: %w", err)
@@ -86,8 +87,8 @@ func linkPlugin(program, dir string) error {
 	return nil
 }
 
-// writeConf writes the configuration if it differs from the file. The runtime sees either the old
-// or the new content.
+// writeConf writes the configuration if it differs from the file. The runtime never sees a partly
+// written file.
 func writeConf(dir string, content []byte) (changed bool, err error) {
 	path := filepath.Join(dir, confName)
 	old, err := os.ReadFile(path)
@@ -100,7 +101,7 @@ func writeConf(dir string, content []byte) (changed bool, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return false, fmt.Errorf("make CNI directory: %w", err)
 	}
-	// The runtime does not read this file, because it reads only *.conf, *.conflist and *.json.
+	// The runtime ignores this file, because it reads only *.conf, *.conflist and *.json.
 	tmp := path + ".new"
 	if err := os.WriteFile(tmp, content, 0o644); err != nil {
 		return false, fmt.Errorf("write CNI configuration: %w", err)

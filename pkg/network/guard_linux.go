@@ -16,22 +16,24 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// guardName is the name of the tables, one for each address family, that drop packets with
-// impossible sources.
+// guardName is the name of the tables that drop packets with forged source addresses. There is one
+// table for each address family.
 const guardName = "keelson-guard"
 
-// guard has the data from which a node decides whether the source of a packet is possible.
+// guard contains the data from which a node determines whether a packet's source address is forged.
 type guard struct {
-	// pods are this node's own pod ranges. Packets from them may come only from the bridge, where
-	// ports are bound.
+	// pods are this node's own pod ranges. Packets with a source address in them may come only from
+	// the bridge, whose ports are bound to addresses.
 	pods []netip.Prefix
-	// tunnel reports whether there is a VXLAN device. It would accept packets from any sender.
+	// tunnel reports whether the node has a VXLAN device. The device itself accepts packets from
+	// any sender.
 	tunnel bool
-	// nodes are the addresses that may send to the VXLAN device.
+	// nodes are the addresses that may send VXLAN packets to this node.
 	nodes []netip.Prefix
 }
 
-// planGuard returns the guard of node self. Only other nodes may send through the tunnel.
+// planGuard returns the guard of the node self. Only other nodes may send packets through the
+// tunnel.
 func planGuard(self string, own []netip.Prefix, nodes []node, tunnel bool) guard {
 	g := guard{pods: nft.Disjoint(own), tunnel: tunnel}
 	var peers []netip.Prefix
@@ -50,8 +52,8 @@ func (g guard) equal(o guard) bool {
 	return g.tunnel == o.tunnel && slices.Equal(g.pods, o.pods) && slices.Equal(g.nodes, o.nodes)
 }
 
-// applyGuard replaces the tables in one transaction, unless they are unchanged and still exist.
-// Without pod ranges it removes them.
+// applyGuard replaces the tables in one transaction, unless they exist and are up to date. If the
+// node has no pod ranges, it removes them.
 func (k *kernel) applyGuard(want guard) error {
 	conn, err := nft.Open(k.netNS)
 	if err != nil {
@@ -113,21 +115,21 @@ func addGuard(conn *nft.Conn, t *nftables.Table, want guard, p nft.Packet) error
 	fromOutside := slices.Concat(notFrom(bridgeName), notFrom("lo"), untracked())
 	add(prerouting, fromOutside, []expr.Any{p.Source(0), nft.Member(pods.Name, 0)})
 	if p.IPv6 {
-		// This rule is needed for IPv6 only: for IPv4 the kernel itself drops packets from other
-		// links whose source is one of its own addresses.
+		// For IPv4 the kernel itself drops packets that come from another link and have an address
+		// of the node as their source. For IPv6 this rule does it.
 		add(prerouting, fromOutside, nft.IsLocal(false))
 	} else {
-		// Host ports make loopback addresses routable. Packets from other links must not open
-		// connections to them.
+		// With host ports, loopback addresses are routable. Packets from other links must not open
+		// connections to these addresses.
 		add(input, notFrom("lo"), loopbackDest(p), notEstablished())
 	}
 	if want.tunnel {
 		add(input, []expr.Any{
 			p.Protocol(0), &expr.Cmp{Op: expr.CmpOpEq, Register: nft.Reg(0), Data: []byte{unix.IPPROTO_UDP}},
 			p.DestPort(0), &expr.Cmp{Op: expr.CmpOpEq, Register: nft.Reg(0), Data: []byte{vxlanPort >> 8, vxlanPort & 0xff}},
-			// The VXLAN header must have our identifier, because other networks may use the same
-			// port. A match of the destination address would not be enough, because the device
-			// accepts packets to any address of the node.
+			// Compare the network identifier in the VXLAN header, because other networks may use
+			// the same port. A match of the destination address would not be enough, because the
+			// device accepts packets to any address of the node.
 			&expr.Payload{DestRegister: nft.Reg(0), Base: expr.PayloadBaseTransportHeader, Offset: 8 + 4, Len: 3},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: nft.Reg(0), Data: []byte{0, 0, vxlanID}},
 			p.Source(0), nft.NotMember(nodes.Name, 0),
@@ -136,7 +138,7 @@ func addGuard(conn *nft.Conn, t *nftables.Table, want guard, p nft.Packet) error
 	return nil
 }
 
-// notFrom matches packets that came in by another link.
+// notFrom matches packets that arrive on a link other than the given one.
 func notFrom(link string) []expr.Any {
 	name := make([]byte, unix.IFNAMSIZ)
 	copy(name, link)
@@ -144,10 +146,11 @@ func notFrom(link string) []expr.Any {
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: nft.Reg(0), Data: name}}
 }
 
-// untracked matches packets that connection tracking has not seen yet, in a chain that runs before
-// it. The kernel returns a copy of the host's own multicast to the host as if it came in by the link;
-// connection tracking saw that packet when it was sent. "meta pkttype" cannot be used here: nftables
-// reports such copies as ordinary multicast.
+// untracked matches packets without a connection tracking entry, in a chain that runs before
+// connection tracking. It does not match copies of the node's own multicast packets. The kernel
+// delivers such a copy to the node as if it had arrived on the link, but the packet was tracked
+// when it was sent. "meta pkttype" cannot be used instead, because nftables reports such a copy as
+// ordinary multicast.
 func untracked() []expr.Any {
 	const invalid = 1 // nftables also reports this state for packets without a state
 	return []expr.Any{

@@ -58,11 +58,12 @@ func listen(t *testing.T, s *space) *net.UDPConn {
 	return c
 }
 
-// before calls send until c receives "end", and reports whether c received "attack" before that.
+// before calls send repeatedly until c receives "end". It reports whether c received "attack"
+// before that.
 func before(t *testing.T, c *net.UDPConn, send func()) bool {
 	t.Helper()
 	buf, found := make([]byte, 64), false
-	for range 60 { // several times, because the first datagrams may be lost during neighbour discovery
+	for range 60 { // the first datagrams may be lost during neighbour discovery
 		send()
 		_ = c.SetReadDeadline(time.Now().Add(time.Second))
 		for {
@@ -80,7 +81,7 @@ func before(t *testing.T, c *net.UDPConn, send func()) bool {
 	return false
 }
 
-// raw sends frames from a namespace, or packets if link is empty.
+// raw sends frames on a link of a namespace. If link is empty, it sends IP packets instead.
 func raw(t *testing.T, s *space, link string, list ...[]byte) {
 	t.Helper()
 	in(t, s.ns, func() error {
@@ -117,7 +118,7 @@ func say(t *testing.T, from *space, to netip.Addr, port uint16, what []byte) {
 	})
 }
 
-// TestGuard checks that packets with impossible sources are dropped on every path.
+// TestGuard checks that packets with forged source addresses are dropped on every path.
 func TestGuard(t *testing.T) {
 	l := newLab(t)
 	n1 := l.add("n1", 0, "10.50.0.11/24", "10.244.0.0/24")
@@ -128,10 +129,10 @@ func TestGuard(t *testing.T) {
 	l.mustReach(n1, far)
 	ofPod := listen(t, far.pod)
 
-	// A pod sends a VXLAN packet to another node, so that its tunnel would deliver the inner frame.
+	// A pod sends a VXLAN packet to another node, whose VXLAN device would deliver the inner frame.
 	inner := ethernet(t, hardwareAddress("far"), datagram(netip.MustParseAddr("10.244.1.77"), far.podIP, "attack"))
 	tunnelled := append([]byte{8, 0, 0, 0, 0, 0, vxlanID, 0}, inner...)
-	// The device takes packets to any address of its node.
+	// The VXLAN device accepts packets to any address of its node.
 	for _, to := range []netip.Addr{far.addresses[0], far.podCIDRs[0].Addr().Next()} {
 		if before(t, ofPod, func() {
 			say(t, n1.pod, to, vxlanPort, tunnelled)
@@ -141,7 +142,8 @@ func TestGuard(t *testing.T) {
 		}
 	}
 
-	// Another network has a device with the same port, which sends from an address of no node.
+	// Another network uses a VXLAN device with the same port. It sends from an address that belongs
+	// to no node.
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "other"
 	far.host.must(far.host.h.LinkAdd(&netlink.Vxlan{LinkAttrs: attrs, VxlanId: vxlanID + 1, Port: vxlanPort,
@@ -153,7 +155,7 @@ func TestGuard(t *testing.T) {
 		say(t, l.router, far.addresses[0], vxlanPort, append([]byte{8, 0, 0, 0, 0, 0, vxlanID + 1, 0}, other...))
 	})
 
-	// Another node sends packets with the address of one of this node's pods.
+	// Another node sends packets whose source address is that of a pod of this node.
 	ofPod = listen(t, n1.pod)
 	if before(t, ofPod, func() {
 		raw(t, n2.host, "", datagram(netip.MustParseAddr("10.244.0.77"), n1.podIP, "attack"))
@@ -162,7 +164,7 @@ func TestGuard(t *testing.T) {
 		t.Error("another node could send with the address of one of this node's pods")
 	}
 
-	// A pod sends to the node's loopback address, which host ports have made routable.
+	// A pod sends to the node's loopback address, which is routable because of host ports.
 	in(t, n1.host.ns, func() error {
 		return enable([]string{"/proc/sys/net/ipv4/conf/" + bridgeName + "/route_localnet"})
 	})
@@ -176,7 +178,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// listenMulticast receives datagrams to a group and to the port of the namespace's own addresses.
+// listenMulticast opens a UDP socket that receives datagrams to a group, and to the same port of
+// the namespace's own addresses.
 func listenMulticast(t *testing.T, s *space, group netip.AddrPort) *net.UDPConn {
 	t.Helper()
 	var c *net.UDPConn
@@ -192,7 +195,8 @@ func listenMulticast(t *testing.T, s *space, group netip.AddrPort) *net.UDPConn 
 	return c
 }
 
-// sendFrom sends a datagram from any source address; a multicast datagram is sent on the link.
+// sendFrom sends a datagram with any source address. A multicast datagram is sent on the given
+// link.
 func sendFrom(t *testing.T, s *space, link string, source netip.Addr, to netip.AddrPort, what string) {
 	t.Helper()
 	index := s.link(link).Attrs().Index
@@ -219,11 +223,12 @@ func sendFrom(t *testing.T, s *space, link string, source netip.Addr, to netip.A
 	})
 }
 
-// TestGuardMulticast checks that a node's own multicast, which the kernel returns to the node as
-// if it came in by the link, is not dropped, and that the same packet from outside is.
+// TestGuardMulticast checks that a copy of a node's own multicast packet, which the kernel delivers
+// to the node as if it had arrived on the link, is not dropped. The same packet from another node
+// must be dropped.
 func TestGuardMulticast(t *testing.T) {
 	for name, c := range map[string]struct{ address, peer, own, other, group string }{
-		// The first source address is from the node's pod range.
+		// The source address own is in the node's pod range.
 		"IPv4": {"", "", "10.244.0.1", "10.50.0.12", "239.1.2.3"},
 		"IPv6": {"fd50::11/64", "fd50::12/64", "fd50::11", "fd50::12", "ff05::7"},
 	} {
@@ -237,7 +242,7 @@ func TestGuardMulticast(t *testing.T) {
 			}
 			l.apply(n1, n2)
 			own, other, group := netip.MustParseAddr(c.own), netip.MustParseAddr(c.other), netip.MustParseAddr(c.group)
-			port := uint16(7) // another port for each case, so that late packets are not counted
+			port := uint16(7) // each case uses another port, so that late packets of earlier cases are not counted
 			for from, host := range map[string]*labNode{"itself": n1, "another node": n2} {
 				for _, to := range []netip.Addr{group, own} {
 					port++
@@ -256,7 +261,7 @@ func TestGuardMulticast(t *testing.T) {
 }
 
 // TestBridgeFiltered checks that the network is not ready if network policies do not apply to
-// packets between ports.
+// packets between ports of the bridge.
 func TestBridgeFiltered(t *testing.T) {
 	unshare.Need(t)
 	bin, _ := plugins(t)

@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// TestHostPort checks that the node (at its loopback address), another pod and the pod itself reach
-// a host port while ports are bound and the guard's tables exist.
+// TestHostPort checks that a host port can be reached from the node (at its loopback address), from
+// another pod and from the pod itself, while ports are bound and the tables of guard exist.
 func TestHostPort(t *testing.T) {
 	unshare.Need(t)
 	self, err := os.Executable()

@@ -14,17 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routeProtocol marks the routes of this package. It is in the range that the kernel leaves to
-// daemons, and the list of iproute2 does not assign it to another program.
+// routeProtocol is the protocol number of the routes of this package. The kernel leaves numbers of
+// this range to daemons, and iproute2's list does not assign this number to another program.
 const routeProtocol netlink.RouteProtocol = 107
 
-// nowherePriority gives the routes to nowhere a lower precedence than those of the bridge.
+// nowherePriority is the metric of routes that drop packets. The routes of the bridge have lower
+// metrics, so they take precedence.
 const nowherePriority = 1 << 20
 
 // kernel reads and changes the network of one network namespace.
 type kernel struct {
 	h     *netlink.Handle
-	netNS int // descriptor of the namespace; 0 means the process's own
+	netNS int // file descriptor of the namespace; 0 means the namespace of the process
 
 	applied *masquerade // the masquerade that was last applied; nil if none was applied yet
 	guarded *guard      // the guard that was last applied; nil if none was applied yet
@@ -40,7 +41,8 @@ func newKernel() (*kernel, error) {
 
 func (k *kernel) close() { k.h.Close() }
 
-// links returns the links that are up and have addresses, except our own links and the loopback.
+// links returns the links that are up and have addresses, except the links of this package and the
+// loopback.
 func (k *kernel) links() ([]link, error) {
 	all, err := k.h.LinkList()
 	if err != nil {
@@ -82,10 +84,10 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// apply makes the kernel's state match the wanted state. It continues after a failure, and returns
-// all errors.
+// apply makes the kernel's state match the wanted state. After a failure it continues with the
+// other parts, and returns all errors.
 func (k *kernel) apply(w wanted) error {
-	errs := []error{k.applyGuard(w.guard)} // the guard comes first, because it protects the devices below
+	errs := []error{k.applyGuard(w.guard)} // first, because the guard protects the devices below
 	index, err := k.applyVXLAN(w.vxlan)
 	errs = append(errs, err)
 	if w.vxlan != nil && err == nil {
@@ -95,7 +97,7 @@ func (k *kernel) apply(w wanted) error {
 	return errors.Join(errs...)
 }
 
-// applyVXLAN creates, changes or removes the device, and returns its index.
+// applyVXLAN creates, changes or removes the VXLAN device, and returns its index.
 func (k *kernel) applyVXLAN(want *vxlan) (int, error) {
 	have, err := k.h.LinkByName(vxlanName)
 	var notFound netlink.LinkNotFoundError
@@ -131,7 +133,8 @@ func (k *kernel) applyVXLAN(want *vxlan) (int, error) {
 	return have.Attrs().Index, nil
 }
 
-// sameVXLAN compares the properties that cannot be changed while the device exists.
+// sameVXLAN reports whether the device has the wanted values of those properties that cannot be
+// changed while it exists.
 func sameVXLAN(have netlink.Link, want *vxlan) bool {
 	v, ok := have.(*netlink.Vxlan)
 	if !ok {
@@ -177,7 +180,7 @@ func (k *kernel) applyAddresses(l netlink.Link, want []netip.Prefix) error {
 	for _, p := range want {
 		addr := &netlink.Addr{IPNet: ipNet(p)}
 		if p.Addr().Is6() {
-			addr.Flags = unix.IFA_F_NODAD // the address is usable at once, because no other node can have it
+			addr.Flags = unix.IFA_F_NODAD // makes the address usable at once, because no other node can have it
 		}
 		if err := k.h.AddrReplace(l, addr); err != nil {
 			return fmt.Errorf("add address to %s: %w", vxlanName, err)
@@ -200,7 +203,7 @@ func (k *kernel) applyNeighbours(index int, want []neighbour) error {
 		case !ok || have[i].State&netlink.NUD_PERMANENT == 0:
 		case slices.Contains(want, n):
 			keep[n] = true
-		// Entries that have changed are replaced below.
+		// Keep entries with a changed hardware address here; they are replaced below.
 		case !slices.ContainsFunc(want, func(x neighbour) bool { return x.ip == n.ip }):
 			errs = append(errs, named("remove neighbour", k.h.NeighDel(&have[i])))
 		}
@@ -243,7 +246,7 @@ func (k *kernel) applyForwards(index int, want []forward) error {
 }
 
 func neigh(index, family int, ip netip.Addr, mac string) *netlink.Neigh {
-	hw, _ := net.ParseMAC(mac) // cannot fail, because the address is from hardwareAddress
+	hw, _ := net.ParseMAC(mac) // returns no error for a result of hardwareAddress
 	n := &netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: ip.AsSlice(), HardwareAddr: hw}
 	switch {
 	case family == unix.AF_BRIDGE:
@@ -257,14 +260,15 @@ func neigh(index, family int, ip netip.Addr, mac string) *netlink.Neigh {
 }
 
 func named(what string, err error) error {
-	// These errors mean that the entry was already removed.
+	// ESRCH and ENOENT mean that the entry no longer exists.
 	if err == nil || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// applyRoutes makes our routes match the wanted ones. It ignores routes of other protocols.
+// applyRoutes adds and removes routes of this package so that they match the wanted ones. It
+// ignores routes of other protocols.
 func (k *kernel) applyRoutes(want []route) error {
 	have, err := k.h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol},
 		netlink.RT_FILTER_PROTOCOL)
@@ -289,7 +293,7 @@ func (k *kernel) applyRoutes(want []route) error {
 	return errors.Join(errs...)
 }
 
-// routeOf converts a route of the kernel to the form in which plan returns routes.
+// routeOf converts a route of the kernel to a route as plan returns it.
 func (k *kernel) routeOf(r *netlink.Route) route {
 	var out route
 	out.dst, _ = prefixOf(r.Dst)

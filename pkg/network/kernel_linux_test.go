@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// lab is a cluster's network in unnamed namespaces, which end with the test: two links joined by a
-// router, nodes on them, and one pod on each node.
+// lab is a network in unnamed namespaces, which end with the test. It has two links joined by a
+// router, nodes on these links, and one pod on each node.
 type lab struct {
 	t      *testing.T
 	router *space
@@ -39,8 +39,8 @@ type labNode struct {
 	podIP     netip.Addr
 }
 
-// in runs f in the namespace, on a thread of its own. If the thread cannot return to its own
-// namespace, it ends.
+// in runs f in the namespace, on an OS thread for it alone. If the thread cannot return to its
+// original namespace, it ends.
 func in(t testing.TB, ns netns.NsHandle, f func() error) {
 	t.Helper()
 	done := make(chan error)
@@ -116,7 +116,7 @@ func (s *space) defaultRoute(via ...string) {
 	}
 }
 
-// cable joins two namespaces.
+// cable connects two namespaces by a virtual link.
 func cable(a, b *space, nameA, nameB string) {
 	a.t.Helper()
 	attrs := netlink.NewLinkAttrs()
@@ -138,7 +138,7 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
-// add adds a node on one of the links with one pod.
+// add adds a node with one pod. on is the number of the node's link.
 func (l *lab) add(name string, on int, address, podCIDR string) *labNode {
 	l.t.Helper()
 	n := &labNode{host: newSpace(l.t), pod: newSpace(l.t)}
@@ -162,7 +162,7 @@ func (l *lab) add(name string, on int, address, podCIDR string) *labNode {
 	return n
 }
 
-// apply makes every node apply its plan. known are the nodes in the API server.
+// apply makes the kernel of each node match its plan. known are the nodes that have Node objects.
 func (l *lab) apply(known ...*labNode) {
 	l.t.Helper()
 	var api []node
@@ -181,8 +181,8 @@ func (l *lab) apply(known ...*labNode) {
 	}
 }
 
-// reaches sends a datagram from one pod to another and back. It returns the source address that the
-// receiver saw.
+// reaches sends a datagram from one pod to another and waits for its answer. It returns the source
+// address that the receiver saw.
 func (l *lab) reaches(from, to *labNode, patience time.Duration) (source netip.Addr, ok bool) {
 	l.t.Helper()
 	var server, client *net.UDPConn
@@ -207,18 +207,18 @@ func (l *lab) reaches(from, to *labNode, patience time.Duration) (source netip.A
 			}
 			select {
 			case seen <- peer.Addr():
-			default: // the first one was reported already
+			default: // the first error was already sent
 			}
 			_, _ = server.WriteToUDPAddrPort(buf[:n], peer)
 		}
 	}()
-	deadline := time.Now().Add(patience) // limits the wait for a packet that does not arrive
+	deadline := time.Now().Add(patience) // the end of the wait for a packet that may never arrive
 	_ = server.SetDeadline(deadline)
 	answered := false
-	// In a loop, because datagrams may be lost until links and neighbours are ready.
+	// Send repeatedly, because datagrams may be lost until links and neighbours are ready.
 	for !answered && time.Now().Before(deadline) {
 		if _, err := client.Write([]byte("ping")); err != nil {
-			continue // this is the answer to an earlier datagram
+			continue // an answer to an earlier datagram
 		}
 		_ = client.SetReadDeadline(time.Now().Add(min(patience, time.Second)))
 		_, err := client.Read(make([]byte, 16))
@@ -235,11 +235,11 @@ func (l *lab) mustReach(from, to *labNode) {
 }
 
 // mustLeave sends a packet from a pod to the router, which has no routes to pods. The router's
-// answer to the node must reach the pod.
+// answer must reach the pod, because the node masquerades the packet.
 func (l *lab) mustLeave(from *labNode) {
 	l.t.Helper()
 	if from.podIP.Is6() != from.addresses[0].Is6() {
-		return // the node has no address of this family
+		return // the node has no address of this IP family
 	}
 	outside := &labNode{node: node{name: "outside"}, pod: l.router, podIP: netip.MustParseAddr("10.60.0.1")}
 	if from.podIP.Is6() {
@@ -267,11 +267,11 @@ func (n *labNode) sentByVXLAN() uint64 {
 	return 0
 }
 
-// TestKernel joins three nodes, two of them on one link, and removes one again.
+// TestKernel connects three nodes, two of them on the same link, and then removes one of them.
 func TestKernel(t *testing.T) {
 	for name, c := range map[string]struct {
 		near1, near2, far, pods1, pods2, pods3 string
-		always                                 bool // if true, nodes on one link need VXLAN too
+		always                                 bool // if true, nodes on the same link need VXLAN too
 	}{
 		"IPv4": {"10.50.0.11/24", "10.50.0.12/24", "10.60.0.11/24", "10.244.0.0/24",
 			"10.244.1.0/24", "10.244.2.0/24", false},
@@ -297,8 +297,8 @@ func TestKernel(t *testing.T) {
 			l.mustReach(n3, n2)
 			l.mustLeave(n1)
 
-			// Applying the same plan again changes nothing, keeps a foreign route, and replaces a
-			// wrong route of ours.
+			// Applying the same plan again must keep the route of another program, and replace a
+			// wrong route of this package.
 			foreign := &netlink.Route{Dst: ipNet(netip.MustParsePrefix("192.0.2.0/24")),
 				LinkIndex: n1.host.link("eth0").Attrs().Index, Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_STATIC}
 			n1.host.must(n1.host.h.RouteAdd(foreign))
@@ -319,7 +319,7 @@ func TestKernel(t *testing.T) {
 			}
 			l.mustReach(n1, n3)
 
-			// n3 is deleted.
+			// Apply the plans without n3, as after its deletion.
 			l.apply(n1, n2)
 			if _, err := n1.host.h.LinkByName(vxlanName); (err == nil) != c.always {
 				t.Errorf("the device is still there: %v", err == nil)

@@ -13,7 +13,7 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// TestMain runs the plugin instead of the tests when CNI executes the test binary.
+// TestMain runs the plugin instead of the tests if CNI executes the test binary.
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" {
 		attach.Main(clock.Real())

@@ -18,21 +18,22 @@ import (
 // tableName is the name of the package's nftables table in each address family.
 const tableName = "keelson-network"
 
-// masquerade says which pods' packets get the node's own address as their source, and for which
-// destinations they do not. This is needed because hosts outside of the cluster have no route back
-// to a pod. Pods and nodes see each other's own addresses.
+// masquerade says for which packets of pods the node replaces the source address by its own one:
+// packets from the ranges in from, unless their destination is in except. It is needed because
+// hosts outside of the cluster have no route back to a pod.
 type masquerade struct {
 	from   []netip.Prefix
 	except []netip.Prefix // destinations that are not masqueraded, sorted and disjoint
 }
 
-// multicast returns the multicast ranges. Packets to them are never masqueraded, because receivers
-// depend on the sender's address.
+// multicast returns the multicast ranges. Packets to them are never masqueraded, because their
+// receivers depend on the sender's address.
 func multicast() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("ff00::/8")}
 }
 
-// planMasquerade excludes every pod range and every node address of the cluster.
+// planMasquerade returns the masquerade of a node with the pod ranges own. It excludes packets to
+// every pod range and every node address of the cluster.
 func planMasquerade(own []netip.Prefix, nodes []node) masquerade {
 	except := multicast()
 	for _, n := range nodes {
@@ -48,8 +49,7 @@ func (m masquerade) equal(o masquerade) bool {
 	return slices.Equal(m.from, o.from) && slices.Equal(m.except, o.except)
 }
 
-// applyMasquerade replaces the tables in one transaction, unless they are unchanged and still
-// exist.
+// applyMasquerade replaces the tables in one transaction, unless they exist and are up to date.
 func (k *kernel) applyMasquerade(want masquerade) error {
 	conn, err := nft.Open(k.netNS)
 	if err != nil {
@@ -106,7 +106,7 @@ func addTable(conn *nft.Conn, want masquerade, p nft.Packet) error {
 		Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
 	})
-	// In the language of nft: ip saddr @pods ip daddr != @inside masquerade fully-random
+	// In nft's language: ip saddr @pods ip daddr != @inside masquerade fully-random
 	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
 		p.Source(0), nft.Member(pods.Name, 0), p.Dest(0), nft.NotMember(inside.Name, 0), &expr.Masq{FullyRandom: true},
 	}})

@@ -18,34 +18,36 @@ import (
 )
 
 const (
-	// NamespacesDir is where runtimes keep the network namespaces of sandboxes.
+	// NamespacesDir is the directory in which runtimes keep the network namespaces of sandboxes.
 	NamespacesDir = "/run/netns"
-	// abandonedFor is how long a namespace must be without processes before it counts as
-	// abandoned. A runtime takes much less time to start a sandbox's first process.
+	// abandonedFor is how long a namespace must have been without processes before it counts as
+	// abandoned. A runtime needs much less time to start the first process of a sandbox.
 	abandonedFor = 2 * time.Minute
 )
 
-// namespaceName matches the names that runtimes give to namespaces through the CNI library.
+// namespaceName matches the names that CNI's library gives to the namespaces of runtimes.
 var namespaceName = regexp.MustCompile(`^cni-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// Namespaces finds network namespaces that were left behind by a runtime that was killed while it
-// created a sandbox. The runtime has no record of them, and no process runs in them. It must not be
-// used concurrently.
+// Namespaces finds abandoned network namespaces. A runtime that is killed while it creates a
+// sandbox leaves one: the runtime has no record of it, and no process runs in it. Namespaces must
+// not be used concurrently.
 type Namespaces struct {
 	dir, proc string
 	clock     clock.PassiveClock
-	// since is when each namespace was first found without a process, by its file.
+	// since contains, by file, when each namespace was first found without a process.
 	since map[string]time.Time
-	// dwellers holds for each namespace's inode the directory of a process that was found in it.
+	// dwellers contains, by the inode of each namespace, the directory in proc of a process that was
+	// found in the namespace.
 	dwellers map[uint64]string
 }
 
-// NewNamespaces returns a finder for the namespaces in dir. proc is the proc file system.
+// NewNamespaces returns a finder for the namespaces in dir. proc is the directory of the proc file
+// system.
 func NewNamespaces(dir, proc string, clk clock.PassiveClock) *Namespaces {
 	return &Namespaces{dir: dir, proc: proc, clock: clk, since: map[string]time.Time{}}
 }
 
-// Abandoned returns the files of namespaces that have had no process for a while.
+// Abandoned returns the files of namespaces that have had no process for at least abandonedFor.
 func (n *Namespaces) Abandoned() ([]string, error) {
 	empty, err := n.empty()
 	if err != nil {
@@ -98,8 +100,9 @@ func (n *Namespaces) empty() ([]string, error) {
 	return out, nil
 }
 
-// findDwellers finds a process in each namespace that has one. Usually the process that was found
-// last is still there. All processes are examined only if that process of a namespace has ended.
+// findDwellers finds a process in each namespace that has one. It first looks at the processes that
+// it found last time. It examines all processes only if one of those has ended or left its
+// namespace.
 func (n *Namespaces) findDwellers(files map[string]uint64) error {
 	still := map[uint64]string{}
 	for _, inode := range files {
@@ -122,9 +125,9 @@ func (n *Namespaces) findDwellers(files map[string]uint64) error {
 	return nil
 }
 
-// lived returns the inodes of the network namespaces of all processes, each with the directory of
-// one process. It does not use a pattern for the whole path, because that would read the directory
-// of namespaces of every process.
+// lived returns the network namespaces of all processes: the directory in proc of one process for
+// each inode of a namespace. It does not use a glob pattern for the whole path, because that would
+// read the directory ns of every process.
 func (n *Namespaces) lived() (map[uint64]string, error) {
 	dirs, err := filepath.Glob(filepath.Join(n.proc, "[0-9]*"))
 	if err != nil {
@@ -151,11 +154,12 @@ func inodeOf(file string) (uint64, error) {
 	return info.Sys().(*syscall.Stat_t).Ino, nil
 }
 
-// Remove removes a namespace's file, and thereby the namespace.
+// Remove removes the file of a namespace, and with it the namespace.
 func (n *Namespaces) Remove(file string) error {
 	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
 		!errors.Is(err, unix.ENOENT) {
-		// EINVAL means that the runtime was killed before it mounted the namespace.
+		// EINVAL means that no namespace is mounted at the file, because the runtime was killed
+		// before that.
 		return fmt.Errorf("unmount %s: %w", file, err)
 	}
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {

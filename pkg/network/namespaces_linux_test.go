@@ -14,9 +14,10 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// TestAbandonedNamespaces checks that namespaces without processes count as abandoned after a
-// while, and that namespaces with processes or with other names never do. Namespaces are plain
-// files here. A process of the fake proc file system is in one if it has a link to it.
+// TestAbandonedNamespaces checks that a namespace without processes counts as abandoned after
+// abandonedFor, and that a namespace with a process or with another kind of name never does. The
+// test uses plain files as namespaces. A process in the fake proc file system is in a namespace if
+// it has a link to the file.
 func TestAbandonedNamespaces(t *testing.T) {
 	dir, proc := t.TempDir(), t.TempDir()
 	const (
@@ -63,14 +64,14 @@ func TestAbandonedNamespaces(t *testing.T) {
 	laterFile := create(later)
 	expect()
 	clk.Step(abandonedFor - time.Second)
-	enter("2", laterFile) // the first process of this namespace
+	enter("2", laterFile) // the first process in this namespace
 	expect()
 	clk.Step(time.Second)
 	expect(leftFile)
 	if err := os.RemoveAll(filepath.Join(proc, "2")); err != nil {
 		t.Fatal(err)
 	}
-	expect(leftFile) // the other namespace has been without processes only briefly
+	expect(leftFile) // the other namespace has not been without processes for long enough
 	if err := n.Remove(leftFile); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func TestAbandonedNamespaces(t *testing.T) {
 }
 
 // TestDwellers checks that one process of each namespace is stored, and that another process is
-// found when this one has ended or has moved to another namespace.
+// found after it has ended or has moved to another namespace.
 func TestDwellers(t *testing.T) {
 	dir, proc := t.TempDir(), t.TempDir()
 	home, other := filepath.Join(dir, "cni-11111111-1111-1111-1111-111111111111"), filepath.Join(dir, "elsewhere")
@@ -111,7 +112,7 @@ func TestDwellers(t *testing.T) {
 		live(pid, home)
 	}
 	empty(false, "three there")
-	for _, pid := range []string{"3", "1"} { // the stored process is one of these or the last one
+	for _, pid := range []string{"3", "1"} { // the stored process is one of these two or the last one
 		if err := os.RemoveAll(filepath.Join(proc, pid)); err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// repairInterval is how often the kernel's state is compared with the wanted state even if no
+	// repairInterval is how often the kernel's state is compared with the wanted state, even if no
 	// node has changed.
 	repairInterval = 30 * time.Second
 	// retryInterval is the delay after a failure.
@@ -42,49 +42,51 @@ type Config struct {
 	NodeName string
 	// Client lists and watches nodes.
 	Client kubernetes.Interface
-	// ConfDir, BinDir and CacheDir are the directories of CNI: /etc/cni/net.d, /opt/cni/bin,
-	// /var/lib/cni.
+	// ConfDir, BinDir and CacheDir are CNI's directories for configuration, plugins and data. Their
+	// usual paths are /etc/cni/net.d, /opt/cni/bin and /var/lib/cni.
 	ConfDir, BinDir, CacheDir string
-	// Plugin is the program that attaches pods. It is linked into BinDir.
+	// Plugin is the path of the plugin program that attaches pods. It is linked into BinDir.
 	Plugin string
-	// MTU is the MTU of pods' interfaces. 0 means the MTU of the link that carries their packets,
-	// minus VXLAN's overhead if VXLAN is used.
+	// MTU is the MTU of the pods' interfaces in bytes. 0 means the MTU of the link that carries their
+	// packets, minus the overhead of VXLAN if VXLAN is used.
 	MTU int
 	// NoMasquerade keeps the source addresses of packets that leave the cluster. The surrounding
-	// network must have routes to pods.
+	// network must then have routes to pods.
 	NoMasquerade bool
-	// PodRanges are the cluster's pod ranges; ranges of nodes must be inside them. Empty allows any
-	// range.
+	// PodRanges are the cluster's pod ranges. The pod ranges of nodes must be inside them. If it is
+	// empty, any range is allowed.
 	PodRanges []netip.Prefix
 	Clock     clock.Clock
 	Log       *slog.Logger
 }
 
-// Network writes the node's CNI configuration and keeps routes to the other nodes' pods.
+// Network writes the node's CNI configuration and maintains the routes to the pods of other nodes.
 type Network struct {
 	cfg Config
 
-	// checked is the last configuration that libcni and the plugins accepted. Only Run uses it.
+	// checked is the last configuration that CNI's library and the plugins accepted. Only Run uses
+	// it.
 	checked []byte
-	// bridgeSysctls is the directory of br_netfilter's settings.
+	// bridgeSysctls is the directory of the settings of the kernel module br_netfilter.
 	bridgeSysctls string
-	// lost are the unreachable nodes that were last logged. Only Run uses it.
+	// lost are the names of unreachable nodes that were logged last. Only Run uses it.
 	lost []string
-	// refused are the claims that were last logged as refused. Only Run uses it.
+	// refused are the refused claims of nodes that were logged last. Only Run uses it.
 	refused []string
 
 	mu    sync.Mutex
-	ready error // nil when the configuration is written and checked
+	ready error // nil after the configuration was written and checked
 }
 
 var errNotYet = errors.New("pod network is not set up yet")
 
-// New returns a Network. It starts and changes nothing.
+// New returns a Network. It starts no goroutines and changes nothing; Run does.
 func New(cfg Config) *Network {
 	return &Network{cfg: cfg, ready: errNotYet, bridgeSysctls: nft.BridgeSysctls}
 }
 
-// Ready returns nil when the CNI configuration is written and checked, or why it is not.
+// Ready returns nil if the CNI configuration is written and checked, and otherwise an error that
+// says why it is not.
 func (n *Network) Ready() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -97,8 +99,8 @@ func (n *Network) setReady(err error) {
 	n.ready = err
 }
 
-// Run keeps the network up to date until ctx ends. Configuration, routes and devices stay after
-// that, so that pods keep their network while the kubelet restarts.
+// Run keeps the network up to date until ctx ends. Configuration, routes and devices stay then, so
+// that pods keep their network while the kubelet restarts.
 func (n *Network) Run(ctx context.Context) error {
 	k, err := newKernel()
 	if err != nil {
@@ -133,8 +135,8 @@ func (n *Network) Run(ctx context.Context) error {
 	return nil
 }
 
-// nodeOf returns the parts of a Node that the network needs. A large cluster has many nodes, and
-// each of them follows all others.
+// nodeOf returns the parts of a Node object that the network needs, to save memory: a large cluster
+// has many nodes, and each of them watches all the others.
 func nodeOf(n *v1.Node) *node {
 	c := nodeclaims.Of(n)
 	return &node{name: c.Name, podCIDRs: c.PodRanges, addresses: c.Addresses, uid: c.UID, created: c.Created}
@@ -144,8 +146,8 @@ func (n *node) same(as *node) bool {
 	return n.uid == as.uid && slices.Equal(n.podCIDRs, as.podCIDRs) && slices.Equal(n.addresses, as.addresses)
 }
 
-// resume makes the network ready at once if an earlier process left a valid configuration. It does
-// not need the API server.
+// resume makes the network ready at once if an earlier process has left a valid configuration. It
+// sends no request to the API server.
 func (n *Network) resume(ctx context.Context) {
 	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, confName))
 	if err != nil {
@@ -161,8 +163,8 @@ func (n *Network) resume(ctx context.Context) {
 	n.setReady(nil)
 }
 
-// protect restores the binding of every port to its pod's addresses. It returns an error if network
-// policies do not apply to packets between ports of the bridge.
+// protect binds every port to the addresses of its pod. It returns an error if network policies do
+// not apply to packets between ports of the bridge.
 func (n *Network) protect(content []byte) error {
 	changed, err := restorePorts(content)
 	if changed {
@@ -171,8 +173,9 @@ func (n *Network) protect(content []byte) error {
 	return errors.Join(err, nft.BridgeFiltered(n.bridgeSysctls))
 }
 
-// check parses the configuration with libcni and asks every plugin whether it exists, supports the
-// configuration's version (VERSION) and can attach pods (STATUS).
+// check parses the configuration with CNI's library. Then it runs every plugin to check that it
+// exists, supports the configuration's version (command VERSION) and can attach pods (command
+// STATUS).
 func (n *Network) check(ctx context.Context, content []byte) error {
 	if bytes.Equal(content, n.checked) {
 		return nil
@@ -194,8 +197,8 @@ func (n *Network) check(ctx context.Context, content []byte) error {
 	return nil
 }
 
-// sync updates the kernel and the configuration. Routes come first, so that pods can reach others
-// as soon as the configuration lets them start.
+// sync updates the kernel's state, and then the configuration. Routes come before the
+// configuration, so that a pod that the configuration allows to start can reach other pods at once.
 func (n *Network) sync(ctx context.Context, k *kernel, all map[types.NamespacedName]*node) error {
 	links, err := k.links()
 	if err != nil {
@@ -211,7 +214,7 @@ func (n *Network) sync(ctx context.Context, k *kernel, all map[types.NamespacedN
 		n.cfg.Log.Warn("Addresses or pod ranges of nodes rejected", "claims", w.refused)
 	}
 	if len(w.podCIDRs) == 0 {
-		if n.Ready() != nil { // if the network was ready before, it keeps working
+		if n.Ready() != nil { // a network that was ready before keeps working
 			n.setReady(fmt.Errorf("node %s has no pod CIDR", n.cfg.NodeName))
 		}
 		return nil
@@ -233,7 +236,7 @@ func (n *Network) sync(ctx context.Context, k *kernel, all map[types.NamespacedN
 	return errors.Join(enable(sysctls(w.podCIDRs)), k.apply(w), n.configure(ctx, w))
 }
 
-// configure checks and writes the CNI configuration, and sets whether the network is ready.
+// configure checks and writes the CNI configuration, and sets the result of Ready.
 func (n *Network) configure(ctx context.Context, w wanted) error {
 	content, err := renderConf(w.podCIDRs, w.mtu, filepath.Join(n.cfg.CacheDir, addressesDir))
 	if err == nil {
@@ -254,7 +257,7 @@ func (n *Network) configure(ctx context.Context, w wanted) error {
 	return err
 }
 
-// Cleanup removes everything that Run made on the node. Attached pods keep their interfaces.
+// Cleanup removes everything that Run has created on the node. Attached pods keep their interfaces.
 func (n *Network) Cleanup(context.Context) error {
 	k, err := newKernel()
 	if err != nil {

@@ -28,8 +28,8 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// plugins writes fake plugins. They answer VERSION, fail STATUS while a file "ill" exists beside
-// them, and record other calls.
+// plugins writes scripts that act as CNI plugins. They answer VERSION. STATUS fails while a file
+// "ill" exists in their directory. They record all other commands.
 func plugins(t *testing.T) (dir, calls string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -81,7 +81,7 @@ func assign(t *testing.T, c kubernetes.Interface, name, podCIDR string) {
 	}
 }
 
-// eventually waits until ok returns true. The test's own deadline bounds the wait.
+// eventually waits until ok returns true, or until the test's deadline.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for !ok() {
@@ -108,7 +108,7 @@ func routesTo(t *testing.T) []string {
 }
 
 // TestRun starts the network on a node without a pod range. Then the node gets a range and two
-// peers, and one peer is deleted.
+// other nodes are added, and one of these is deleted.
 func TestRun(t *testing.T) {
 	unshare.Need(t)
 	attrs := netlink.NewLinkAttrs()
@@ -160,7 +160,7 @@ func TestRun(t *testing.T) {
 	createNode(t, api, "n3", "10.244.2.0/24", "10.50.0.13")
 	eventually(t, "route to n3", func() bool { return slices.Contains(routesTo(t), "10.244.2.0/24 via 10.50.0.13") })
 
-	// The network stays when the process ends. The next process is ready at once, and finds the
+	// The network stays when the process ends. A new process must be ready at once, and notice the
 	// changes that happened meanwhile.
 	stop()
 	if err := api.CoreV1().Nodes().Delete(t.Context(), "n2", metav1.DeleteOptions{}); err != nil {
@@ -200,8 +200,7 @@ func TestMissingPlugin(t *testing.T) {
 	}
 }
 
-// TestIllPlugin checks that the network is not ready while a plugin reports that it cannot attach
-// pods.
+// TestIllPlugin checks that the network is not ready while a plugin's STATUS fails.
 func TestIllPlugin(t *testing.T) {
 	unshare.Need(t)
 	bin, _ := plugins(t)
@@ -223,8 +222,8 @@ func TestIllPlugin(t *testing.T) {
 	}
 }
 
-// TestCollect checks that the attachments of sandboxes in use are kept, that a sandbox that CNI
-// remembers is detached, and that the plugin is called to free the other addresses.
+// TestCollect checks that Collect keeps the attachments of sandboxes in use, detaches a sandbox of
+// which CNI has a record, and calls the plugin to free the other addresses.
 func TestCollect(t *testing.T) {
 	unshare.Need(t)
 	bin, calls := plugins(t)
@@ -265,8 +264,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestLinkPlugin checks that our plugin is linked if the directory has no such plugin or only a
-// broken link, and that an existing plugin is kept.
+// TestLinkPlugin checks that the plugin is linked if the directory has no plugin of its name or
+// only a broken link, and that an existing plugin is kept.
 func TestLinkPlugin(t *testing.T) {
 	dir, program := filepath.Join(t.TempDir(), "bin"), filepath.Join(t.TempDir(), "cni")
 	link := filepath.Join(dir, pluginName)

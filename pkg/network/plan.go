@@ -16,62 +16,63 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// The VXLAN device's name, its network identifier, and the port that IANA assigned to the
-// protocol.
+// The name of the VXLAN device, its network identifier, and the port that IANA has assigned to
+// VXLAN.
 const (
 	vxlanName = "vxlan.keelson"
 	vxlanID   = 1
 	vxlanPort = 4789
 )
 
-// The number of bytes that VXLAN adds to a packet: inner Ethernet, VXLAN, UDP and outer IP headers.
+// How many bytes VXLAN adds to a packet: the inner Ethernet, the VXLAN, UDP and outer IP headers.
 const (
 	overheadIPv4 = 50
 	overheadIPv6 = 70
 )
 
-// defaultMTU is the MTU of pods' interfaces if no link determines it.
+// defaultMTU is the MTU of the pods' interfaces in bytes if no link determines it.
 const defaultMTU = 1500
 
-// node holds the properties of a Node that the network depends on.
+// node contains the properties of a Node object on which the network depends.
 type node struct {
 	name      string
 	podCIDRs  []netip.Prefix
-	addresses []netip.Addr // internal addresses, beginning with the primary one
+	addresses []netip.Addr // internal addresses, the primary one first
 	uid       types.UID
 	created   time.Time
 }
 
-// link holds the properties of one of this node's links.
+// link contains the properties of one of this node's links.
 type link struct {
 	name     string
 	mtu      int
-	prefixes []netip.Prefix // the addresses of the link, with the lengths of their networks
+	prefixes []netip.Prefix // addresses with the prefix lengths of their networks
 }
 
-// route leads to another node's pods, or, if it has no link, drops packets.
+// route leads to the pods of another node. Without a link it drops packets.
 type route struct {
 	dst    netip.Prefix
 	via    netip.Addr
 	link   string
-	onLink bool // treat via as a neighbour on the link, although no route says so
+	onLink bool // send to via on the link, although no route says that via is there
 }
 
-// neighbour maps the inner address of another node's VXLAN device to its hardware address.
+// neighbour maps the inner IP address of another node's VXLAN device to the device's hardware
+// address.
 type neighbour struct {
 	ip  netip.Addr
 	mac string
 }
 
-// forward maps a hardware address to the outer address of its node.
+// forward maps the hardware address of a node's VXLAN device to the node's outer IP address.
 type forward struct {
 	mac string
 	dst netip.Addr
 }
 
-// vxlan is this node's device.
+// vxlan is the wanted VXLAN device of this node.
 type vxlan struct {
-	local     netip.Addr     // outer address: source of the VXLAN packets
+	local     netip.Addr     // outer address: the source of the VXLAN packets
 	addresses []netip.Prefix // inner addresses of the device
 	mac       string
 	mtu       int
@@ -79,31 +80,31 @@ type vxlan struct {
 
 // wanted is the state that the kernel should have.
 type wanted struct {
-	podCIDRs   []netip.Prefix // the pod CIDRs of this node
-	mtu        int            // MTU of pods' interfaces
+	podCIDRs   []netip.Prefix // pod ranges of this node
+	mtu        int            // MTU of the pods' interfaces
 	vxlan      *vxlan         // nil if no device is wanted
 	routes     []route
 	neighbours []neighbour
 	forwards   []forward
 	masquerade masquerade
 	guard      guard
-	// unreachable are the names of nodes without a route.
+	// unreachable are the names of nodes to whose pods no route exists.
 	unreachable []string
-	// refused are claims of nodes to ranges and addresses that they do not own. These ranges and
-	// addresses get no routes.
+	// refused are nodes' claims to ranges and addresses that they do not own. No routes use these
+	// ranges and addresses.
 	refused []string
 }
 
-// plan decides how this node reaches the pods of other nodes. Nodes without pod ranges are left
-// out. Ranges outside the cluster's ranges, and ranges and addresses that an older node owns, are
-// left out too. This check is needed because nodes write their ranges and addresses themselves
-// (package nodeclaims). within may be empty.
+// plan computes how this node reaches the pods of other nodes. It ignores nodes without pod ranges,
+// pod ranges outside of within (unless within is empty), and ranges and addresses that an older
+// node owns. The ownership is checked because nodes write their ranges and addresses themselves
+// (package nodeclaims).
 func plan(self string, nodes []node, links []link, within []netip.Prefix) wanted {
 	said := slices.IndexFunc(nodes, func(n node) bool { return n.name == self })
 	if said < 0 {
 		return wanted{}
 	}
-	// All addresses that the node reports, because its links show which of them it has.
+	// For this node, use all addresses in its object: its links show which of them it has.
 	addresses := nodes[said].addresses
 	nodes, refused := settle(nodes, within)
 	i := slices.IndexFunc(nodes, func(n node) bool { return n.name == self })
@@ -132,7 +133,8 @@ func (n *node) claim() nodeclaims.Claim {
 	return nodeclaims.Claim{Name: n.name, UID: n.uid, Created: n.created, PodRanges: n.podCIDRs, Addresses: n.addresses}
 }
 
-// settle returns the nodes sorted by name, each with the claims that it owns, and the refused claims.
+// settle returns the nodes sorted by name, each with only the claims that it owns, and the refused
+// claims.
 func settle(nodes []node, within []netip.Prefix) ([]node, []string) {
 	claims := make([]nodeclaims.Claim, len(nodes))
 	for i, n := range nodes {
@@ -154,15 +156,17 @@ func settle(nodes []node, within []netip.Prefix) ([]node, []string) {
 type planner struct {
 	own   node
 	links []link
-	// macs maps each hardware address to the node that owns it. Hardware addresses are derived from node
-	// names, so an attacker can choose a name that collides with another node's.
+	// macs maps each hardware address to the name of the node that owns it. Hardware addresses are
+	// derived from node names, so an attacker can choose a name whose address equals that of another
+	// node.
 	macs     map[string]string
 	underlay link       // the link that carries VXLAN packets
-	local    netip.Addr // this node's address on the link; invalid if there is none
+	local    netip.Addr // this node's address on underlay; invalid if there is none
 	out      wanted
 }
 
-// findUnderlay returns the link with the first of this node's addresses that any link has.
+// findUnderlay returns the link that carries VXLAN packets, and its address: the first of this
+// node's addresses that a link has.
 func (p *planner) findUnderlay() (link, netip.Addr) {
 	for _, a := range p.own.addresses {
 		for _, l := range p.links {
@@ -174,7 +178,7 @@ func (p *planner) findUnderlay() (link, netip.Addr) {
 	return link{}, netip.Addr{}
 }
 
-// reach adds the routes to one node's pods.
+// reach adds the routes to the pods of one node.
 func (p *planner) reach(peer node) {
 	outer, tunnel := p.outer(peer)
 	tunnel = tunnel && p.macs[hardwareAddress(peer.name)] == peer.name
@@ -201,8 +205,8 @@ func (p *planner) reach(peer node) {
 	}
 }
 
-// sameLink returns an address of the peer that is in a network of one of this node's links, and the
-// name of this link.
+// sameLink returns an address of the peer that is in the network of one of this node's links, and
+// the name of that link.
 func (p *planner) sameLink(peer node, ipv4 bool) (via netip.Addr, on string, ok bool) {
 	for _, a := range peer.addresses {
 		if a.Is4() != ipv4 {
@@ -219,8 +223,8 @@ func (p *planner) sameLink(peer node, ipv4 bool) (via netip.Addr, on string, ok 
 	return netip.Addr{}, "", false
 }
 
-// outer returns the peer's address for VXLAN packets. It has the same family as this node's own
-// address for VXLAN packets.
+// outer returns the address to which VXLAN packets for the peer are sent. It is of the same IP
+// family as this node's own address for VXLAN.
 func (p *planner) outer(peer node) (netip.Addr, bool) {
 	if !p.local.IsValid() {
 		return netip.Addr{}, false
@@ -232,9 +236,9 @@ func (p *planner) outer(peer node) (netip.Addr, bool) {
 	return peer.addresses[i], true
 }
 
-// finish adds the device if any route uses it. It also adds a route without a link for this node's
-// own pods. While there is no bridge, that route drops packets to pods. Otherwise nodes could send
-// them back and forth.
+// finish adds the VXLAN device if a route uses it. It also adds a route without a link for this
+// node's own pod ranges, which drops packets while the bridge does not exist. Otherwise two nodes
+// could send such packets back and forth.
 func (p *planner) finish() {
 	for _, own := range p.own.podCIDRs {
 		p.out.routes = append(p.out.routes, route{dst: own})
@@ -257,7 +261,8 @@ func (p *planner) finish() {
 	}
 }
 
-// hardwareAddress returns the locally administered unicast address of a node's VXLAN device.
+// hardwareAddress returns the hardware address of a node's VXLAN device, which is a locally
+// administered unicast address.
 func hardwareAddress(nodeName string) string {
 	sum := sha256.Sum256([]byte(nodeName))
 	mac := net.HardwareAddr(sum[:6])

@@ -30,8 +30,8 @@ func addrs(s ...string) []netip.Addr {
 	return out
 }
 
-// newNode returns a node. All nodes of the tests have the same age, so that the node with the first
-// name counts as the oldest.
+// newNode returns a node. All nodes of these tests have the same age, so that the node whose name
+// sorts first counts as the oldest.
 func newNode(name string, ranges []netip.Prefix, addresses []netip.Addr) node {
 	return node{name: name, podCIDRs: ranges, addresses: addresses}
 }
@@ -102,7 +102,7 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := plan("n1", c.nodes, c.links, nil)
-			// Not compared here, because other tests check them.
+			// Other tests check these parts.
 			got.masquerade, got.guard, got.refused = masquerade{}, guard{}, nil
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got\n%+v %+v\nwant\n%+v %+v", got, got.vxlan, c.want, c.want.vxlan)
@@ -111,7 +111,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPlanProperties checks the properties that every plan of any cluster must have.
+// TestPlanProperties checks the properties that the plan of every node in every cluster must have.
 func TestPlanProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.SliceOfNDistinct(rapid.Custom(drawNode), 0, 8, func(n node) string { return n.name }).Draw(t, "nodes")
@@ -157,8 +157,8 @@ func TestPlanProperties(t *testing.T) {
 	})
 }
 
-// TestPlanRefuses checks that a node which lies about its range or its address gets no packets that
-// are for other nodes, whatever its name is and whichever node plans.
+// TestPlanRefuses checks that a node that claims a range or address of another node gets no packets
+// for that node. It tries several names, and the plans of all nodes.
 func TestPlanRefuses(t *testing.T) {
 	created := time.Unix(1000, 0)
 	eth0 := link{name: "eth0", mtu: 1500, prefixes: prefixes("10.50.0.11/24")}
@@ -228,7 +228,7 @@ func TestHardwareAddress(t *testing.T) {
 func TestPlanMasquerade(t *testing.T) {
 	got := planMasquerade(prefixes("10.244.0.0/24"), []node{
 		newNode("n1", prefixes("10.244.0.0/24"), addrs("10.50.0.11")),
-		// The address of this node is inside a pod range.
+		// The address of this node is inside of a pod range.
 		newNode("n2", prefixes("10.244.1.0/24", "fd00::/64"), addrs("10.244.0.9", "fd50::12")),
 	})
 	want := masquerade{

@@ -13,20 +13,21 @@ import (
 	"slices"
 )
 
-// sysctls returns the settings that a node needs to route for pods. All of them belong to the
-// process's network namespace.
+// sysctls returns the files of the settings that must be 1 so that a node can route for pods. All
+// of them belong to the process's network namespace.
 func sysctls(podCIDRs []netip.Prefix) []string {
 	out := []string{"/proc/sys/net/ipv4/ip_forward"}
 	if slices.ContainsFunc(podCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
 		out = append(out, "/proc/sys/net/ipv6/conf/all/forwarding")
 	}
-	// When a pod answers another pod on its bridge through a service, the answer must pass address
-	// translation, and network policies must see the packet. Without the kernel module br_netfilter
-	// these files do not exist, which nft.BridgeFiltered reports.
+	// Packets between two pods of the bridge must pass the rules of IPv4 and IPv6. Otherwise
+	// network policies would not see them, and the answer of a pod that was reached through a
+	// Service would not be translated back. These files do not exist without the kernel module
+	// br_netfilter; nft.BridgeFiltered reports that.
 	return append(out, "/proc/sys/net/bridge/bridge-nf-call-iptables", "/proc/sys/net/bridge/bridge-nf-call-ip6tables")
 }
 
-// enable writes 1 into each of the files that has another value.
+// enable writes 1 into each file that contains another value.
 func enable(files []string) error {
 	var errs []error
 	for _, path := range files {

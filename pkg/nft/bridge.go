@@ -12,13 +12,13 @@ import (
 	"path/filepath"
 )
 
-// BridgeSysctls is the directory of br_netfilter's settings.
+// BridgeSysctls is the directory of the settings of the kernel module br_netfilter.
 const BridgeSysctls = "/proc/sys/net/bridge"
 
-// BridgeFiltered returns an error unless packets between ports of a bridge pass the rules of IPv4
-// and IPv6, as routed packets do. If they do not, neither network policies nor Services work
-// between pods of one bridge. ARP is not checked, because its rules are in the bridge family. dir
-// is BridgeSysctls, except in tests.
+// BridgeFiltered returns an error unless packets between two ports of a bridge pass the rules of
+// IPv4 and IPv6, as routed packets do. Otherwise neither network policies nor Services would work
+// between pods of one bridge. It does not check the setting for ARP, because the rules for ARP are
+// in the bridge family. dir is BridgeSysctls, except in tests.
 func BridgeFiltered(dir string) error {
 	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables"} {
 		have, err := os.ReadFile(filepath.Join(dir, name))

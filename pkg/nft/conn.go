@@ -11,25 +11,26 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// Sizes of the socket's buffers in bytes. Netlink sends a transaction as one message, so sendBuffer
-// limits the size of a transaction that writes a whole table. The kernel uses the memory only while
-// the message is sent.
+// Sizes of the socket's buffers in bytes. A transaction is sent as one netlink message, so
+// sendBuffer limits the size of a transaction. The kernel uses this memory only while it sends the
+// message.
 const (
 	sendBuffer    = 256 << 20
 	receiveBuffer = 16 << 20
-	// elementsPerMessage keeps a list of elements below 64 KiB, the maximum size of an attribute.
+	// elementsPerMessage is the maximum number of elements in one message. It keeps the list of
+	// elements below 64 KiB, the maximum size of a netlink attribute.
 	elementsPerMessage = 256
 )
 
-// Conn is a connection to the kernel's nftables. Changes are collected until Commit sends them as
-// one transaction. It must not be used concurrently.
+// Conn is a connection to the kernel's nftables. It collects changes until Commit sends them in one
+// transaction. It must not be used concurrently.
 type Conn struct {
 	*nftables.Conn
 	netNS int
 }
 
-// Open connects to the kernel, in the network namespace netNS, or in the namespace of the process
-// if netNS is 0. It changes nothing.
+// Open connects to the kernel in the network namespace netNS, or in the process's namespace if
+// netNS is 0. It changes nothing.
 func Open(netNS int) (*Conn, error) {
 	c := &Conn{netNS: netNS}
 	return c, c.dial()
@@ -50,8 +51,8 @@ func (c *Conn) dial() error {
 // Close closes the connection. It changes nothing in the kernel.
 func (c *Conn) Close() error { return c.CloseLasting() }
 
-// Commit sends the collected changes in one transaction. If made, the error of collecting them, is
-// not nil, it drops the changes and returns that error.
+// Commit sends the collected changes in one transaction. made is an error of collecting the
+// changes. If it is not nil, Commit drops the changes and returns it.
 func (c *Conn) Commit(made error) error {
 	if made == nil {
 		return cause(c.Flush())
@@ -60,7 +61,7 @@ func (c *Conn) Commit(made error) error {
 	return errors.Join(made, c.dial())
 }
 
-// cause returns the first error of a transaction. The kernel returns one error for each message.
+// cause returns the first error of a transaction. The kernel returns an error for each message.
 func cause(err error) error {
 	for err != nil {
 		switch e := err.(type) { //nolint:errorlint // it unwraps all errors itself
@@ -78,7 +79,8 @@ func cause(err error) error {
 	return nil
 }
 
-// Present reports whether a table exists. Another program may have flushed the ruleset.
+// Present reports whether a table exists. It is missing after another program has flushed the
+// ruleset.
 func (c *Conn) Present(t *nftables.Table) (bool, error) {
 	tables, err := c.ListTablesOfFamily(t.Family)
 	if err != nil {
@@ -92,15 +94,15 @@ func (c *Conn) Present(t *nftables.Table) (bool, error) {
 	return false, nil
 }
 
-// Renew replaces a table by an empty one.
+// Renew deletes a table, if it exists, and creates an empty one.
 func (c *Conn) Renew(t *nftables.Table) {
 	c.Drop(t)
 	c.AddTable(t)
 }
 
-// Drop deletes a table, if it exists.
+// Drop deletes a table if it exists.
 func (c *Conn) Drop(t *nftables.Table) {
-	c.AddTable(t) // adds the table first, because deleting a missing table would fail
+	c.AddTable(t) // deleting a missing table would fail, so add it first
 	c.DelTable(t)
 }
 
@@ -125,7 +127,7 @@ func chunks(s *nftables.Set, list []nftables.SetElement, do func(*nftables.Set, 
 	return nil
 }
 
-// Concat returns the type of a key with several fields. There is a limit on their number.
+// Concat returns the type of a key with several fields. It panics if there are too many fields.
 func Concat(types ...nftables.SetDatatype) nftables.SetDatatype {
 	return nftables.MustConcatSetType(types...)
 }

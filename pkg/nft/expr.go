@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reg is the number of a register of four bytes. nftables has sixteen. A key is in consecutive
-// registers.
+// Reg returns nftables' number of the nth register of four bytes. There are sixteen of them. A key
+// fills consecutive registers.
 func Reg(n uint32) uint32 { return unix.NFT_REG32_00 + n }
 
-// Packet returns the expressions that load parts of a packet of an address family.
+// Packet returns expressions that load parts of IPv4 or IPv6 packets.
 type Packet struct{ IPv6 bool }
 
 // Size returns the length of an address in bytes.
@@ -28,10 +28,10 @@ func (p Packet) Size() int {
 // Words returns the number of registers that an address fills.
 func (p Packet) Words() uint32 { return uint32(p.Size() / 4) }
 
-// Source loads the source address into the registers that begin with r.
+// Source loads the source address into the registers from r.
 func (p Packet) Source(r uint32) expr.Any { return p.address(r, 12, 8) }
 
-// Dest loads the destination address into the registers that begin with r.
+// Dest loads the destination address into the registers from r.
 func (p Packet) Dest(r uint32) expr.Any { return p.address(r, 16, 24) }
 
 func (p Packet) address(r, offset4, offset6 uint32) expr.Any {
@@ -47,12 +47,12 @@ func (p Packet) Protocol(r uint32) expr.Any {
 	return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: Reg(r)}
 }
 
-// DestPort loads the destination port of TCP, UDP and SCTP.
+// DestPort loads the destination port of a TCP, UDP or SCTP packet into register r.
 func (p Packet) DestPort(r uint32) expr.Any {
 	return &expr.Payload{DestRegister: Reg(r), Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
 }
 
-// NFProto returns the family as address translation takes it.
+// NFProto returns the address family as the expression for address translation needs it.
 func (p Packet) NFProto() uint32 {
 	if !p.IPv6 {
 		return unix.NFPROTO_IPV4
@@ -60,7 +60,7 @@ func (p Packet) NFProto() uint32 {
 	return unix.NFPROTO_IPV6
 }
 
-// TableFamily returns the family of a table for such packets.
+// TableFamily returns the family of tables for these packets.
 func (p Packet) TableFamily() nftables.TableFamily {
 	if !p.IPv6 {
 		return nftables.TableFamilyIPv4
@@ -68,33 +68,35 @@ func (p Packet) TableFamily() nftables.TableFamily {
 	return nftables.TableFamilyIPv6
 }
 
-// Member continues if the value in the registers that begin with r is in the set.
+// Member continues with the next expression if the value in the registers from r is in the set.
+// Otherwise the rule does not match.
 func Member(set string, r uint32) expr.Any { return &expr.Lookup{SourceRegister: Reg(r), SetName: set} }
 
-// NotMember continues if the value in the registers that begin with r is not in the set.
+// NotMember continues if the value in the registers from r is not in the set.
 func NotMember(set string, r uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), SetName: set, Invert: true}
 }
 
-// Get looks up a key in a map. The key is in the registers that begin with r, and the value is
-// loaded into those that begin with to. Get continues if the map has the key.
+// Get looks up the key in the registers from r in a map, and loads the value into the registers
+// from to. The rule matches only if the map contains the key.
 func Get(set string, r, to uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), DestRegister: Reg(to), IsDestRegSet: true, SetName: set}
 }
 
-// Decide looks up the registers that begin with r in a map of verdicts.
+// Decide looks up the key in the registers from r in a map of verdicts, and applies the verdict.
 func Decide(set string, r uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: set}
 }
 
-// Jump calls a chain. After the end of that chain, the rules of the calling chain continue.
+// Jump continues with the rules of another chain. After the end of that chain, the rules of the
+// calling chain continue.
 func Jump(chain string) expr.Any { return &expr.Verdict{Kind: expr.VerdictJump, Chain: chain} }
 
 // Drop drops the packet.
 func Drop() expr.Any { return &expr.Verdict{Kind: expr.VerdictDrop} }
 
-// Reject answers "port unreachable", as kube-proxy does in this mode. TCP clients see a refused
-// connection.
+// Reject rejects the packet with "port unreachable", as kube-proxy does in its nftables mode. A TCP
+// client gets "connection refused".
 func (p Packet) Reject() expr.Any {
 	if !p.IPv6 {
 		return &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: 3}
@@ -102,13 +104,13 @@ func (p Packet) Reject() expr.Any {
 	return &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: 4}
 }
 
-// NewConnection continues if the packet is the first of a connection.
+// NewConnection continues if the packet begins a connection.
 func NewConnection() []expr.Any {
 	const bit = 8 // NF_CT_STATE_BIT(IP_CT_NEW)
 	return append([]expr.Any{&expr.Ct{Key: expr.CtKeySTATE, Register: Reg(0)}}, AnyBit(bit)...)
 }
 
-// AnyBit continues if register 0 has any of the bits.
+// AnyBit continues if register 0 contains any of the bits.
 func AnyBit(bits uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Bitwise{SourceRegister: Reg(0), DestRegister: Reg(0), Len: 4, Mask: Native(bits), Xor: Native(0)},
@@ -116,8 +118,7 @@ func AnyBit(bits uint32) []expr.Any {
 	}
 }
 
-// NeighborDiscovery continues on the ICMPv6 messages by which neighbours on a link find each
-// other.
+// NeighborDiscovery continues if the packet is an ICMPv6 message of neighbour discovery.
 func NeighborDiscovery() []expr.Any {
 	const first, last = 133, 137 // ICMPv6 types from router solicitation to redirect
 	return []expr.Any{
@@ -129,7 +130,7 @@ func NeighborDiscovery() []expr.Any {
 	}
 }
 
-// Native returns a number in the form that it has in a register.
+// Native returns a number as the four bytes that it has in a register.
 func Native(n uint32) []byte { return binaryutil.NativeEndian.PutUint32(n) }
 
 // SetMark sets a bit of the packet's mark.
@@ -150,7 +151,8 @@ func ClearMark(bit uint32) []expr.Any {
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: Reg(0), SourceRegister: true})
 }
 
-// IsLocal continues if the packet's source or destination is an address of this node.
+// IsLocal continues if the packet's destination (if dest is true) or source is an address of this
+// node.
 func IsLocal(dest bool) []expr.Any {
 	return []expr.Any{
 		&expr.Fib{Register: Reg(0), ResultADDRTYPE: true, FlagSADDR: !dest, FlagDADDR: dest},
@@ -158,7 +160,7 @@ func IsLocal(dest bool) []expr.Any {
 	}
 }
 
-// NotLoopback continues if the destination is not a loopback address.
+// NotLoopback continues if the destination address is not a loopback address.
 func (p Packet) NotLoopback() []expr.Any {
 	if p.IPv6 {
 		one := make([]byte, 16)

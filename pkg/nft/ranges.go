@@ -10,7 +10,7 @@ import (
 	"github.com/google/nftables"
 )
 
-// Range is a range of addresses of one family. Last is included.
+// Range is a range of addresses of one IP family, including Last.
 type Range struct{ First, Last netip.Addr }
 
 // Last returns the last address of a prefix.
@@ -23,7 +23,8 @@ func Last(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// Disjoint returns the prefixes masked and sorted, without those that are inside another.
+// Disjoint returns the prefixes masked and sorted. It leaves out prefixes that are inside another
+// one.
 func Disjoint(list []netip.Prefix) []netip.Prefix {
 	list = slices.Clone(list)
 	for i := range list {
@@ -44,7 +45,7 @@ func Disjoint(list []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// Ranges returns the prefixes as sorted ranges. Ranges that touch are merged.
+// Ranges returns the prefixes as sorted ranges. It merges ranges without a gap between them.
 func Ranges(list []netip.Prefix) []Range {
 	var out []Range
 	for _, p := range Disjoint(list) {
@@ -58,7 +59,7 @@ func Ranges(list []netip.Prefix) []Range {
 	return out
 }
 
-// Without returns the parts of a prefix that are in none of the other prefixes.
+// Without returns the parts of a prefix that are in none of the others.
 func Without(p netip.Prefix, others []netip.Prefix) []Range {
 	first, last := p.Masked().Addr(), Last(p)
 	var out []Range
@@ -76,7 +77,8 @@ func Without(p netip.Prefix, others []netip.Prefix) []Range {
 	return append(out, Range{first, last})
 }
 
-// Elements returns sorted, disjoint ranges of one family as starts and ends of intervals.
+// Elements returns the elements of a set of intervals for the ranges of one IP family. The ranges
+// must be sorted and disjoint. Each range becomes a start and an end.
 func Elements(list []Range, ipv6 bool) []nftables.SetElement {
 	var out []nftables.SetElement
 	for _, r := range list {
@@ -84,7 +86,7 @@ func Elements(list []Range, ipv6 bool) []nftables.SetElement {
 			continue
 		}
 		out = append(out, nftables.SetElement{Key: r.First.AsSlice()})
-		end := r.Last.Next() // the address after the range, because the end of an interval is exclusive in the kernel
+		end := r.Last.Next() // the end of an interval is exclusive, so it is the address after the range
 		if !end.IsValid() {
 			break
 		}

@@ -27,7 +27,7 @@ func TestDisjoint(t *testing.T) {
 	}
 }
 
-// TestWithout compares ranges with a check of every address of a small network.
+// TestWithout compares the ranges with a check of every address of a small network.
 func TestWithout(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		prefix := rapid.Custom(func(t *rapid.T) netip.Prefix {
@@ -53,7 +53,7 @@ func TestWithout(t *testing.T) {
 	})
 }
 
-// TestElements compares membership in intervals with membership in prefixes.
+// TestElements checks that an address is in the intervals exactly if it is in one of the prefixes.
 func TestElements(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var list []netip.Prefix

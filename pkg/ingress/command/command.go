@@ -31,9 +31,9 @@ import (
 
 const (
 	defaultPort = 10254
-	// lameDuck is how long the process still accepts new requests after it was asked to end,
-	// because load balancers need that time to stop sending to it. After that, drain is the maximum
-	// time for running requests.
+	// lameDuck is how long the process still accepts new requests after it was asked to end, because
+	// load balancers need that time to stop sending requests to it. drain is how long it then waits
+	// for requests in progress.
 	lameDuck = 5 * time.Second
 	drain    = 20 * time.Second
 )
@@ -56,8 +56,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.https, "https-address", ":8443", "address to serve HTTPS on")
 	fs.StringVar(&o.publish, "publish-service", "",
 		"namespace/name of the Service whose addresses are written to the status of Ingresses")
-	// Calling SetMemoryLimit with a negative number only returns the current limit, which
-	// GOMEMLIMIT sets.
+	// SetMemoryLimit(-1) only returns the current limit, which the environment variable GOMEMLIMIT
+	// sets.
 	o.limits = ingress.DefaultLimits(debug.SetMemoryLimit(-1))
 	limits := map[string]*int{}
 	add := func(name string, value *int, what string) {
@@ -87,7 +87,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return o, nil
 }
 
-// Run runs the process. It returns when ctx ends, or after an error.
+// Run runs the process until ctx ends or an error occurs.
 func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	o, err := parse(args, stderr)
 	if err != nil {
@@ -104,8 +104,8 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	return run(ctx, o, client, daemon.NewLog(stderr, o.Verbosity))
 }
 
-// restConfig returns the configuration from the kubeconfig, or the configuration for the pod in
-// which the process runs.
+// restConfig returns the client configuration from the kubeconfig file. Without a file, it returns
+// the configuration for the pod in which the process runs.
 func restConfig(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig != "" {
 		return daemon.RESTConfig(kubeconfig, "ingress")
@@ -134,8 +134,8 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, log *slog
 	table := health.NewGate("table", "no Ingress was read yet")
 	g, ctx := errgroup.WithContext(ctx)
 	ending := health.Check{Name: "shutdown", Run: func(context.Context) error { return ctx.Err() }}
-	// Readiness is served to the end, so that load balancers see that the process is no longer
-	// ready.
+	// Serve readiness until everything else has ended, so that load balancers see that the process
+	// is not ready any more.
 	served, stop := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error { guard.Run(ctx); return nil })
 	g.Go(func() error { return control.Run(ctx, table.Open) })
@@ -153,7 +153,7 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, log *slog
 	return nil
 }
 
-// serve serves both ports. It stops some time after ctx has ended.
+// serve serves HTTP and HTTPS. It ends lameDuck and at most drain after ctx has ended.
 func serve(ctx context.Context, o *options, p *ingress.Proxy, clk clock.Clock, log *slog.Logger) error {
 	plain, secure := p.Server(), p.Server()
 	var lc net.ListenConfig

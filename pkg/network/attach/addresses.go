@@ -18,19 +18,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addresses is a directory with three kinds of files: one for each allocated address, named after
-// the address and containing the owner; a lock file; and one for each range with the address that
-// was allocated last.
+// addresses is a directory that stores the allocated addresses. It has one file for each address,
+// which is named after the address and contains the owner. For each range it has a file with the
+// address that was allocated last. It also has a lock file.
 type addresses struct{ dir string }
 
-// lineBreak separates the sandbox's ID from the interface's name in the file of an address.
+// lineBreak separates the two parts of an owner in a file: the sandbox's ID and the interface's
+// name.
 const lineBreak = "\r\n"
 
-// gateway returns the first address of a range.
+// gateway returns the first address of a range, which belongs to the bridge.
 func gateway(subnet netip.Prefix) netip.Addr { return subnet.Addr().Next() }
 
-// last returns the last address of a range that can be allocated. The very last IPv4 address is
-// the broadcast address.
+// last returns the last address of a range that can be allocated. For IPv4 it is the last but one,
+// because the last address is the broadcast address.
 func last(subnet netip.Prefix) netip.Addr {
 	b := subnet.Addr().AsSlice()
 	for bit := subnet.Bits(); bit < len(b)*8; bit++ {
@@ -43,7 +44,7 @@ func last(subnet netip.Prefix) netip.Addr {
 	return a
 }
 
-// lock takes the lock and returns a function that releases it.
+// lock locks the directory against other processes and returns a function that unlocks it.
 func (a addresses) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(a.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("directory of addresses: %w", err)
@@ -63,7 +64,8 @@ func (a addresses) lock() (unlock func(), err error) {
 }
 
 // give allocates an address of each range to an owner. If a range has no free address, it allocates
-// none. A freed address is allocated again as late as possible.
+// none and returns an error. It searches from the address that was allocated last, so that a freed
+// address is allocated again as late as possible.
 func (a addresses) give(to types.GCAttachment, subnets []netip.Prefix) (given []netip.Prefix, err error) {
 	unlock, err := a.lock()
 	if err != nil {
@@ -85,7 +87,7 @@ func (a addresses) give(to types.GCAttachment, subnets []netip.Prefix) (given []
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return given, fmt.Errorf("last address: %w", err)
 		}
-		// after is invalid if no address was allocated yet. Then next starts with the first
+		// If no address was allocated yet, after is invalid, and next starts with the first
 		// address.
 		after, _ := netip.ParseAddr(strings.TrimSpace(string(text)))
 		free, ok := next(subnet, after, taken)
@@ -103,7 +105,7 @@ func (a addresses) give(to types.GCAttachment, subnets []netip.Prefix) (given []
 	return given, nil
 }
 
-// takeBack frees the addresses that were just allocated.
+// takeBack frees addresses that give has allocated in the same call.
 func (a addresses) takeBack(given []netip.Prefix) error {
 	var errs []error
 	for _, p := range given {
@@ -112,15 +114,15 @@ func (a addresses) takeBack(given []netip.Prefix) error {
 	return errors.Join(errs...)
 }
 
-// next returns the first free address of a range after the address after. At the end of the range
-// it continues at the start.
+// next returns the first free address of a range that follows the address after. From the end of
+// the range it continues at the start.
 func next(subnet netip.Prefix, after netip.Addr, taken map[netip.Addr]bool) (netip.Addr, bool) {
 	first, end := gateway(subnet).Next(), last(subnet)
 	if !subnet.Contains(after) || after.Less(first) {
 		after = end
 	}
-	// It is enough to try one address more than the number of taken ones: one of these must be
-	// free, unless the whole range is taken.
+	// Trying one more address than are taken is enough, because at least one of those must be free,
+	// unless the whole range is taken.
 	for a, tries := after, 0; tries <= len(taken); tries++ {
 		if a = a.Next(); !a.IsValid() || end.Less(a) {
 			a = first
@@ -137,7 +139,7 @@ func next(subnet netip.Prefix, after netip.Addr, taken map[netip.Addr]bool) (net
 
 func (a addresses) file(addr netip.Addr) string { return filepath.Join(a.dir, addr.String()) }
 
-// taken returns the allocated addresses.
+// taken returns the set of allocated addresses.
 func (a addresses) taken() (map[netip.Addr]bool, error) {
 	entries, err := os.ReadDir(a.dir)
 	if err != nil {
@@ -162,7 +164,7 @@ func (a addresses) owner(addr netip.Addr) (types.GCAttachment, error) {
 	return types.GCAttachment{ContainerID: id, IfName: ifName}, nil
 }
 
-// owners returns the addresses in use by their owners.
+// owners returns the allocated addresses of each owner.
 func (a addresses) owners() (map[types.GCAttachment][]netip.Addr, error) {
 	taken, err := a.taken()
 	if err != nil {
@@ -180,10 +182,11 @@ func (a addresses) owners() (map[types.GCAttachment][]netip.Addr, error) {
 	return out, errors.Join(errs...)
 }
 
-// unbind is a function that revokes an owner's permission to send from addresses.
+// unbind revokes the permission of an owner's port to send from the addresses.
 type unbind func(types.GCAttachment, []netip.Addr) error
 
-// release unbinds and then frees the addresses of all owners for which keeps returns false.
+// release calls unbind for the addresses of all owners for which keeps returns false, and then
+// frees these addresses.
 func (a addresses) release(keeps func(types.GCAttachment) bool, unbind unbind) error {
 	unlock, err := a.lock()
 	if err != nil {
@@ -212,7 +215,7 @@ func (a addresses) releaseOf(gone types.GCAttachment, unbind unbind) error {
 	return a.release(func(owner types.GCAttachment) bool { return owner != gone }, unbind)
 }
 
-// releaseBut unbinds and frees the addresses of all owners except the given ones.
+// releaseBut frees the addresses of all owners except the given ones.
 func (a addresses) releaseBut(owners []types.GCAttachment, unbind unbind) error {
 	return a.release(func(owner types.GCAttachment) bool { return slices.Contains(owners, owner) }, unbind)
 }

@@ -33,12 +33,12 @@ func subnets(texts ...string) []netip.Prefix {
 	return out
 }
 
-// naive is a simple model: it allocates the addresses of a small range in order and starts again at
-// its end.
+// naive is a simple model: it allocates the addresses of a small range in order, and continues at
+// the start after the end.
 type naive struct {
 	order []netip.Addr // all addresses of the range
 	given map[netip.Addr]types.GCAttachment
-	at    int // index in order of the next address to try
+	at    int // index in order of the address to try next
 }
 
 func (n *naive) give(to types.GCAttachment) (netip.Addr, bool) {
@@ -52,8 +52,8 @@ func (n *naive) give(to types.GCAttachment) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// TestAddresses allocates, frees and collects at random, and compares each step with the naive
-// model.
+// TestAddresses allocates, frees and collects addresses at random, and compares each step with
+// naive.
 func TestAddresses(t *testing.T) {
 	for name, c := range map[string]struct{ subnet, first, last string }{
 		"four":        {"10.0.0.0/30", "10.0.0.2", "10.0.0.2"},
@@ -116,8 +116,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestExhausted checks that nothing is allocated if one of two ranges is used up, and that the
-// error names that range in the same way as host-local.
+// TestExhausted checks that give allocates nothing if one of two ranges has no free address, and
+// that its error names that range in the same way as host-local.
 func TestExhausted(t *testing.T) {
 	a := addresses{dir: t.TempDir()}
 	ranges := subnets("fd00::/64", "10.0.0.0/30")
@@ -133,8 +133,8 @@ func TestExhausted(t *testing.T) {
 	}
 }
 
-// TestHostLocalsFiles checks that addresses allocated by host-local are not allocated again, and
-// are freed only when their owner is detached.
+// TestHostLocalsFiles checks that addresses that the plugin host-local has allocated are not
+// allocated again, and that they are freed when their owner is detached.
 func TestHostLocalsFiles(t *testing.T) {
 	a := addresses{dir: t.TempDir()}
 	for name, text := range map[string]string{"10.0.0.2": "old\r\neth0", "10.0.0.3": "old\r\nnet1",
@@ -156,7 +156,7 @@ func TestHostLocalsFiles(t *testing.T) {
 	}
 }
 
-// TestTogether checks that owners which request addresses at the same time get different ones.
+// TestTogether checks that owners that request addresses concurrently get different addresses.
 func TestTogether(t *testing.T) {
 	a := addresses{dir: filepath.Join(t.TempDir(), "made")}
 	var all sync.WaitGroup

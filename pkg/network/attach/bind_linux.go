@@ -21,8 +21,8 @@ func addressesOf(given []netip.Prefix) []netip.Addr {
 	return out
 }
 
-// bindingOf returns the binding of an owner of addresses. The hardware address is derived from the
-// owner's address in the first range.
+// bindingOf returns the binding of the port of an owner to its addresses. The hardware address is
+// derived from the owner's address in the first range.
 func (c *Config) bindingOf(owner types.GCAttachment, addrs []netip.Addr) ports.Binding {
 	first := slices.MinFunc(addrs, netip.Addr.Compare)
 	for _, a := range addrs {
@@ -33,8 +33,8 @@ func (c *Config) bindingOf(owner types.GCAttachment, addrs []netip.Addr) ports.B
 	return ports.Binding{Port: hostEnd(owner), MAC: hardwareAddr(first), Addresses: addrs}
 }
 
-// bind binds a sandbox's port to its addresses. If there is no table, it creates one for all
-// addresses in use.
+// bind binds a sandbox's port to the sandbox's addresses. If the table of bindings does not exist,
+// bind creates it with the bindings of all allocated addresses.
 func (c *Config) bind(owner types.GCAttachment, given []netip.Prefix) error {
 	t, err := ports.Open(0)
 	if err != nil {
@@ -55,8 +55,8 @@ func (c *Config) unbind(owner types.GCAttachment, addrs []netip.Addr) error {
 	return errors.Join(t.Unbind(c.bindingOf(owner, addrs)), t.Close())
 }
 
-// restore binds all addresses in use. It holds the lock, so that no address is allocated or freed
-// meanwhile.
+// restore binds the ports of all owners to their allocated addresses. It holds the lock, so that no
+// address is allocated or freed meanwhile.
 func (c *Config) restore(t *ports.Table) (changed bool, err error) {
 	unlock, err := c.addresses().lock()
 	if err != nil {
@@ -74,9 +74,9 @@ func (c *Config) restore(t *ports.Table) (changed bool, err error) {
 	return t.Restore(all)
 }
 
-// Restore binds the ports of all sandboxes of a network to their addresses and removes other
-// bindings. It reports whether it changed anything. The kubelet calls it regularly, because other
-// programs may flush nftables, and earlier versions of the plugin did not bind ports.
+// Restore binds the ports of all sandboxes of a network to their addresses, and removes other
+// bindings. It reports whether it changed anything. The kubelet calls it periodically, because
+// another program may flush nftables, and earlier versions of the plugin did not bind ports.
 func Restore(network Config) (changed bool, err error) {
 	t, err := ports.Open(0)
 	if err != nil {

@@ -15,21 +15,22 @@ import (
 
 // Config is the plugin's configuration.
 type Config struct {
-	// CNIVersion and Name are the version and name of the network's configuration. Runtimes add
-	// them.
+	// CNIVersion and Name are the CNI version and the name of the network. Runtimes add them to the
+	// plugin's configuration.
 	CNIVersion string `json:"cniVersion,omitempty"`
 	Name       string `json:"name,omitempty"`
 	Type       string `json:"type"`
-	// Bridge is created if it does not exist.
+	// Bridge is the name of the bridge. The plugin creates it if it does not exist.
 	Bridge string `json:"bridge"`
-	// MTU is the MTU of sandboxes' interfaces. 0 means the kernel's default.
+	// MTU is the MTU of the sandboxes' interfaces in bytes. 0 means the kernel's default.
 	MTU int `json:"mtu,omitempty"`
-	// Subnets are the ranges. A sandbox gets an address of each. The first address of each range
-	// belongs to the bridge.
+	// Subnets are the node's address ranges. A sandbox gets an address from each range. The first
+	// address of each range belongs to the bridge.
 	Subnets []netip.Prefix `json:"subnets"`
-	// DataDir holds the allocated addresses, in a directory with the network's name.
+	// DataDir is the directory for allocated addresses. It has a subdirectory with the network's
+	// name.
 	DataDir string `json:"dataDir"`
-	// Capabilities make runtimes set RuntimeConfig.
+	// Capabilities tell runtimes which parts of RuntimeConfig the plugin supports.
 	Capabilities  map[string]bool `json:"capabilities,omitempty"`
 	RuntimeConfig *RuntimeConfig  `json:"runtimeConfig,omitempty"`
 
@@ -37,7 +38,7 @@ type Config struct {
 	ValidAttachments []types.GCAttachment `json:"cni.dev/valid-attachments,omitempty"`
 }
 
-// RuntimeConfig holds the host ports and bandwidth limits of a sandbox.
+// RuntimeConfig contains the host ports and bandwidth limits of a sandbox.
 type RuntimeConfig struct {
 	PortMappings []any          `json:"portMappings,omitempty"`
 	Bandwidth    map[string]any `json:"bandwidth,omitempty"`
@@ -68,7 +69,7 @@ func (c *Config) addresses() addresses {
 	return addresses{dir: filepath.Join(c.DataDir, c.Name)}
 }
 
-// previous returns the result of the earlier ADD, which runtimes add to the configuration.
+// previous returns the result of ADD, which runtimes add to the configuration of later commands.
 func (c *Config) previous() (types.Result, error) {
 	conf := &types.PluginConf{CNIVersion: c.CNIVersion, RawPrevResult: c.PrevResult}
 	if err := version.ParsePrevResult(conf); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// delegate is the configuration of another plugin.
+// delegate is the configuration of another plugin that this plugin runs.
 type delegate struct {
 	CNIVersion    string        `json:"cniVersion"`
 	Name          string        `json:"name"`
@@ -25,8 +25,9 @@ type delegate struct {
 	PrevResult    types.Result  `json:"prevResult,omitempty"`
 }
 
-// portmap implements host ports with nftables, as the proxy does for Services. The backend is set,
-// because otherwise portmap runs nft twice to find out which backend exists.
+// portmap returns the configuration of the plugin portmap, which implements host ports with
+// nftables. Without Backend, portmap would run nft twice to find out which backend the machine
+// supports.
 func (c *Config) portmap() delegate {
 	return delegate{CNIVersion: c.CNIVersion, Name: c.Name, Type: "portmap", SNAT: true, Backend: "nftables"}
 }
@@ -62,7 +63,7 @@ func (d delegate) conf() ([]byte, error) {
 	return out, nil
 }
 
-// addDelegates calls ADD of each plugin, with the result of the previous plugin.
+// addDelegates calls ADD of each plugin. Each plugin gets the result of the one before it.
 func addDelegates(ctx context.Context, plugins []delegate, result types.Result) (types.Result, error) {
 	for _, d := range plugins {
 		d.PrevResult = result
@@ -77,7 +78,7 @@ func addDelegates(ctx context.Context, plugins []delegate, result types.Result) 
 	return result, nil
 }
 
-// delDelegates calls DEL of each plugin. It continues after a failure, to undo as much as possible.
+// delDelegates calls DEL of each plugin. After a failure it continues with the other plugins.
 func delDelegates(ctx context.Context, plugins []delegate, result types.Result) error {
 	var errs []error
 	for _, d := range slices.Backward(plugins) {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds how long a failing test waits for a frame.
+// patience is the maximum time for which a test waits for a frame.
 const patience = 20 * time.Second
 
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
@@ -102,7 +102,8 @@ type wire struct {
 	index int
 }
 
-// openWire opens a packet socket in a namespace given by its file; the empty name is the test's own namespace.
+// openWire opens a packet socket in the namespace with the given file. If file is empty, it opens
+// the socket in the test's own namespace.
 func openWire(t testing.TB, ns *netlink.Handle, file, link string) *wire {
 	t.Helper()
 	l, err := ns.LinkByName(link)
@@ -148,7 +149,8 @@ func openPacketSocket(index int) (int, error) {
 		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: uint16(all), Ifindex: index}))
 }
 
-// send sends frames in order. It runs on one processor, so that the frames arrive in this order.
+// send sends frames in order. It runs on one CPU, because frames that are sent from several CPUs
+// may overtake each other.
 func (w *wire) send(frames ...[]byte) {
 	w.t.Helper()
 	done := make(chan error)
@@ -176,8 +178,7 @@ func (w *wire) send(frames ...[]byte) {
 	must(w.t, <-done)
 }
 
-// seen reads frames until it finds one that contains end, and reports whether a frame before that
-// contained frame.
+// seen reads frames until one contains end. It reports whether an earlier frame contained frame.
 func (w *wire) seen(frame, end []byte) bool {
 	w.t.Helper()
 	buf, found := make([]byte, 2048), false

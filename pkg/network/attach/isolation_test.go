@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// dualStack has the address ranges that most tests use.
+// dualStack contains the address ranges that most tests use.
 const dualStack = `"10.9.0.0/24", "fd09::/64"`
 
 // testSandbox is an attached sandbox with its addresses.
@@ -34,7 +34,7 @@ type testSandbox struct {
 	local  netip.Addr // link-local address of the sandbox
 }
 
-// attachSandbox attaches a sandbox that gets the address with the given number of each range.
+// attachSandbox attaches a sandbox, which must get the address with the given number in each range.
 func (n *network) attachSandbox(id string, number int) *testSandbox {
 	n.t.Helper()
 	rt, inside := sandbox(n.t, id)
@@ -47,7 +47,7 @@ func (n *network) attachSandbox(id string, number int) *testSandbox {
 	return r
 }
 
-// bridgeLab is a bridge with three sandboxes.
+// bridgeLab is a bridge with three sandboxes: alice, bob and the attacker mallory.
 type bridgeLab struct {
 	*network
 	mallory, alice, bob *testSandbox
@@ -60,12 +60,14 @@ func newBridgeLab(t *testing.T) *bridgeLab {
 		bob: n.attachSandbox("bob", 4), gateway: mac("0a:58:0a:09:00:01")}
 }
 
-// end returns a frame that a sandbox may send. The test recognizes the frame by its payload.
+// end returns a frame that the sandbox is allowed to send, with payload as content. Tests send it
+// after other frames, to notice that these have been handled.
 func (r *testSandbox) end(to *testSandbox, payload []byte) []byte {
 	return ether(to.mac, r.mac, 0x0800, ip4(r.v4, to.v4, 17, udp(1, 2, payload)))
 }
 
-// arrives reports whether alice receives a frame with the content found after mallory sends frame.
+// arrives reports whether alice receives a frame with the content found after mallory has sent
+// frame.
 func (w *bridgeLab) arrives(number int, frame, found []byte) bool {
 	w.t.Helper()
 	end := fmt.Appendf(nil, "end of %06d", number)
@@ -79,7 +81,8 @@ var (
 	another   = mac("02:00:00:00:00:99")
 )
 
-// solicited returns the multicast IP and hardware addresses for solicitations of an address.
+// solicited returns the multicast IP address and hardware address to which a solicitation of an
+// address is sent.
 func solicited(a netip.Addr) (netip.Addr, net.HardwareAddr) {
 	b := a.As16()
 	group := ip("ff02::1:ff00:0").As16()
@@ -176,7 +179,7 @@ func TestAttacks(t *testing.T) {
 	for name, frame := range w.attacks() {
 		number++
 		found := frame[14:]
-		if frame[12] == 0x81 || frame[12] == 0x88 { // without its tag, because receivers remove it
+		if frame[12] == 0x81 || frame[12] == 0x88 { // search for the content without the tag, because receivers remove it
 			found = frame[18:]
 		}
 		if w.arrives(number, frame, found) {
@@ -185,7 +188,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// TestLegitimate checks that frames that a sandbox needs arrive.
+// TestLegitimate checks that the frames that a sandbox must be able to send arrive.
 func TestLegitimate(t *testing.T) {
 	w := newBridgeLab(t)
 	m, a := w.mallory, w.alice
@@ -229,7 +232,8 @@ func TestLegitimate(t *testing.T) {
 			t.Errorf("%s did not arrive", name)
 		}
 	}
-	// Group reports reach only ports with multicast routers; the bridge itself receives them.
+	// The bridge forwards group reports only to ports with multicast routers, but receives them
+	// itself.
 	bridge := openWire(t, w.host(), "", "br0")
 	report := icmp6(m.local, reports, 143, []byte{0, 0, 0, 1, 4, 0, 0, 0}, own.AsSlice())
 	end := []byte("end of reports")
@@ -241,7 +245,7 @@ func TestLegitimate(t *testing.T) {
 	}
 }
 
-// host returns a handle to the namespace of the bridge.
+// host returns a handle for the namespace that contains the bridge.
 func (n *network) host() *netlink.Handle {
 	n.t.Helper()
 	h, err := netlink.NewHandle()
@@ -250,8 +254,8 @@ func (n *network) host() *netlink.Handle {
 	return h
 }
 
-// TestPoisonedForwarding checks that a frame to an address that is reserved for bridges does not
-// make the bridge learn another sandbox's hardware address at the sender's port.
+// TestPoisonedForwarding checks that the bridge does not learn another sandbox's hardware address
+// at the port of the sender, if the frame is to an address that is reserved for bridges.
 func TestPoisonedForwarding(t *testing.T) {
 	w := newBridgeLab(t)
 	w.alice.send(w.alice.end(w.bob, []byte("alice is here")))
@@ -265,8 +269,8 @@ func TestPoisonedForwarding(t *testing.T) {
 	}
 }
 
-// TestPoisonedNeighbour checks that the neighbour entries of a sandbox and of the node stay correct
-// under attack.
+// TestPoisonedNeighbour checks that attacks do not change the neighbour entries of a sandbox and of
+// the node.
 func TestPoisonedNeighbour(t *testing.T) {
 	w := newBridgeLab(t)
 	m, a, b := w.mallory, w.alice, w.bob
@@ -301,7 +305,7 @@ func TestPoisonedNeighbour(t *testing.T) {
 	}
 }
 
-// bound returns the number of elements in the table's sets.
+// bound returns the number of elements in the sets of the table of bindings.
 func (n *network) bound() int {
 	n.t.Helper()
 	conn, err := nft.Open(0)
@@ -317,9 +321,10 @@ func (n *network) bound() int {
 	return total
 }
 
-// TestUnbound checks that a detached sandbox leaves no elements in the table, however it is detached.
+// TestUnbound checks that a detached sandbox leaves no elements in the table, for each way to
+// detach it.
 func TestUnbound(t *testing.T) {
-	const each = 4 // elements of a sandbox: the port, an IPv4, an IPv6 and a link-local address
+	const each = 4 // elements per sandbox: the port, and an IPv4, an IPv6 and a link-local address
 	n := newNetwork(t, dualStack)
 	kept := n.attachSandbox("kept", 2)
 	if n.bound() != each {
@@ -329,7 +334,7 @@ func TestUnbound(t *testing.T) {
 		"detached":                 n.del,
 		"detached when it is gone": func(rt *libcni.RuntimeConf) { rt.NetNS = ""; n.del(rt) },
 		"collected": func(rt *libcni.RuntimeConf) {
-			n.del(&libcni.RuntimeConf{ContainerID: "x", IfName: "eth0"}) // this sandbox was never attached
+			n.del(&libcni.RuntimeConf{ContainerID: "x", IfName: "eth0"}) // a sandbox that was never attached
 			valid := []types.GCAttachment{{ContainerID: kept.rt.ContainerID, IfName: "eth0"}}
 			must(t, n.cni.GCNetworkList(t.Context(), n.list, &libcni.GCArgs{ValidAttachments: valid}))
 		},
@@ -355,7 +360,8 @@ func TestUnbound(t *testing.T) {
 	}
 }
 
-// TestRestored checks that Restore corrects a table that was flushed, changed or never created.
+// TestRestored checks that Restore corrects the table after it was flushed, was changed or was
+// never created.
 func TestRestored(t *testing.T) {
 	w := newBridgeLab(t)
 	conf := Config{Name: "net", Bridge: "br0", DataDir: w.dir,
@@ -389,7 +395,7 @@ func TestRestored(t *testing.T) {
 			t.Errorf("%s: not restored; bound: %d", name, w.bound())
 		}
 	}
-	// The plugin also restores the table if it does not exist when the next sandbox is attached.
+	// If the table does not exist, attaching a sandbox restores it too.
 	table, err := ports.Open(0)
 	must(t, err)
 	must(t, errors.Join(table.Remove(), table.Close()))

@@ -22,20 +22,20 @@ import (
 )
 
 const (
-	// portPatience is how long a bridge may take until it forwards packets of a new port. The
-	// plugin checks every portPoll.
+	// portPatience is the maximum time to wait until the bridge forwards packets of a new port.
+	// The plugin checks this every portPoll.
 	portPatience = 2 * time.Second
 	portPoll     = time.Millisecond
 )
 
-// hostEnd returns the name of the node's end of a sandbox's link.
+// hostEnd returns the name of the node's end of a sandbox's link. It is derived from the owner.
 func hostEnd(owner types.GCAttachment) string {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(owner.ContainerID + "/" + owner.IfName))
 	return fmt.Sprintf("veth%010x", h.Sum64()>>24)
 }
 
-// hardwareAddr returns the hardware address for the owner of an IP address.
+// hardwareAddr returns the hardware address of the interface that owns an IP address.
 func hardwareAddr(a netip.Addr) net.HardwareAddr {
 	b := a.AsSlice()
 	return append(net.HardwareAddr{0x0a, 0x58}, b[len(b)-4:]...)
@@ -51,9 +51,8 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a.Unmap(), ones), ok
 }
 
-// connect links a sandbox with the bridge and gives it its addresses. It binds the port to these
-// addresses before it brings up the sandbox's end, so that all packets that the sandbox sends are
-// checked.
+// connect links a sandbox with the bridge and configures its addresses. It binds the port to these
+// addresses before it sets the sandbox's end up, so that all packets of the sandbox are checked.
 func (p plugin) connect(c *Config, args *skel.CmdArgs, given []netip.Prefix) (*types100.Result, error) {
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -86,7 +85,7 @@ func (p plugin) connect(c *Config, args *skel.CmdArgs, given []netip.Prefix) (*t
 	return resultOf(c, args, given), nil
 }
 
-// ensureBridge creates the bridge, if necessary, and adds its missing addresses.
+// ensureBridge creates the bridge if it does not exist, and adds its missing addresses.
 func ensureBridge(host *netlink.Handle, c *Config) (netlink.Link, error) {
 	bridge, err := host.LinkByName(c.Bridge)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -112,13 +111,13 @@ func ensureBridge(host *netlink.Handle, c *Config) (netlink.Link, error) {
 	return bridge, nil
 }
 
-// addBridge creates the bridge. It has a hardware address of its own, because otherwise its address
-// would change with its ports. It ignores router advertisements, because they could only be from
-// sandboxes.
+// addBridge creates the bridge with a fixed hardware address. Without one, the bridge's address
+// would change with its ports. The bridge ignores router advertisements, because only sandboxes
+// could send them.
 func addBridge(host *netlink.Handle, c *Config) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr = c.Bridge, c.MTU, hardwareAddr(gateway(c.Subnets[0]))
-	// The error EEXIST is ignored: another process of the plugin has created the bridge meanwhile.
+	// EEXIST means that another process of the plugin has created the bridge meanwhile.
 	if err := host.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, err
 	}
@@ -128,7 +127,8 @@ func addBridge(host *netlink.Handle, c *Config) (netlink.Link, error) {
 	return host.LinkByName(c.Bridge)
 }
 
-// addressFlags makes IPv6 addresses usable at once. No other host has an allocated address.
+// addressFlags returns flags that make an IPv6 address usable at once, without duplicate address
+// detection. No other host has an allocated address.
 func addressFlags(a netip.Addr) int {
 	if a.Is6() {
 		return unix.IFA_F_NODAD
@@ -136,8 +136,9 @@ func addressFlags(a netip.Addr) int {
 	return 0
 }
 
-// addVeth creates the link, with one end in the sandbox. The bridge may send packets back to the
-// port from which they came (hairpin), so that a sandbox can reach itself through a Service.
+// addVeth creates the link and moves one end into the sandbox. It sets hairpin mode on the port:
+// the bridge may send packets back to the port from which they came, so that a sandbox can reach
+// itself through a Service.
 func addVeth(host *netlink.Handle, c *Config, args *skel.CmdArgs, bridge netlink.Link, sandbox netns.NsHandle,
 	addr netip.Addr) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
@@ -153,7 +154,7 @@ func addVeth(host *netlink.Handle, c *Config, args *skel.CmdArgs, bridge netlink
 	return port, nil
 }
 
-// configure sets the addresses and routes of the sandbox's interface.
+// configure sets the addresses and routes of the interface in the sandbox.
 func configure(args *skel.CmdArgs, sandbox netns.NsHandle, given []netip.Prefix) error {
 	inside, err := netlink.NewHandleAt(sandbox, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -166,8 +167,9 @@ func configure(args *skel.CmdArgs, sandbox netns.NsHandle, given []netip.Prefix)
 	}
 	for _, p := range given {
 		if p.Addr().Is6() {
-			// accept_dad=0 makes addresses usable at once. addr_gen_mode=0 derives the link-local
-			// address from the hardware address, because that address is bound.
+			// accept_dad=0 makes IPv6 addresses usable at once. addr_gen_mode=0 derives the
+			// link-local address from the hardware address, which is the only link-local address
+			// that is bound.
 			if err := within(sandbox, func() error {
 				return errors.Join(writeSysctl("ipv6", args.IfName, "accept_dad", "0"),
 					writeSysctl("ipv6", args.IfName, "addr_gen_mode", "0"))
@@ -207,7 +209,7 @@ func (p plugin) awaitPort(host *netlink.Handle, port netlink.Link) error {
 	}
 }
 
-// resultOf returns the sandbox's interfaces and addresses for the runtime.
+// resultOf returns the CNI result: the sandbox's interfaces and addresses.
 func resultOf(c *Config, args *skel.CmdArgs, given []netip.Prefix) *types100.Result {
 	result := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, Interfaces: []*types100.Interface{
 		{Name: c.Bridge},
@@ -223,8 +225,8 @@ func resultOf(c *Config, args *skel.CmdArgs, given []netip.Prefix) *types100.Res
 	return result
 }
 
-// disconnect removes a sandbox's link, if it exists. It finds the link by the name of the node's
-// end or, if the bridge plugin made the link, by the end in the sandbox.
+// disconnect removes a sandbox's link if it exists. It finds the link by the name of the node's
+// end. If the plugin bridge has created the link, it finds the link by the end in the sandbox.
 func disconnect(args *skel.CmdArgs) error {
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -245,7 +247,7 @@ func disconnect(args *skel.CmdArgs) error {
 	defer sandbox.Close()
 	inside, err := netlink.NewHandleAt(sandbox, unix.NETLINK_ROUTE)
 	if errors.Is(err, unix.EINVAL) {
-		return nil // the file of the namespace exists, but not the namespace
+		return nil // the file exists, but no namespace is mounted at it
 	}
 	if err != nil {
 		return fmt.Errorf("open netlink: %w", err)
@@ -264,7 +266,7 @@ func remove(h *netlink.Handle, name string) (bool, error) {
 	if err == nil {
 		err = h.LinkDel(link)
 	}
-	if err != nil && !errors.Is(err, unix.ENODEV) { // ENODEV means that the link was removed with its other end
+	if err != nil && !errors.Is(err, unix.ENODEV) { // ENODEV means that the link was removed together with its other end
 		return false, fmt.Errorf("remove link %s: %w", name, err)
 	}
 	return true, nil
@@ -299,7 +301,7 @@ func connected(args *skel.CmdArgs) (map[netip.Prefix]bool, error) {
 	return out, nil
 }
 
-// within runs f in a network namespace, on a thread of its own, which ends with f.
+// within runs f in a network namespace, on an OS thread that ends with f.
 func within(ns netns.NsHandle, f func() error) error {
 	done := make(chan error)
 	go func() {
@@ -313,8 +315,8 @@ func within(ns netns.NsHandle, f func() error) error {
 	return <-done
 }
 
-// writeSysctl sets a setting of an interface in the thread's network namespace. It succeeds if the
-// file does not exist, because the kernel does not support the protocol.
+// writeSysctl writes a setting of an interface in the calling thread's network namespace. If the
+// file does not exist, because the kernel does not support the protocol, it returns no error.
 func writeSysctl(protocol, link, name, value string) error {
 	path := "/proc/sys/net/" + protocol + "/conf/" + link + "/" + name
 	if err := os.WriteFile(path, []byte(value), 0o644); err != nil && !errors.Is(err, os.ErrNotExist) {

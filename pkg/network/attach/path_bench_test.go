@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// within runs f in the sandbox's namespace, on a thread of its own.
+// within runs f in the sandbox's namespace, on an OS thread that ends with f.
 func (r *testSandbox) within(f func() error) error {
 	done := make(chan error)
 	go func() {
@@ -31,9 +31,9 @@ func (r *testSandbox) within(f func() error) error {
 	return <-done
 }
 
-// BenchmarkPath measures the processor time that the check of bindings costs between two sandboxes,
-// for a small datagram and its answer, and for 1 MiB over TCP. It alternates between measurements
-// with and without the check.
+// BenchmarkPath measures the CPU time that the check of bindings adds to packets between two
+// sandboxes: a small datagram and its answer, and 1 MiB over TCP. It alternates between
+// measurements with and without the check.
 func BenchmarkPath(b *testing.B) {
 	for name, measure := range map[string]func(*testing.B, *testSandbox, *testSandbox) func() error{
 		"datagram": datagrams, "stream": streams} {
@@ -54,7 +54,7 @@ func BenchmarkPath(b *testing.B) {
 				return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 			}
 			run := func(into *[]float64) {
-				runtime.GC() // collects the garbage of the change before the measurement
+				runtime.GC() // collect the garbage before the next measurement
 				for range 100 {
 					must(b, step())
 				}
@@ -80,8 +80,8 @@ func BenchmarkPath(b *testing.B) {
 	}
 }
 
-// track enables connection tracking for forwarded packets, as on any node with Services and network
-// policies.
+// track enables connection tracking of forwarded packets, which Services and network policies need
+// on any node.
 func track(b *testing.B) {
 	conn, err := nft.Open(0)
 	must(b, err)

@@ -17,11 +17,11 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// plugin attaches sandboxes and detaches them.
+// plugin implements the commands that attach and detach sandboxes.
 type plugin struct{ clock clock.Clock }
 
-// Main executes the command that a runtime passes in the environment and on standard input. It
-// ends the process if that fails.
+// Main runs the CNI command that the runtime passes in the environment and on standard input. If
+// the command fails, Main exits with an error code.
 func Main(clk clock.Clock) {
 	p := plugin{clock: clk}
 	skel.PluginMainFuncs(skel.CNIFuncs{Add: p.add, Del: del, Check: check, GC: collect, Status: status},
@@ -32,7 +32,7 @@ func ownerOf(args *skel.CmdArgs) types.GCAttachment {
 	return types.GCAttachment{ContainerID: args.ContainerID, IfName: args.IfName}
 }
 
-// add attaches a sandbox. If that fails, it reverses the steps that succeeded.
+// add attaches a sandbox. If a step fails, add reverses the earlier steps.
 func (p plugin) add(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -55,8 +55,8 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// del detaches a sandbox, which may be only partly attached. It frees the addresses at the end,
-// when no interface has them any more.
+// del detaches a sandbox, which may be only partly attached. It frees the addresses last, when no
+// interface has them any more.
 func del(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -72,7 +72,8 @@ func del(args *skel.CmdArgs) error {
 	return c.addresses().releaseOf(ownerOf(args), c.unbind)
 }
 
-// check returns an error if the sandbox is not attached in the way in which add attaches sandboxes.
+// check returns an error if a sandbox's interface, addresses or binding are not as add has set
+// them.
 func check(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -100,8 +101,8 @@ func check(args *skel.CmdArgs) error {
 	return errors.Join(errs...)
 }
 
-// checkAddresses compares the addresses in the result of ADD with the files of allocated addresses
-// and with the sandbox's interface.
+// checkAddresses returns an error unless the addresses in the result of ADD are allocated to the
+// sandbox and configured on its interface.
 func checkAddresses(c *Config, args *skel.CmdArgs, ips []*types100.IPConfig) error {
 	have, err := connected(args)
 	if err != nil {
@@ -123,7 +124,7 @@ func checkAddresses(c *Config, args *skel.CmdArgs, ips []*types100.IPConfig) err
 	return nil
 }
 
-// collect frees the addresses of sandboxes that no longer exist.
+// collect frees the addresses of sandboxes that are not in the list of attachments in use.
 func collect(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -132,8 +133,7 @@ func collect(args *skel.CmdArgs) error {
 	return c.addresses().releaseBut(c.ValidAttachments, c.unbind)
 }
 
-// status returns an error if sandboxes cannot be attached, including sandboxes that need other
-// plugins.
+// status returns an error if sandboxes cannot be attached. It checks the delegated plugins too.
 func status(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {

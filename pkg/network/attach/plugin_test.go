@@ -25,7 +25,7 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// TestMain runs the plugin instead of the tests when CNI executes the test binary.
+// TestMain runs the plugin instead of the tests if CNI executes the test binary.
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" {
 		Main(clock.Real())
@@ -34,7 +34,8 @@ func TestMain(m *testing.M) {
 	unshare.Run(leaktest.Checked{M: m}, unshare.Network)
 }
 
-// network is a network whose plugin is this program. Its other plugins record their calls.
+// network is a network whose plugin is the test binary. The delegated plugins are scripts that
+// record their calls.
 type network struct {
 	t     testing.TB
 	dir   string
@@ -43,7 +44,8 @@ type network struct {
 	calls string
 }
 
-// echo returns the previous result. It fails for the command that a file names.
+// echo is a script for a delegated plugin. It returns the previous result, but fails if the
+// command's name is in a file.
 const echo = `#!/bin/sh
 conf=$(cat)
 echo "${0##*/} $CNI_COMMAND $CNI_CONTAINERID" >> DIR/calls
@@ -75,7 +77,7 @@ func newNetwork(t testing.TB, ranges string) *network {
 	return n
 }
 
-// sandbox is a network namespace and its ID.
+// sandbox creates a network namespace for a sandbox with an ID.
 func sandbox(t testing.TB, id string) (*libcni.RuntimeConf, *netlink.Handle) {
 	t.Helper()
 	made := make(chan netns.NsHandle)
@@ -111,7 +113,7 @@ func (n *network) del(rt *libcni.RuntimeConf) {
 	must(n.t, n.cni.DelNetworkList(n.t.Context(), n.list, rt))
 }
 
-// mustHave checks the number of allocated addresses and of the bridge's ports.
+// mustHave checks the number of allocated addresses, and the number of the bridge's ports.
 func (n *network) mustHave(given, ports int) {
 	n.t.Helper()
 	taken, err := addresses{dir: filepath.Join(n.dir, "net")}.taken()
@@ -138,8 +140,8 @@ func (n *network) mustCall(want string) {
 	_ = os.Remove(n.calls)
 }
 
-// TestAttach checks the interface, its addresses and routes, and the result for the runtime, and
-// then both ways of detaching a sandbox.
+// TestAttach checks the interface of an attached sandbox, its addresses and routes, and the result
+// for the runtime. Then it detaches sandboxes in both possible ways.
 func TestAttach(t *testing.T) {
 	n := newNetwork(t, `"10.9.0.0/24", "fd09::/64"`)
 	rt, inside := sandbox(t, "a")
@@ -164,7 +166,7 @@ func TestAttach(t *testing.T) {
 	addrs, err := inside.AddrList(link, netlink.FAMILY_V6)
 	must(t, err)
 	for _, a := range addrs {
-		if a.Scope == int(netlink.SCOPE_UNIVERSE) && a.Flags&0x40 != 0 { // 0x40 is IFA_F_TENTATIVE
+		if a.Scope == int(netlink.SCOPE_UNIVERSE) && a.Flags&0x40 != 0 { // 0x40 is IFA_F_TENTATIVE (not usable yet)
 			t.Errorf("%v cannot be used yet", a)
 		}
 	}
@@ -184,8 +186,8 @@ func TestAttach(t *testing.T) {
 	n.del(rt)
 }
 
-// TestNamespaceLost checks that the link is removed even if the sandbox's namespace cannot be
-// found.
+// TestNamespaceLost checks that the link is removed even if the sandbox's namespace no longer
+// exists.
 func TestNamespaceLost(t *testing.T) {
 	n := newNetwork(t, `"10.9.0.0/24"`)
 	rt, _ := sandbox(t, "a")
@@ -196,8 +198,8 @@ func TestNamespaceLost(t *testing.T) {
 	n.mustHave(0, 0)
 }
 
-// TestTwice checks that attaching an attached sandbox again fails, and that the sandbox keeps its
-// addresses when the second attempt is undone.
+// TestTwice checks that a second attempt to attach a sandbox fails, and that the sandbox keeps its
+// addresses when the runtime reverses that attempt.
 func TestTwice(t *testing.T) {
 	n := newNetwork(t, `"10.9.0.0/24"`)
 	rt, inside := sandbox(t, "a")
@@ -213,7 +215,7 @@ func TestTwice(t *testing.T) {
 	must(t, n.cni.CheckNetworkList(t.Context(), n.list, rt))
 }
 
-// TestCheck checks that changes are reported.
+// TestCheck checks that CHECK fails after each of several changes to an attached sandbox.
 func TestCheck(t *testing.T) {
 	for name, change := range map[string]func(n *network, inside *netlink.Handle) error{
 		"no link": func(_ *network, inside *netlink.Handle) error {
@@ -249,8 +251,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestDelegates checks that other plugins run for the sandboxes that need them, in order, and that
-// nothing is left if one fails.
+// TestDelegates checks that the delegated plugins run in order, and only for sandboxes that need
+// them. If one fails, no address or link must remain.
 func TestDelegates(t *testing.T) {
 	n := newNetwork(t, `"10.9.0.0/24"`)
 	rt, _ := sandbox(t, "a")
@@ -279,12 +281,12 @@ func TestDelegates(t *testing.T) {
 	}
 }
 
-// TestBridgePluginsLink checks that a sandbox attached by the bridge plugin is detached, although
-// the name of the node's end is random.
+// TestBridgePluginsLink checks that a sandbox that the plugin bridge has attached can be detached,
+// although the name of the node's end is random.
 func TestBridgePluginsLink(t *testing.T) {
 	n := newNetwork(t, `"10.9.0.0/24"`)
 	other, _ := sandbox(t, "b")
-	_, err := n.add(other) // attached first, so that the bridge exists
+	_, err := n.add(other) // creates the bridge
 	must(t, err)
 	rt, inside := sandbox(t, "a")
 	ns, err := netns.GetFromPath(rt.NetNS)

@@ -16,21 +16,22 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// Names of the sets: bound ports, and bound combinations of port, hardware address and IP address.
+// Names of the sets: the bound ports, and for IPv4 and IPv6 the bound combinations of port,
+// hardware address and IP address.
 const (
 	setPorts = "ports"
 	setIPv4  = "ipv4"
 	setIPv6  = "ipv6"
 )
 
-// Registers of a lookup: port, hardware address, IP address.
+// The first register of each part of a lookup key: port, hardware address, IP address.
 const (
 	regPort    = 0
 	regMAC     = 4
 	regAddress = 6
 )
 
-// Numbers of ICMP, IGMP, MLD and neighbour discovery.
+// Numbers of messages and options of ICMP, IGMP, MLD, neighbour discovery and DHCP.
 const (
 	icmpRedirect     = 5
 	igmpQuery        = 0x11
@@ -50,25 +51,25 @@ const (
 	dhcpServer   = 67
 	dhcpv6Server = 547
 
-	// Payload lengths of solicitations and advertisements without an option and with one hardware
-	// address.
+	// Payload lengths in bytes of solicitations and advertisements: without an option, and with one
+	// option that contains a hardware address.
 	bareLength, optionLength = 24, 32
 )
 
 type chain struct {
 	name  string
-	hook  *nftables.ChainHook // nil if the chain is not a base chain, so that other chains jump to it
+	hook  *nftables.ChainHook // nil for a chain to which other chains jump
 	rules [][]expr.Any
 }
 
-// chains returns all chains; a chain comes before the chains that jump to it.
+// chains returns all chains. A chain comes before the chains that jump to it.
 func chains() []chain {
 	bound4, bound6 := nft.Member(setIPv4, regPort), nft.Member(setIPv6, regPort)
 	hardware := link(regMAC, 6, 6)
 	return []chain{
 		{name: "arp", rules: [][]expr.Any{
-			// The rule accepts only Ethernet and IPv4, whose addresses are at the offsets below, in
-			// a request or an answer in which the ARP sender is the sender of the frame.
+			// Accept only requests and answers for Ethernet and IPv4, because the rule reads addresses at
+			// their offsets. Both the frame's source and the ARP sender must be bound.
 			rule(network(8, 0, 6), equal(8, 0, 1, 8, 0, 6, 4), network(8, 6, 2), atLeast(8, 0, 1), atMost(8, 0, 2),
 				port(), hardware, network(regAddress, 14, 4), bound4, network(regMAC, 8, 6), bound4, accept()),
 			drop(),
@@ -80,7 +81,7 @@ func chains() []chain {
 			rule(protocol(unix.IPPROTO_UDP), transport(8, 0, 2), equal(8, big(dhcpServer)...), counted()),
 			rule(protocol(unix.IPPROTO_ICMP), transport(8, 0, 1), equal(8, icmpRedirect), counted()),
 			rule(protocol(unix.IPPROTO_IGMP), transport(8, 0, 1), equal(8, igmpQuery), counted()),
-			rule(accept()), // later fragments are accepted too, because only the first one has the header
+			rule(accept()), // includes later fragments, because only the first fragment has a transport header
 		}},
 		{name: "solicitation", rules: discovery(optionSource, network(regAddress, 8, 16))},
 		{name: "advertisement", rules: discovery(optionTarget, transport(regAddress, 8, 16))},
@@ -88,8 +89,8 @@ func chains() []chain {
 			rule(message(neighbourSolicit), gotoChain("solicitation")),
 			rule(message(neighbourAdvert), gotoChain("advertisement")),
 			rule(message(mldQuery), counted()),
-			// Dropped, because there is no router to answer and its option would set a neighbour's
-			// address.
+			// Drop router solicitations: no router would answer, and their option sets a
+			// neighbour's hardware address.
 			rule(message(routerSolicit), counted()),
 			rule(message(routerAdvert), counted()),
 			rule(message(redirect), counted()),
@@ -110,12 +111,12 @@ func chains() []chain {
 			rule(network(8, 6, 1), equal(8, unix.IPPROTO_UDP), transport(8, 0, 2), not(8, big(dhcpv6Server)...), accept()),
 			rule(protocol(unix.IPPROTO_ICMPV6), gotoChain("icmpv6")),
 			rule(protocol(unix.IPPROTO_UDP), transport(8, 0, 2), equal(8, big(dhcpv6Server)...), counted()),
-			// A packet whose transport protocol cannot be determined could hide one of the messages
-			// above.
+			// Drop a packet whose transport protocol cannot be determined, because it could hide
+			// one of the messages above.
 			rule(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: nft.Reg(8)}, not(8, unix.IPPROTO_RAW), accept()),
 			drop(),
 		}},
-		// The chain runs before bridge-netfilter's iptables hooks, which may translate addresses.
+		// The chain runs before bridge-netfilter, whose hooks may translate addresses.
 		{name: "prerouting", hook: nftables.ChainHookPrerouting, rules: [][]expr.Any{
 			rule(etherType(unix.ETH_P_IP), port(), hardware, network(regAddress, 12, 4), bound4, gotoChain("ipv4")),
 			rule(etherType(unix.ETH_P_IPV6), port(), hardware, network(regAddress, 8, 16), bound6, gotoChain("ipv6")),
@@ -128,17 +129,18 @@ func chains() []chain {
 				message(neighbourSolicit), port(), hardware, transport(regAddress, 8, 16), bound6, accept()),
 			drop(),
 		}},
-		// Frames to 01:80:c2:00:00:0x are for bridges. They pass only this hook. If they were
-		// accepted, the bridge would learn their source address.
+		// Frames to 01:80:c2:00:00:0x are for the bridge itself and pass only this hook. If they
+		// were accepted, the bridge would learn their source address.
 		{name: "input", hook: nftables.ChainHookInput, rules: [][]expr.Any{
 			rule(link(8, 0, 5), equal(8, 0x01, 0x80, 0xc2, 0, 0), port(), nft.Member(setPorts, regPort), counted()),
 		}},
 	}
 }
 
-// discovery accepts a neighbour discovery message without extension headers. If the message has an
-// option, the option must be the hardware address that is bound to the IP address which of loads.
-// Other layouts are dropped, because they could hide a second option.
+// discovery returns rules that accept a neighbour discovery message without extension headers if
+// the frame's source and the IP address that the expression of loads are bound together. The
+// message may have one option, which must contain the hardware address bound to that IP address.
+// Other messages are dropped, because they could hide a second option.
 func discovery(option byte, of expr.Any) [][]expr.Any {
 	plain := rule(network(8, 6, 1), equal(8, unix.IPPROTO_ICMPV6), network(8, 4, 2))
 	bound := rule(port(), of, link(regMAC, 6, 6), nft.Member(setIPv6, regPort))
@@ -175,8 +177,8 @@ func network(r, offset, size uint32) expr.Any {
 	return payload(expr.PayloadBaseNetworkHeader, r, offset, size)
 }
 
-// transport returns an expression that loads size bytes of the transport header, from offset, into
-// register r. It does not match IP fragments after the first, because they have no transport header.
+// transport returns an expression that loads size bytes from an offset of the transport header into
+// register r. It does not match fragments after the first, which have no transport header.
 func transport(r, offset, size uint32) expr.Any {
 	return payload(expr.PayloadBaseTransportHeader, r, offset, size)
 }
@@ -192,23 +194,23 @@ func atMost(r uint32, b ...byte) expr.Any  { return compare(expr.CmpOpLte, r, b)
 
 func big(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
 
-// etherType matches the type of a frame as it was sent; for a frame with a VLAN tag that is the
-// tag's type.
+// etherType matches frames with an EtherType. For a frame with a VLAN tag it compares the tag's
+// type.
 func etherType(n uint16) []expr.Any { return rule(link(8, 12, 2), equal(8, big(n)...)) }
 
 func port() expr.Any {
 	return &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.Reg(regPort)}
 }
 
-// protocol matches packets of a transport protocol, after any extension headers.
+// protocol matches packets of a transport protocol. It skips extension headers.
 func protocol(n byte) []expr.Any {
 	return rule(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: nft.Reg(8)}, equal(8, n))
 }
 
-// message matches a type of ICMPv6 message.
+// message matches ICMPv6 messages of a type.
 func message(n byte) []expr.Any { return rule(transport(8, 0, 1), equal(8, n)) }
 
-// linkLocal matches if the IPv6 address at an offset is in fe80::/10.
+// linkLocal matches packets whose IPv6 address at an offset of the header is in fe80::/10.
 func linkLocal(offset uint32) []expr.Any {
 	return rule(network(8, offset, 2),
 		&expr.Bitwise{SourceRegister: nft.Reg(8), DestRegister: nft.Reg(8), Len: 2, Mask: []byte{0xff, 0xc0},
@@ -225,7 +227,8 @@ func counted() []expr.Any { return []expr.Any{&expr.Counter{}, nft.Drop()} }
 
 func drop() []expr.Any { return counted() }
 
-// layout returns a chain name that identifies the rules of a table, to detect tables of other versions.
+// layout returns the name of a chain that identifies the rules of a table. Tables of other versions
+// have another name.
 func layout(list []chain) (string, error) {
 	h := sha256.New()
 	for _, c := range list {

@@ -18,25 +18,25 @@ import (
 // TableName is the name of the table in nftables' bridge family.
 const TableName = "keelson-ports"
 
-// priority runs the chains before bridge-netfilter, whose priority is 0.
+// priority is the priority of the chains. They run before bridge-netfilter, whose priority is 0.
 const priority = -300
 
-// Binding is the addresses that a pod may send from.
+// Binding contains the addresses from which the pod at a port may send.
 type Binding struct {
 	// Port is the name of the bridge's port.
 	Port string
 	// MAC is the pod's hardware address.
 	MAC net.HardwareAddr
-	// Addresses are the pod's IP addresses. An IPv6 address also binds the link-local address
-	// derived from MAC.
+	// Addresses are the pod's IP addresses. With an IPv6 address, the link-local address that is
+	// derived from MAC is bound too.
 	Addresses []netip.Addr
 }
 
 // ErrNoTable is returned by Bind if the table does not exist.
 var ErrNoTable = errors.New("no table of bound ports")
 
-// Table is the table in the kernel. It must not be used concurrently; several processes may each
-// open one.
+// Table is the table in the kernel. It must not be used concurrently, but several processes may
+// open it at the same time.
 type Table struct {
 	conn  *nft.Conn
 	table *nftables.Table
@@ -46,8 +46,8 @@ type Table struct {
 // elements holds the elements of each set of a Table.
 type elements [3][]nftables.SetElement
 
-// Open connects to nftables in the network namespace netNS, or in the process's own if netNS is 0.
-// It changes nothing.
+// Open connects to nftables in the network namespace netNS, or in the process's namespace if netNS
+// is 0. It changes nothing.
 func Open(netNS int) (*Table, error) {
 	conn, err := nft.Open(netNS)
 	if err != nil {
@@ -62,10 +62,10 @@ func Open(netNS int) (*Table, error) {
 	}}, nil
 }
 
-// Close closes the connection. The table stays.
+// Close closes the connection to the kernel. The table stays.
 func (t *Table) Close() error { return t.conn.Close() }
 
-// Bind adds the elements that let a pod send. It returns ErrNoTable if the table does not exist;
+// Bind adds a binding, so that the pod can send. It returns ErrNoTable if the table does not exist;
 // Restore creates it.
 func (t *Table) Bind(b Binding) error {
 	err := t.conn.Commit(t.each(elementsOf(b), t.conn.Put))
@@ -78,10 +78,11 @@ func (t *Table) Bind(b Binding) error {
 	return nil
 }
 
-// Unbind removes what Bind added. Missing elements are not an error.
+// Unbind removes a binding. It returns no error if elements of the binding, or the table, are
+// missing.
 func (t *Table) Unbind(b Binding) error {
 	e := elementsOf(b)
-	// Add the elements first: deleting a missing element would fail.
+	// Add the elements first, because deleting a missing element would fail.
 	err := t.conn.Commit(errors.Join(t.each(e, t.conn.Put), t.each(e, t.conn.Take)))
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unbind port %s: %w", b.Port, err)
@@ -89,7 +90,7 @@ func (t *Table) Unbind(b Binding) error {
 	return nil
 }
 
-// Restore creates or corrects the table so that it has exactly the given bindings. It reports
+// Restore creates or corrects the table so that it contains exactly the given bindings. It reports
 // whether it changed anything.
 func (t *Table) Restore(all []Binding) (changed bool, err error) {
 	var want elements
@@ -131,7 +132,7 @@ func (t *Table) Restore(all []Binding) (changed bool, err error) {
 	return true, nil
 }
 
-// Remove removes the table. After that, ports can send any frames.
+// Remove removes the table. After that, frames are not filtered.
 func (t *Table) Remove() error {
 	t.conn.Drop(t.table)
 	if err := t.conn.Commit(nil); err != nil {
@@ -140,7 +141,7 @@ func (t *Table) Remove() error {
 	return nil
 }
 
-// has reports whether the table exists and its layout has the given marker.
+// has reports whether the table exists and has the layout that marker identifies.
 func (t *Table) has(marker string) (bool, error) {
 	found, err := t.conn.ListChainsOfTableFamily(t.table.Family)
 	if err != nil {
@@ -154,7 +155,7 @@ func (t *Table) has(marker string) (bool, error) {
 	return false, nil
 }
 
-// renew replaces the table.
+// renew replaces the table by one with the given chains and elements.
 func (t *Table) renew(list []chain, marker string, want elements) error {
 	t.conn.Renew(t.table)
 	var errs []error
@@ -174,7 +175,7 @@ func (t *Table) renew(list []chain, marker string, want elements) error {
 	return errors.Join(append(errs, t.each(want, t.conn.Put))...)
 }
 
-// each calls do for every set that has elements in e.
+// each calls do for each set that has elements in e.
 func (t *Table) each(e elements, do func(*nftables.Set, []nftables.SetElement) error) error {
 	var errs []error
 	for i, s := range t.sets {
@@ -204,7 +205,8 @@ func elementsOf(b Binding) elements {
 	var out elements
 	out[0] = []nftables.SetElement{{Key: name}}
 	bind := func(set int, a netip.Addr) {
-		// Each field of a key fills whole registers, so zeros are added.
+		// Each field of a key fills whole registers of four bytes, so pad the hardware address with
+		// two zeros.
 		key := append(append(append([]byte{}, name...), b.MAC...), 0, 0)
 		out[set] = append(out[set], nftables.SetElement{Key: append(key, a.AsSlice()...)})
 	}
@@ -221,7 +223,8 @@ func elementsOf(b Binding) elements {
 	return out
 }
 
-// LinkLocal returns the link-local address derived from a hardware address (RFC 4291, appendix A).
+// LinkLocal returns the link-local address that is derived from a hardware address (RFC 4291,
+// appendix A).
 func LinkLocal(m net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3],
 		14: m[4], 15: m[5]})
