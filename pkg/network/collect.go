@@ -25,7 +25,7 @@ type Attachment struct {
 }
 
 // Collect frees addresses and other resources of sandboxes that are not in use. It first detaches
-// the sandboxes of which CNI has a record. Then the plugin frees addresses without such a record.
+// the sandboxes that CNI has recorded. Then the plugin frees addresses that CNI has not recorded.
 // No sandbox may be created meanwhile, so the kubelet calls Collect when it starts.
 func (n *Network) Collect(ctx context.Context, inUse []Attachment) error {
 	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, confName))

@@ -222,8 +222,8 @@ func TestIllPlugin(t *testing.T) {
 	}
 }
 
-// TestCollect checks that Collect keeps the attachments of sandboxes in use, detaches a sandbox of
-// which CNI has a record, and calls the plugin to free the other addresses.
+// TestCollect checks that Collect keeps the attachments of sandboxes in use, detaches a sandbox that
+// CNI has recorded, and calls the plugin to free the other addresses.
 func TestCollect(t *testing.T) {
 	unshare.Need(t)
 	bin, calls := plugins(t)

@@ -44,7 +44,7 @@ func start(t *testing.T, proc, name, script string, gone bool) *exec.Cmd {
 		in.Close()
 		_ = cmd.Wait() // ignore the error of a process that was killed or already waited for
 	})
-	if _, err := out.Read(make([]byte, 1)); err != nil { // the script prints something when it has reached the state to test
+	if _, err := out.Read(make([]byte, 1)); err != nil { // the script prints when it has reached the state to test
 		t.Fatal(err)
 	}
 	if gone {
