@@ -89,7 +89,8 @@ func NewController(client kubernetes.Interface, p *Proxy, publish types.Namespac
 	return c, errors.Join(errs...)
 }
 
-// Run keeps the table up to date until ctx ends. It calls ready when the first table is in use.
+// Run keeps the proxy's table up to date until ctx ends. It calls ready once the proxy uses the
+// first table.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
 	c.informers.Start(ctx.Done())
 	defer c.informers.Shutdown()

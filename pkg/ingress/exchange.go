@@ -243,7 +243,7 @@ func (u *upgraded) Write(b []byte) (int, error) {
 // CloseWrite closes the sending side of the connection to the client. The client can still send.
 func (u *upgraded) CloseWrite() error { return closeWrite(u.Conn) }
 
-// body is the body of a request. Its reads enforce the time limits of the exchange.
+// body is the body of a request. Its Read enforces the time limits of the exchange.
 type body struct {
 	io.ReadCloser
 	e *exchange

@@ -122,7 +122,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// end must be called when a request has ended.
+// end must be called when a request has ended. It counts the request for the limits of its
+// connection.
 func (p *Proxy) end(e *exchange, r *http.Request) {
 	e.end()
 	p.metrics.requests.WithLabelValues(class(e.code)).Inc()

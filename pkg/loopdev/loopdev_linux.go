@@ -28,7 +28,7 @@ const major = 7
 
 var errNoDevice = errors.New("no free loop device")
 
-// Device is an open loop device.
+// Device is a loop device with an open descriptor.
 type Device struct {
 	// Path is the device's path in /dev.
 	Path string

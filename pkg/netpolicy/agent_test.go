@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestUnfilteredBridge checks that a metric and one log line report that policies are not enforced
-// between pods of one bridge.
+// TestUnfilteredBridge checks that a metric and exactly one log line report that policies are not
+// enforced between pods of one bridge.
 func TestUnfilteredBridge(t *testing.T) {
 	var log bytes.Buffer
 	dir := t.TempDir()

@@ -64,10 +64,11 @@ func (s Side) Allowed() bool {
 	return s.Baseline == nil || s.Baseline.allows()
 }
 
-// Verdict is the decision about a flow in both directions.
+// Verdict contains the decisions about a flow for both directions: egress of the sender, and
+// ingress of the receiver.
 type Verdict struct{ Egress, Ingress Side }
 
-// Allowed reports whether both directions allow the connection.
+// Allowed reports whether the decisions for both directions allow the connection.
 func (v Verdict) Allowed() bool { return v.Egress.Allowed() && v.Ingress.Allowed() }
 
 // Explain evaluates a flow against all policies of a cluster. It examines every policy, so it is

@@ -21,7 +21,7 @@ import (
 // Direction is one of the two directions in which a pod can be isolated.
 type Direction int
 
-// The directions.
+// The directions of isolation.
 const (
 	Ingress Direction = iota
 	Egress
@@ -36,7 +36,7 @@ type policy struct {
 	terms    [2][]term
 }
 
-// verdict is what a chain does with a packet.
+// verdict is the decision of a chain about a packet.
 type verdict uint8
 
 const (

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// kind is the kind of a set's elements.
+// kind says what the elements of a set are.
 type kind uint8
 
 const (

@@ -99,7 +99,7 @@ func labelsOf(ns *corev1.Namespace) *labels.Set {
 	return &set
 }
 
-// followed is a cache of objects of any kind.
+// followed is a cache of API objects of any kind.
 type followed interface {
 	Run(ctx context.Context)
 	Synced() <-chan struct{}

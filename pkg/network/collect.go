@@ -18,7 +18,7 @@ import (
 // addressesDir is the directory for allocated addresses in CNI's cache directory.
 const addressesDir = "networks"
 
-// Attachment is a network interface of a sandbox that is in use.
+// Attachment identifies a network interface of a sandbox that is in use.
 type Attachment struct {
 	ContainerID string
 	IfName      string

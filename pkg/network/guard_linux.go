@@ -169,7 +169,8 @@ func loopbackDest(p nft.Packet) []expr.Any {
 	}
 }
 
-// notEstablished matches packets that do not belong to an existing connection.
+// notEstablished matches packets that begin a connection, because they do not belong to an existing
+// one.
 func notEstablished() []expr.Any {
 	const establishedOrRelated = 2 | 4
 	return []expr.Any{

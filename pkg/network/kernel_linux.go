@@ -22,13 +22,13 @@ const routeProtocol netlink.RouteProtocol = 107
 // metrics, so they take precedence.
 const nowherePriority = 1 << 20
 
-// kernel reads and changes the network of one network namespace.
+// kernel reads and changes the routes, devices and tables of one network namespace.
 type kernel struct {
 	h     *netlink.Handle
 	netNS int // file descriptor of the namespace; 0 means the namespace of the process
 
-	applied *masquerade // the masquerade that was last applied; nil if none was applied yet
-	guarded *guard      // the guard that was last applied; nil if none was applied yet
+	applied *masquerade // the masquerade that was applied last; nil at first
+	guarded *guard      // the guard that was applied last; nil at first
 }
 
 func newKernel() (*kernel, error) {
@@ -217,7 +217,7 @@ func (k *kernel) applyNeighbours(index int, want []neighbour) error {
 	return errors.Join(errs...)
 }
 
-// applyForwards updates the forwarding table.
+// applyForwards makes the forwarding table of the VXLAN device match the wanted entries.
 func (k *kernel) applyForwards(index int, want []forward) error {
 	have, err := k.h.NeighList(index, unix.AF_BRIDGE)
 	if err != nil {

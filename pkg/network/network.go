@@ -32,7 +32,7 @@ const (
 	// repairInterval is how often the kernel's state is compared with the wanted state, even if no
 	// node has changed.
 	repairInterval = 30 * time.Second
-	// retryInterval is the delay after a failure.
+	// retryInterval is the delay before a failed update is retried.
 	retryInterval = time.Second
 )
 

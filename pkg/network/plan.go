@@ -73,12 +73,12 @@ type forward struct {
 // vxlan is the wanted VXLAN device of this node.
 type vxlan struct {
 	local     netip.Addr     // outer address: the source of the VXLAN packets
-	addresses []netip.Prefix // inner addresses of the device
+	addresses []netip.Prefix // inner addresses of the VXLAN device
 	mac       string
 	mtu       int
 }
 
-// wanted is the state that the kernel should have.
+// wanted is the state that the kernel and the configuration must have.
 type wanted struct {
 	podCIDRs   []netip.Prefix // pod ranges of this node
 	mtu        int            // MTU of the pods' interfaces

@@ -133,7 +133,7 @@ func NeighborDiscovery() []expr.Any {
 // Native returns a number as the four bytes that it has in a register.
 func Native(n uint32) []byte { return binaryutil.NativeEndian.PutUint32(n) }
 
-// SetMark sets a bit of the packet's mark.
+// SetMark sets a bit of the packet's mark and keeps the other bits.
 func SetMark(bit uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: Reg(0)},
@@ -142,7 +142,7 @@ func SetMark(bit uint32) []expr.Any {
 	}
 }
 
-// ClearMark continues if the packet's mark has the bit, and clears it.
+// ClearMark clears a bit of the packet's mark. The rule matches only if the bit was set.
 func ClearMark(bit uint32) []expr.Any {
 	out := append([]expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: Reg(0)}}, AnyBit(bit)...)
 	return append(out,

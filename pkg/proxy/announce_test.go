@@ -31,7 +31,8 @@ func TestAnnounce(t *testing.T) {
 	}, on("n1", a))
 	c.create(slice("web", corev1.ProtocolTCP, discoveryv1.AddressTypeIPv6, on("n1", a)))
 	services := c.client.CoreV1().Services("default")
-	// A process listens on all of the node's addresses.
+	// A process of the node listens on all addresses of the node. It must not get connections to the
+	// addresses of the load balancer.
 	other := &pod{space: c.space, name: "node"}
 	other.serve()
 
@@ -91,7 +92,7 @@ func (c *cluster) answersFor(addr string) bool {
 	c.must(err)
 	for _, n := range list {
 		if n.IP.String() == addr {
-			// The kernel may have removed the entry already.
+			// The kernel may already have removed the entry.
 			if err := c.outside.h.NeighDel(&n); err != nil && !errors.Is(err, unix.ENOENT) {
 				c.t.Fatal(err)
 			}

@@ -78,7 +78,7 @@ func benchmarkCell(b *testing.B, services, endpoints int) {
 	b.ReportMetric(p.memory("RssAnon"), "MB-anonymous-after")
 }
 
-// many returns the EndpointSlice of the ith service.
+// many returns the EndpointSlice of the ith of many services.
 func many(i, endpoints int) *discoveryv1.EndpointSlice {
 	var list []endpoint
 	for e := range endpoints {

@@ -32,13 +32,13 @@ type cleaner struct {
 	clock   clock.Clock
 	metrics *metrics
 	log     *slog.Logger
-	// cleaned is called with the frontends whose flows were checked.
+	// cleaned is called with frontends after their flows were checked.
 	cleaned func(ruleset.Family, []ruleset.Frontend)
 
 	wake    chan struct{} // capacity 1
 	mu      sync.Mutex
-	todo    work // guarded by mu; has the newest claim of each frontend
-	running work // guarded by mu; never changed, only replaced
+	todo    work // guarded by mu; contains the newest claim of each queued frontend
+	running work // guarded by mu; its maps are never modified, only replaced
 	// held are the frontends in running whose claims have become invalid since round began; guarded
 	// by mu.
 	held heldFrontends
@@ -116,7 +116,7 @@ func (c *cleaner) unlessHeld(f ruleset.Family) func(func(), ...ruleset.Frontend)
 	}
 }
 
-// idle reports whether no check of flows at a frontend is queued or running.
+// idle reports whether no check of the flows at a frontend is queued or in progress.
 func (c *cleaner) idle(f ruleset.Family, at ruleset.Frontend) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -200,7 +200,7 @@ func TestClusterNetworkPolicy(t *testing.T) {
 		}
 		return err
 	}))
-	names, err := friend.dial("tcp", "10.244.1.1:53", patience) // DNS queries to the node are always allowed
+	names, err := friend.dial("tcp", "10.244.1.1:53", patience) // a pod can always send DNS queries to its node
 	c.must(err)
 	names.Close()
 	late := c.pod()

@@ -155,7 +155,7 @@ func (c *cluster) svc(name string, protocol corev1.Protocol, change func(*corev1
 	return s
 }
 
-// endpoint is a pod and its conditions in an EndpointSlice.
+// endpoint is a pod, with its conditions as an endpoint in an EndpointSlice.
 type endpoint struct {
 	*pod
 	node                  string
@@ -187,7 +187,7 @@ func slice(svc string, protocol corev1.Protocol, family discoveryv1.AddressType,
 	return s
 }
 
-// endpoints replaces the endpoints of a service.
+// endpoints replaces the endpoints of a service by the given pods.
 func (c *cluster) endpoints(svc string, protocol corev1.Protocol, pods ...endpoint) {
 	c.t.Helper()
 	s := slice(svc, protocol, discoveryv1.AddressTypeIPv4, pods...)

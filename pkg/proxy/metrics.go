@@ -21,7 +21,7 @@ type metrics struct {
 	endpointChanges, svcChanges prometheus.Counter
 	endpointWaiting, svcWaiting prometheus.Gauge
 
-	// The tables and services.
+	// State of the tables and services.
 
 	failures, pruneFailures *prometheus.CounterVec
 	elements                *prometheus.CounterVec
@@ -103,7 +103,7 @@ func programmingBuckets() []float64 {
 	return append(b, prometheus.LinearBuckets(120, 30, 7)...)
 }
 
-// answered counts a response of the health server.
+// answered counts a response of the health server by its path and status code.
 func (m *metrics) answered(path string, code int) {
 	v := m.healthz
 	if path == "livez" {

@@ -108,8 +108,8 @@ func TestNetworkPolicy(t *testing.T) {
 		c.refused(friend.space, to)
 		c.refused(c.outside, to)
 	}
-	c.reachable(c.space, v4)      // connections from the node are always allowed
-	c.reachable(server.space, v4) // connections from the pod itself are always allowed
+	c.reachable(c.space, v4)      // a node can always reach its pods
+	c.reachable(server.space, v4) // a pod can always reach itself
 	c.reachable(server.space, web)
 
 	policy.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{

@@ -68,7 +68,7 @@ type Deps struct {
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Tracer creates a span for each round of changes. It may be nil.
+	// Tracer creates a span for each round of changes; nil disables that.
 	Tracer trace.Tracer
 	// Started is called when the first round of changes begins.
 	Started func()
@@ -120,7 +120,7 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 	return p, nil
 }
 
-// Health returns the proxy's own health.
+// Health returns the health of the proxy itself.
 func (p *Proxy) Health() *healthcheck.Proxy { return p.health }
 
 // Run keeps the tables up to date until ctx ends. It returns earlier only if it cannot open the
@@ -167,7 +167,7 @@ const (
 	lastRetry  = 10 * time.Second
 )
 
-// loop applies changes until ctx ends.
+// loop applies changes until ctx ends. At first it applies all services.
 func (p *Proxy) loop(ctx context.Context) {
 	p.all()
 	p.announce = true // an earlier process may have left other addresses on the device

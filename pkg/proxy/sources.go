@@ -56,7 +56,7 @@ func selectors(labels, fields string) func(*metav1.ListOptions) {
 	return func(o *metav1.ListOptions) { o.LabelSelector, o.FieldSelector = labels, fields }
 }
 
-// slimNode drops the parts of a Node that the proxy does not read.
+// slimNode removes the parts of a Node that the proxy does not use, to save memory.
 func slimNode(n *corev1.Node) *corev1.Node {
 	n.Annotations, n.Status.Images, n.Status.Conditions = nil, nil, nil
 	return n

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The kinds of frontends of a service in these tests.
+// The kinds of frontends of the services in these tests.
 const (
 	toVIP, toExternal, toBalancer, toNodePort = "cluster IP", "external IP", "load balancer", "node port"
 )

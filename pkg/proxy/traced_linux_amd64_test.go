@@ -39,7 +39,7 @@ func runUntil(cmd *exec.Cmd, at cut, idle <-chan struct{}) (bool, error) {
 	go func() {
 		select {
 		case <-idle:
-			_ = unix.Kill(pid, unix.SIGKILL) // the loop below notices the end of the process
+			_ = unix.Kill(pid, unix.SIGKILL) // the loop below then returns
 		case <-ended:
 		}
 	}()
@@ -75,18 +75,18 @@ func runUntil(cmd *exec.Cmd, at cut, idle <-chan struct{}) (bool, error) {
 				}
 				if transactions == at.n && inside[tid] != at.taken {
 					reached = true
-					_ = unix.Kill(pid, unix.SIGKILL) // the loop notices the end of the process
+					_ = unix.Kill(pid, unix.SIGKILL) // the loop then returns
 				}
 			}
 		default:
 			pass = int(sig)
 		}
-		_ = unix.PtraceSyscall(tid, pass) // the thread may have ended meanwhile
+		_ = unix.PtraceSyscall(tid, pass) // an error means that the thread has ended
 	}
 }
 
-// transaction reports whether a thread is in a system call that sends a transaction of nftables: a
-// message whose first header has the type for the begin of a batch.
+// transaction reports whether a thread is in a system call that sends an nftables transaction: a
+// message whose first header begins a batch.
 func transaction(tid int) bool {
 	var regs unix.PtraceRegs
 	if err := unix.PtraceGetRegs(tid, &regs); err != nil || regs.Orig_rax != unix.SYS_SENDMSG {

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command runs the ingress proxy as a process: flags, client and servers around an
-// ingress.Proxy and its controller.
+// Package command runs the ingress proxy as a process. It parses the flags, creates the client, and
+// runs the proxy's controller and servers.
 package command
 
 import (

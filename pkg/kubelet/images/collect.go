@@ -24,7 +24,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// collectPeriod is the interval between checks of the disk.
+// collectPeriod is the interval between checks of disk usage.
 const collectPeriod = 5 * time.Minute
 
 // The name of the span of a disk check, and the reasons for removing images. Kubernetes uses the
@@ -37,7 +37,7 @@ const (
 
 // CollectorConfig holds a Collector's settings.
 type CollectorConfig struct {
-	// Settings.
+	// When images are removed.
 
 	// If more than High percent of the disk is used, images are removed until at most Low percent
 	// is used. If High is 100, no images are removed to free space.
@@ -49,7 +49,7 @@ type CollectorConfig struct {
 	// 0 means that images are not removed because of their age.
 	MaxAge time.Duration
 
-	// The runtime and the disk.
+	// Access to the runtime and the disk.
 
 	Images runtimeapi.ImageServiceClient
 	// InUse returns the images, by ID and by name, of all containers in the runtime.
@@ -57,15 +57,15 @@ type CollectorConfig struct {
 	// Disk returns the capacity and the available bytes of the file system with the images.
 	Disk func(ctx context.Context) (capacity, available uint64, err error)
 
-	// Notifications and telemetry.
+	// Functions to call, and metrics, traces and logs.
 
 	// Listed is called with the IDs of all images that were on the node at a time. It may be nil.
 	Listed func(ids []string, at time.Time)
 	// Event records a warning on the node.
 	Event func(reason, message string)
-	// Tracer creates a span for each check of the disk; nil disables that.
+	// Tracer creates a span for each check of disk usage; nil disables that.
 	Tracer trace.Tracer
-	// Metrics registers the metric of removed images; nil disables it.
+	// Metrics registers the metric that counts removed images; nil disables that.
 	Metrics prometheus.Registerer
 	Clock   clock.Clock
 	Log     *slog.Logger
@@ -79,7 +79,7 @@ type Collector struct {
 	removed *prometheus.CounterVec
 
 	mu    sync.Mutex
-	known map[string]*record // records by image ID
+	known map[string]*record // by image ID
 	begun time.Time
 }
 
@@ -109,7 +109,7 @@ func NewCollector(cfg CollectorConfig) *Collector {
 	return c
 }
 
-// Run checks the disk periodically until ctx ends.
+// Run checks the disk usage periodically until ctx ends.
 func (c *Collector) Run(ctx context.Context) error {
 	t := c.cfg.Clock.NewTicker(collectPeriod)
 	defer t.Stop()
@@ -131,7 +131,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 }
 
-// Collect checks the disk once and removes images if necessary.
+// Collect checks the disk usage once and removes images if necessary.
 func (c *Collector) Collect(ctx context.Context) error {
 	ctx, span := c.cfg.Tracer.Start(ctx, spanCollect)
 	defer span.End()

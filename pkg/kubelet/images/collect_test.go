@@ -78,7 +78,7 @@ func TestCollect(t *testing.T) {
 	}
 	c.Step(time.Hour)
 	delete(inUse, "old")
-	available = 15 * gib // 85 % of the disk are used: 5 GiB must be freed, but only 2 GiB can be freed
+	available = 15 * gib // 85 % of the disk is used: 5 GiB must be freed, but only 2 GiB can be freed
 	step("full", "pinned", "running")
 
 	s.images = append(s.images, &runtimeapi.Image{Id: "new", Size: 10 * gib}, &runtimeapi.Image{Id: "newer", Size: gib})

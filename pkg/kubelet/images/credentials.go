@@ -20,7 +20,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// entry is one login of a docker configuration file.
+// entry is the login for one registry in a docker configuration file.
 type entry struct {
 	Username string `json:"username"`
 	Password string `json:"password"`
@@ -79,7 +79,7 @@ func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, image string) []c
 	return out
 }
 
-// missingSecrets returns the names of the pod's pull secrets that cannot be read.
+// missingSecrets returns the names of those pull secrets of the pod that cannot be read.
 func (p *Puller) missingSecrets(ctx context.Context, pod *v1.Pod) []string {
 	var missing []string
 	for _, ref := range pod.Spec.ImagePullSecrets {

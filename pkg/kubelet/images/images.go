@@ -33,7 +33,7 @@ const (
 	ErrImageInspect     = "ImageInspectError"
 )
 
-// pullTimeout is the timeout of one pull.
+// pullTimeout is the maximum duration of one pull.
 const pullTimeout = 30 * time.Minute
 
 // Error is the error of a container whose image is not available.
@@ -50,9 +50,9 @@ func (e *Error) Error() string { return e.Reason + ": " + e.Message }
 
 // Runtime is the part of the container runtime that a Puller uses.
 type Runtime interface {
-	// ImageStatus returns an image that is on the node, or nil.
+	// ImageStatus returns an image if it is on the node, and nil otherwise.
 	ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
-	// PullImage pulls an image and returns its reference.
+	// PullImage pulls an image and returns the reference of the pulled image.
 	PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (string, error)
 }
 
@@ -71,9 +71,10 @@ type Config struct {
 	Secrets interface {
 		Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 	}
-	// Plugins provide logins in addition to the pods' secrets; nil if there are none.
+	// Plugins provide logins in addition to those of the pods' secrets. It is nil if there are
+	// none.
 	Plugins *Plugins
-	// Metrics record the duration of pulls; nil disables them.
+	// Metrics records the duration of pulls; nil disables that.
 	Metrics *metrics.Node
 	Clock   clock.Clock
 	// Event records an event on a container of the pod.
@@ -84,10 +85,10 @@ type Config struct {
 type Puller struct {
 	cfg Config
 
-	slots chan struct{} // a token for each running pull; nil if there is no limit
+	slots chan struct{} // contains one token for each running pull; nil if their number is not limited
 
 	mu     sync.Mutex
-	states map[string]*state // states by image and pod
+	states map[string]*state // records of failed pulls, by pod and image
 	pulls  map[string]*pull  // pulls by image; an entry exists while a caller pulls the image or waits for it
 }
 

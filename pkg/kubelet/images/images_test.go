@@ -32,7 +32,7 @@ type registry struct {
 	mu     sync.Mutex
 	fails  error
 	here   map[string]bool
-	now    int // number of pulls that are running
+	now    int // number of pulls in progress
 	most   int
 	pulled []string
 }

@@ -32,8 +32,8 @@ const maxAnswers = 1000
 
 // PluginsConfig holds the settings of Plugins.
 type PluginsConfig struct {
-	// File is the path of a CredentialProviderConfig. BinDir is the directory of the plugins'
-	// programs.
+	// File is the path of a CredentialProviderConfig. BinDir is the directory that contains the
+	// plugins' programs.
 	File, BinDir string
 	// Token returns a token of the pod's service account for an audience. account is the UID of
 	// the service account.
@@ -73,7 +73,7 @@ type answer struct {
 	auth  map[string]pluginapi.AuthConfig
 }
 
-// NewPlugins reads the configuration of plugins.
+// NewPlugins reads the configuration of the plugins and returns them.
 func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 	list, sum, err := readPlugins(cfg.File, cfg.BinDir)
 	if err != nil {
@@ -101,8 +101,8 @@ func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 // service account lacks a required annotation.
 var errNotForPod = errors.New("the plugin does not apply to the pod")
 
-// logins returns the logins of all plugins that match the image, in the order of the configuration.
-// A plugin that fails is skipped.
+// logins returns the logins of all plugins whose configuration matches the image, in the order of
+// the configuration. It skips a plugin that fails.
 func (p *Plugins) logins(ctx context.Context, pod *v1.Pod, image string) []login {
 	if p == nil {
 		return nil

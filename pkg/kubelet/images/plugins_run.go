@@ -66,7 +66,7 @@ func (p *Plugins) run(ctx context.Context, one *plugin, request *pluginapi.Crede
 	return response, nil
 }
 
-// bounded is a writer that keeps the data written to it up to a limit, and drops the rest.
+// bounded is a writer that stores data up to a maximum size, and drops further data.
 type bounded struct {
 	bytes.Buffer
 	left int

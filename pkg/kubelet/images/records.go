@@ -111,7 +111,7 @@ func typeOf(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: kubeletconfig.SchemeGroupVersion.String(), Kind: kind}
 }
 
-// Failed records that a pull has failed.
+// Failed records that a pull has failed. It must follow each Begin whose pull fails.
 func (r *Records) Failed(image string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,8 +130,8 @@ func (r *Records) end(image string) {
 	}
 }
 
-// Pulled records the credential that an image was pulled with: a secret, a service account, or the
-// node's credentials.
+// Pulled records with which credential an image was pulled: a secret, a service account, or the
+// node's credentials. It must follow each Begin whose pull succeeds.
 func (r *Records) Pulled(image, id string, with credential) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -56,7 +56,7 @@ func (d *Driver) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest) (
 	})
 }
 
-// wanted converts a request into the volume to create.
+// wanted returns the volume that a request describes, or an error if the request is invalid.
 func (d *Driver) wanted(r *csi.CreateVolumeRequest) (*image, error) {
 	if !identifier.MatchString(r.GetName()) {
 		return nil, status.Errorf(codes.InvalidArgument, "%q is not a valid name of a volume", r.GetName())
@@ -126,7 +126,7 @@ func (d *Driver) here() *csi.Topology {
 	return &csi.Topology{Segments: map[string]string{TopologyKey: d.cfg.NodeName}}
 }
 
-// reachable reports whether this node satisfies the requested topology.
+// reachable reports whether the requested topology includes this node.
 func (d *Driver) reachable(r *csi.TopologyRequirement) bool {
 	for _, t := range r.GetRequisite() {
 		if t.GetSegments()[TopologyKey] == d.cfg.NodeName {

@@ -1,23 +1,24 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package localdisk is a Container Storage Interface (CSI) driver whose volumes live on the node's
-// own disk. Each volume is a sparse file of the volume's size, attached to a loop device. It holds
-// a file system, or nothing if the volume is used as a block device. The kernel enforces the
-// requested size on every file system, and a pod sees its own disk rather than the node's.
+// Package localdisk is a Container Storage Interface (CSI) driver for volumes on the node's own disk.
+// Each volume is a sparse file of the volume's size, which is attached to a loop device. The file
+// contains a file system, or nothing if the volume is used as a block device. The size of a file
+// system is limited to the requested size, and a pod sees a disk of its own instead of the node's
+// disk.
 //
-// The driver is served at the kubelet's plugin socket, as other vendors' drivers are. It needs no
-// sidecars: the controller manager creates and deletes volumes through the kubelet (package
-// csidrivers). A volume can be reached from its own node only, as its topology says.
+// The driver listens on a CSI plugin socket of the kubelet, as drivers of other vendors do. It needs
+// no sidecars: the controller manager creates and deletes volumes through the kubelet (package
+// csidrivers). A volume can be used only on its own node, as its topology says.
 //
 // Invariants:
 //
 //   - A volume exists exactly while a directory with its name exists. The driver builds the volume,
 //     file system included, before it renames the directory to that name. A process that is killed
-//     halfway leaves a directory whose name begins with a dot, which the next start removes.
+//     before that leaves a directory whose name begins with a dot. The next start removes it.
 //   - Space that is promised to one volume is not promised to another, even if it is not used yet.
 //   - A file system is created together with its volume and never later.
-//   - The device of a file system is released as soon as the file system is unmounted everywhere.
+//   - The loop device of a file system is released as soon as the file system is unmounted everywhere.
 //
 // The driver supports neither volumes for several nodes nor snapshots nor clones.
 package localdisk
@@ -79,7 +80,7 @@ type Driver struct {
 // New returns a Driver. It starts no goroutines.
 func New(cfg Config) *Driver { return &Driver{cfg: cfg, busy: map[string]bool{}} }
 
-// Dir returns the driver's directory, which is below the kubelet's directory.
+// Dir returns the driver's directory. rootDir is the kubelet's directory.
 func Dir(rootDir string) string { return filepath.Join(rootDir, "plugins", Name) }
 
 func (d *Driver) socket() string { return filepath.Join(Dir(d.cfg.RootDir), "csi.sock") }

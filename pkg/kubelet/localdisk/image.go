@@ -59,7 +59,7 @@ var identifier = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 func (d *Driver) volumes() string { return filepath.Join(Dir(d.cfg.RootDir), "volumes") }
 
-// find reads a volume's record.
+// find returns the volume with an ID by reading its record file.
 func (d *Driver) find(id string) (*image, error) {
 	if !identifier.MatchString(id) {
 		return nil, status.Errorf(codes.NotFound, "no such volume: %q", id)
@@ -107,13 +107,13 @@ func (i *image) fill(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("disk of volume: %w", err)
 	}
-	defer func() { _ = f.Close() }() // an error of Close loses nothing, because the content was synced
+	defer func() { _ = f.Close() }() // an error of Close can be ignored: the content was synced before
 	if err := f.Truncate(i.Size); err != nil {
 		return fmt.Errorf("size of volume: %w", err)
 	}
 	if !i.Block {
-		// The root directory belongs to root, no blocks are reserved, and unused blocks take no
-		// space on the node's disk.
+		// The root directory of the file system belongs to root, no blocks are reserved, and unused
+		// blocks take no space on the node's disk.
 		if err := command(ctx, "mkfs."+fsType, "-q", "-F", "-m", "0", "-b", strconv.Itoa(block), "-E",
 			"root_owner=0:0,nodiscard", i.disk()); err != nil {
 			return err
@@ -141,7 +141,7 @@ func (d *Driver) remove(i *image) error {
 	return nil
 }
 
-// enlarge enlarges the file of a volume. The node service enlarges the file system in it.
+// enlarge enlarges the file of a volume. The node service later grows the file system in it.
 func (i *image) enlarge(size int64) error {
 	if err := os.Truncate(i.disk(), size); err != nil {
 		return fmt.Errorf("size of volume: %w", err)
@@ -202,7 +202,7 @@ func (i *image) filled() (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("disk of volume: %w", err)
 	}
-	defer func() { _ = f.Close() }() // an error of Close loses nothing, because the file was only read
+	defer func() { _ = f.Close() }() // an error of Close can be ignored: the file was only read
 	const at, low, high = 1024, 0x4, 0x150
 	super := make([]byte, 1024)
 	if _, err := f.ReadAt(super, at); err != nil {
@@ -226,7 +226,7 @@ func (i *image) fillDisk(path string) error {
 	if err != nil {
 		return fmt.Errorf("root of volume: %w", err)
 	}
-	defer func() { _ = f.Close() }() // an error of Close loses nothing, because the file was only read
+	defer func() { _ = f.Close() }() // an error of Close can be ignored: the file was only read
 	blocks := uint64(i.Size / block)
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), resizeFS, uintptr(unsafe.Pointer(&blocks)))
 	switch {

@@ -89,7 +89,7 @@ func (i *image) mount(ctx context.Context, target string, options []string) erro
 	if err != nil {
 		return err
 	}
-	// With discard, deleted files take no space on the node's disk.
+	// With the option discard, the blocks of deleted files are freed on the node's disk.
 	if err := mount.New("").Mount(dev.Path, target, fsType, append([]string{"discard"}, options...)); err != nil {
 		return closeDevice(dev, fmt.Errorf("mount volume: %w", err))
 	}

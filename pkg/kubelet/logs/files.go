@@ -18,8 +18,8 @@ const (
 	timeFormat = "20060102-150405"
 	compressed = ".gz"
 	unfinished = ".tmp"
-	// runtimeOwned is how many of the permitted files are not renamed files: the file that is being
-	// written, and the file that will be renamed next.
+	// runtimeOwned is how many of the files permitted by MaxFiles are not renamed files: the file
+	// that is being written, and the file that is renamed next.
 	runtimeOwned = 2
 )
 
@@ -49,7 +49,7 @@ func decide(names []string, maximum int) plan {
 			keep = append(keep, n)
 		}
 	}
-	slices.Sort(keep) // the oldest file comes first
+	slices.Sort(keep) // oldest file first
 	if over := len(keep) - max(maximum-runtimeOwned, 0); over > 0 {
 		p.remove = append(p.remove, keep[:over]...)
 		keep = keep[over:]
@@ -62,8 +62,8 @@ func decide(names []string, maximum int) plan {
 	return p
 }
 
-// compress compresses a file in the log directory dir and removes the original. path is the file's
-// full path.
+// compress compresses a file in the log directory dir and removes the original. path is the full
+// path of the file.
 func compress(dir *os.Root, path string) (err error) {
 	in, err := Open(path)
 	if err != nil {

@@ -48,7 +48,7 @@ func sweepLinks(dir string) error {
 		link := filepath.Join(dir, e.Name())
 		to, err := os.Readlink(link)
 		if err != nil {
-			continue // it is not a link, so the kubelet did not create it
+			continue // not a link, so the kubelet has not created it
 		}
 		if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
 			continue

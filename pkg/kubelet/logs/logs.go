@@ -41,7 +41,7 @@ type Config struct {
 	Log     *slog.Logger
 	// Root is the directory that contains a directory NAMESPACE_NAME_UID for each pod.
 	Root string
-	// Links is the directory with links to the logs of containers.
+	// Links is the directory that contains the links to the logs of containers.
 	Links string
 	// MaxSize is the size in bytes at which a log is rotated. MaxFiles is the maximum number of log
 	// files of one run of a container, and at least 2.
@@ -51,7 +51,7 @@ type Config struct {
 	Period time.Duration
 }
 
-// Keeper rotates and removes logs.
+// Keeper rotates the logs of running containers and removes old logs.
 type Keeper struct{ cfg Config }
 
 // New returns a Keeper. It fails if MaxFiles is too small.
@@ -62,7 +62,7 @@ func New(cfg Config) (*Keeper, error) {
 	return &Keeper{cfg: cfg}, nil
 }
 
-// Run rotates logs until ctx ends. If MaxSize is not positive it does nothing.
+// Run rotates logs until ctx ends. If MaxSize is 0 or less, Run returns at once.
 func (k *Keeper) Run(ctx context.Context) error {
 	if k.cfg.MaxSize <= 0 {
 		return nil
@@ -81,7 +81,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// Rotate checks the logs of all running containers once.
+// Rotate checks the logs of all running containers once and rotates those that are too large.
 func (k *Keeper) Rotate(ctx context.Context) error {
 	logs, err := k.cfg.Runtime.Logs(ctx)
 	if err != nil {
@@ -108,8 +108,8 @@ func (k *Keeper) checkLog(ctx context.Context, l Log) error {
 	info, err := dir.Lstat(filepath.Base(l.Path))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// The log does not exist: it was renamed, and the kubelet or the runtime ended before the
-		// runtime created a new file.
+		// The log was renamed, but the kubelet or the runtime was killed before the runtime created the
+		// new file.
 		return k.cfg.Runtime.ReopenLog(ctx, l.ContainerID)
 	case err != nil:
 		return err

@@ -23,7 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/logs"
 )
 
-// writer is a runtime with one container. The container writes a log.
+// writer is a runtime with one container, whose log the test writes.
 type writer struct {
 	path   string
 	refuse error

@@ -31,7 +31,7 @@ const (
 	maxLine = 16 << 20
 )
 
-// Options select what Read reads.
+// Options say which parts of a log Read returns.
 type Options struct {
 	// Tail is the number of lines at the end of the log to read; nil means all lines.
 	Tail *int64
@@ -90,7 +90,7 @@ func Read(ctx context.Context, path string, o Options) error {
 	return nil
 }
 
-// reader reads one log.
+// reader is the state of one call of Read.
 type reader struct {
 	Options
 	path    string
@@ -98,8 +98,8 @@ type reader struct {
 	file    *os.File
 	older   string // the newest renamed file that is older than file; "" if there is none
 	rest    []byte // the part of an incomplete line that has been read
-	remain  int64  // bytes still to be written
-	lines   int64  // lines still to be read; negative for all
+	remain  int64  // number of bytes that may still be written
+	lines   int64  // number of lines that may still be written; negative for no limit
 	fresh   bool   // true if the next message begins a line of the container's output
 }
 
@@ -168,7 +168,7 @@ func (r *reader) onward() error {
 	for {
 		next, older, err := open(r.path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return r.toEnd(r.file) // the file was renamed; the runtime will create a new one soon
+			return r.toEnd(r.file) // the log was renamed, and the runtime will create the new file soon
 		}
 		if err != nil {
 			return fmt.Errorf("failed to open log file %q: %w", r.path, err)
@@ -184,7 +184,7 @@ func (r *reader) onward() error {
 		if err != nil || same {
 			return errors.Join(err, next.Close())
 		}
-		_ = r.file.Close() // an error of Close loses nothing, because the file was only read
+		_ = r.file.Close() // an error of Close can be ignored: the file was only read
 		r.file, r.older, r.rest = next, older, nil
 	}
 }
@@ -211,7 +211,7 @@ func (r *reader) wait(ctx context.Context) error {
 			return nil
 		case e := <-r.changes.Events:
 			if filepath.Base(e.Name) != filepath.Base(r.path) {
-				continue // the file belongs to another run of the container
+				continue // the event is about a log of another run of the container
 			}
 			// New lines do not mean that the container has ended, so continue to wait.
 			if err := r.onward(); err != nil {
@@ -250,7 +250,7 @@ func (r *reader) toEnd(file io.Reader) error {
 	}
 }
 
-// line writes the message in a line of the file. A line that cannot be parsed is skipped.
+// line writes the message that a line of the file contains. It skips a line that cannot be parsed.
 func (r *reader) line(text []byte) error {
 	if len(text) == 0 {
 		return nil
@@ -291,7 +291,7 @@ func (r *reader) line(text []byte) error {
 type message struct {
 	time   time.Time
 	stderr bool
-	text   []byte // includes the newline, if the line is complete
+	text   []byte // ends in a newline if the container's line is complete
 }
 
 // parse parses a line such as "2016-10-06T00:17:09.669794202Z stdout P text". The tag P means that

@@ -114,7 +114,7 @@ func (r *reader) renamed(name string, first bool) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = in.Close() }() // an error of Close loses nothing, because the file is only read
+	defer func() { _ = in.Close() }() // an error of Close can be ignored: the file was only read
 	var begins []byte
 	if first {
 		var mine []byte
@@ -142,7 +142,7 @@ func head(in io.Reader) ([]byte, error) {
 	return out[:n], nil
 }
 
-// openRenamed opens a renamed file, which may be compressed.
+// openRenamed opens a renamed file for reading, and decompresses it if it is compressed.
 func openRenamed(name string) (io.ReadCloser, error) {
 	f, err := Open(name)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {

@@ -21,11 +21,11 @@ type MemoryTable struct {
 	TotalMemSize   uint64 `json:"total"`
 	SystemReserved uint64 `json:"systemReserved"`
 	Allocatable    uint64 `json:"allocatable"`
-	Reserved       uint64 `json:"reserved"` // assigned to containers
+	Reserved       uint64 `json:"reserved"` // bytes that are assigned to containers
 	Free           uint64 `json:"free"`
 }
 
-// NUMANodeState is the state of a node.
+// NUMANodeState is the state of a NUMA node.
 type NUMANodeState struct {
 	NumberOfAssignments int                              `json:"numberOfAssignments"`
 	MemoryMap           map[v1.ResourceName]*MemoryTable `json:"memoryMap"`
@@ -123,7 +123,7 @@ func (s NUMANodeMap) give(nodes []int, name v1.ResourceName, size uint64) {
 	}
 }
 
-// takeBack undoes give.
+// takeBack reverses a call of give with the same arguments.
 func (s NUMANodeMap) takeBack(nodes []int, name v1.ResourceName, size uint64) {
 	for _, id := range nodes {
 		n := s[id]

@@ -39,7 +39,7 @@ type Config struct {
 	// nodes must be equal to NodeReserved, the memory that is not allocatable to pods.
 	Reserved     []kubeletconfig.MemoryReservation
 	NodeReserved v1.ResourceList
-	// File is the path of the file with the assignments.
+	// File is the path of the file that stores the assignments.
 	File    string
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
@@ -58,7 +58,7 @@ type Manager struct {
 
 var _ numa.Provider = (*Manager)(nil)
 
-// New returns a Manager with the assignments from the file.
+// New returns a Manager, and reads the assignments from the file.
 func New(cfg Config) (*Manager, error) {
 	m := &Manager{cfg: cfg, given: ContainerMemoryAssignments{}}
 	m.requests = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_memory_manager_pinning_requests_total",
@@ -328,7 +328,7 @@ func (m *Manager) Pods() []types.UID {
 	return out
 }
 
-// Free releases the memory of a pod whose containers have all ended.
+// Free frees the memory of a pod whose containers have all ended.
 func (m *Manager) Free(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

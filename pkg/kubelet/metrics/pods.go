@@ -30,19 +30,19 @@ const (
 	Terminated = "terminated"
 )
 
-// Pods holds the metrics about pods. It is safe for concurrent use.
+// Pods holds the metrics about pods and their containers. It is safe for concurrent use.
 type Pods struct {
-	// Sandboxes.
+	// Metrics about sandboxes.
 	started, failed           prometheus.Counter
 	namespaced, notNamespaced prometheus.Counter
 	sandboxes                 *prometheus.HistogramVec
 	sandboxErrors             *prometheus.CounterVec
 
-	// Containers and their image volumes.
+	// Metrics about containers and their image volumes.
 	containers, containerErrors, terminated *prometheus.CounterVec
 	requested, mounted, unmounted           prometheus.Counter
 
-	// Pods and their workers.
+	// Metrics about pods and their workers.
 	restarted  *prometheus.CounterVec
 	orphaned   prometheus.Counter
 	rejected   *prometheus.CounterVec
@@ -52,7 +52,7 @@ type Pods struct {
 	size       prometheus.Histogram
 	written    prometheus.Histogram
 
-	// Lifecycle handlers.
+	// Metrics about lifecycle handlers.
 	fellBack, sleepsCut prometheus.Counter
 }
 
@@ -237,7 +237,7 @@ var rejections = []string{
 	"Evicted", "SysctlForbidden", "TopologyAffinityError", "NodeShutdown", "VolumeAttachmentLimitExceeded",
 }
 
-// Rejected counts a pod that the node rejected.
+// Rejected counts a pod that the node did not admit.
 func (m *Pods) Rejected(reason string) {
 	switch {
 	case slices.Contains(rejections, reason):

@@ -5,7 +5,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// States of containers.
+// Values of the label that contains the state of a container.
 const (
 	IsCreated = "created"
 	IsRunning = "running"

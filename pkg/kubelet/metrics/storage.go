@@ -68,7 +68,7 @@ func (m *Storage) Mounted(plugin string, took time.Duration) {
 	m.mounts.WithLabelValues(plugin, "overall_volume_mount").Observe(took.Seconds())
 }
 
-// Call records the duration and the result of a call to a driver.
+// Call records the duration and the result of a call to a CSI driver.
 func (m *Storage) Call(driver, method string, took time.Duration, err error) {
 	code := codes.OK.String()
 	if err != nil {

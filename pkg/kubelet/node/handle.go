@@ -15,13 +15,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Identity is the node's identity in the API.
+// Identity contains the node's name and labels, and the client for its API objects.
 type Identity struct {
 	Client kubernetes.Interface
 	Name   string
-	// Hostname is the value of the hostname label and address.
+	// Hostname is the value of the node's hostname label, and its address of the type Hostname.
 	Hostname string
-	// Labels are set in addition to those that every node has.
+	// Labels are added to the labels that every node has.
 	Labels map[string]string
 }
 
@@ -47,7 +47,7 @@ func (h *Handle) Poke() {
 	}
 }
 
-// Labels returns the node's labels as last read.
+// Labels returns the node's labels from the last version that was read.
 func (h *Handle) Labels() map[string]string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -57,7 +57,8 @@ func (h *Handle) Labels() map[string]string {
 	return h.current.Labels
 }
 
-// Current returns the node as last read, or nil before registration.
+// Current returns the last version of the node that was read. It returns nil before the
+// registration.
 func (h *Handle) Current() *v1.Node {
 	h.mu.Lock()
 	defer h.mu.Unlock()

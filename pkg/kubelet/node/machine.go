@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// Machine describes the machine.
+// Machine describes the node's machine.
 type Machine struct {
 	CPUs    int
 	Memory  int64 // size in bytes

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// retryPeriod is the delay before a failed write is tried again.
+	// retryPeriod is the delay before a failed write is retried.
 	retryPeriod = 500 * time.Millisecond
 	// refreshTimeout is the timeout for reading the node from the API server.
 	refreshTimeout = 5 * time.Second
@@ -34,7 +34,7 @@ type Config struct {
 	Clock clock.Clock
 	Log   *slog.Logger
 
-	// Registration.
+	// Settings for the registration.
 
 	IPs    []string
 	Port   int32 // port of the kubelet's server
@@ -59,7 +59,7 @@ type Config struct {
 	// Devices returns the extended resources of device plugins, and the names of resources whose
 	// plugins were removed.
 	Devices func() (capacity, allocatable v1.ResourceList, gone []v1.ResourceName)
-	// VolumesInUse returns the volumes that must not be detached.
+	// VolumesInUse returns the volumes that the control plane must not detach from the node.
 	VolumesInUse   func() []v1.UniqueVolumeName
 	RuntimeVersion func() string
 	Handlers       func() []v1.NodeRuntimeHandler
@@ -71,7 +71,7 @@ type Config struct {
 	// Pressures returns the pressure conditions that are true, with their messages.
 	Pressures func() map[v1.NodeConditionType]string
 
-	// Timing.
+	// Intervals and timeouts.
 
 	// Period is the interval between computations of the status. ReportPeriod is the interval at
 	// which the status is written even if it has not changed.

@@ -48,7 +48,7 @@ func lists(all []Hints) [][]Hint {
 	return out
 }
 
-// merger finds the hint that suits all providers best.
+// merger finds the combination of hints that suits all providers best.
 type merger struct {
 	layout *Layout
 	// closest makes the merger prefer, among sets of the same size, the one with the shortest

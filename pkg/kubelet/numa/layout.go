@@ -33,7 +33,7 @@ type Node struct {
 	Distances []int
 }
 
-// Layout describes the CPUs and nodes of a machine.
+// Layout describes the CPUs and NUMA nodes of a machine.
 type Layout struct {
 	CPUs  []CPU  // online CPUs, sorted by ID
 	Nodes []Node // sorted by ID

@@ -29,7 +29,7 @@ const (
 	defaultMaximum = 8
 )
 
-// Reason and messages of rejected pods, which users see.
+// Reason and messages in the status of a pod that is rejected. Users see them.
 const (
 	ReasonAffinity  = "TopologyAffinityError"
 	messageAffinity = "Resources cannot be allocated with Topology locality"
@@ -40,14 +40,15 @@ const (
 // accepts.
 type AffinityError struct{ message string }
 
-// Error returns the message.
+// Error returns the message for the pod's status.
 func (e *AffinityError) Error() string { return e.message }
 
-// Provider assigns a resource of the machine to containers.
+// Provider assigns one kind of resource of the machine, such as CPUs, to containers.
 type Provider interface {
 	// Hints returns the sets of nodes that can provide what the container requests.
 	Hints(pod *v1.Pod, c *v1.Container) Hints
-	// PodHints returns the sets of nodes that can provide what all containers of the pod request.
+	// PodHints returns the sets of nodes that can provide what all containers of the pod request
+	// together.
 	PodHints(pod *v1.Pod) Hints
 	// Allocate assigns what the container requests, from the nodes of the hint near. A container
 	// that already has its resources keeps them.
@@ -60,7 +61,7 @@ type Config struct {
 	// Policy, Scope and Options come from the kubelet's configuration.
 	Policy, Scope string
 	Options       map[string]string
-	// Providers are called in this order.
+	// Providers are called in the order of this list.
 	Providers []Provider
 	Metrics   prometheus.Registerer
 }

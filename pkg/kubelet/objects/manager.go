@@ -66,7 +66,7 @@ type Manager struct {
 	mu   sync.Mutex // guards the fields below
 	rand *rand.Rand
 
-	// Registered pods and their objects.
+	// The registered pods, and the objects to which they refer.
 
 	items map[Ref]*item // one item for each object that a registered pod refers to
 	pods  map[types.UID]*registration
@@ -107,7 +107,7 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-// random returns a number in [0, 1).
+// random returns a random number in [0, 1).
 func (m *Manager) random() float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -164,7 +164,7 @@ func (m *Manager) takeWork() ([]*item, []notification) {
 	return start, notify
 }
 
-// wakeUp wakes Run. It does not block.
+// wakeUp makes Run look for work. It does not block.
 func (m *Manager) wakeUp() {
 	select {
 	case m.wake <- struct{}{}:

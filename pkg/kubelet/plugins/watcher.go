@@ -60,7 +60,7 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Watcher watches the directory.
+// Watcher watches the registration directory.
 type Watcher struct {
 	cfg   Config
 	known map[string]*entry // entries by path of the socket

@@ -33,7 +33,7 @@ const (
 
 // Source provides what the server reports.
 type Source interface {
-	// Pods returns the pods that have not ended.
+	// Pods returns the pods of this node whose containers have not all ended.
 	Pods() []*v1.Pod
 	// Container returns the hardware that is assigned to a container. It leaves the field Name
 	// empty.
@@ -50,7 +50,7 @@ type Server struct {
 	metrics metrics
 }
 
-// New returns a Server for a socket.
+// New returns a Server that listens on the path socket once Run is called.
 func New(socket string, source Source, reg prometheus.Registerer) *Server {
 	return &Server{socket: socket, source: source, metrics: newMetrics(reg)}
 }

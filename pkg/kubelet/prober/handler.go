@@ -30,7 +30,7 @@ import (
 const (
 	probeAgent  = "kube-probe/1.36"
 	hookAgent   = "kube-lifecycle/1.36"
-	maxBody     = 10 << 10 // maximum number of bytes that are read of a response
+	maxBody     = 10 << 10 // maximum size in bytes of the part of a response that is read
 	maxRedirect = 10
 )
 
@@ -184,7 +184,7 @@ func setHeaders(req *http.Request, headers []v1.HTTPHeader, agent string) {
 	for name, values := range given {
 		req.Header[name] = values
 		if len(values) == 1 && values[0] == "" && (name == "Accept" || name == "User-Agent") {
-			req.Header[name] = nil // a header without a value is not sent
+			req.Header[name] = nil // nil makes the client leave out a header that has a default value
 		}
 	}
 	if host := given.Get("Host"); host != "" {

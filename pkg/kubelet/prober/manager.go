@@ -16,7 +16,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Kind is a kind of probe.
+// Kind is a kind of probe: startup, liveness or readiness.
 type Kind string
 
 // The kinds of probes. Events contain these names.
@@ -55,11 +55,11 @@ type Manager struct {
 	wg  sync.WaitGroup
 
 	mu      sync.Mutex
-	runs    map[string]*run // runs by container ID; guarded by mu, as are the metrics
+	runs    map[string]*run // by container ID; mu guards this field and the metrics
 	metrics *metrics
 }
 
-// run is one run of a container with its probes.
+// run is one run of a container, with the results of its probes.
 type run struct {
 	pod   *v1.Pod
 	spec  *v1.Container
@@ -67,21 +67,21 @@ type run struct {
 	ip    string
 	start time.Time
 
-	// How the probes are stopped.
+	// Functions that stop the probes.
 
 	cancel context.CancelFunc
 	// stopChecks stops the liveness and startup probes, whose failures restart the container.
 	stopChecks context.CancelFunc
 
-	begun chan struct{} // closed when the startup probe has succeeded, or at once if there is none
+	begun chan struct{} // closed after the startup probe has succeeded, or at once without a startup probe
 
-	// Results, guarded by mu.
+	// The fields below are the results of the probes. mu guards them.
 
 	mu      sync.Mutex
 	started bool
 	ready   bool
-	readied bool // true when the readiness probe has had a result
-	failed  Kind // the probe (Liveness or Startup) that has failed; empty if none has
+	readied bool // true after the readiness probe has produced a result
+	failed  Kind // the probe that has failed: Liveness or Startup; empty if none has
 	reason  string
 }
 
@@ -146,7 +146,7 @@ func (m *Manager) Restore(id string, known Result) {
 	r.ready = r.ready || known.Ready && !r.readied
 }
 
-// Stop ends the probes of a container.
+// Stop stops the probes of a container.
 func (m *Manager) Stop(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -168,7 +168,7 @@ func (m *Manager) StopChecks(uid types.UID) {
 	}
 }
 
-// StopPod ends all probes of a pod.
+// StopPod stops all probes of a pod.
 func (m *Manager) StopPod(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

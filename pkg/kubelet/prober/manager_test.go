@@ -158,9 +158,9 @@ func TestReadiness(t *testing.T) {
 		w.start(&v1.Container{Name: "c", ReadinessProbe: probe("ready", 2, 5, 2, 3)})
 		w.expect(t, true, false, "")
 		w.set("ready", true)
-		w.after(2 * time.Second) // the probe has its first result
+		w.after(2 * time.Second) // the probe runs for the first time
 		w.expect(t, true, false, "")
-		w.after(5 * time.Second) // the probe has its second equal result in a row
+		w.after(5 * time.Second) // the probe has the same result for the second time in a row
 		w.expect(t, true, true, "")
 		w.set("ready", false)
 		w.after(10 * time.Second) // the probe fails twice

@@ -174,7 +174,7 @@ type Node struct {
 	// CFSQuota reports whether CPU limits are enforced. Period is the period of the CPU quota.
 	CFSQuota bool
 	Period   time.Duration
-	// Unified reports whether the node has cgroup v2.
+	// Unified reports whether the node uses cgroup v2.
 	Unified bool
 	// HugePages are the sizes of huge pages that the machine has.
 	HugePages []int64
@@ -182,14 +182,15 @@ type Node struct {
 	// They have an effect only with cgroup v2.
 	Swap       Swap
 	Protection Protection
-	// SingleProcessOOMKill makes the kernel kill a single process of a container instead of all.
+	// SingleProcessOOMKill makes the kernel kill only one process of a container that is out of
+	// memory, and not all its processes.
 	SingleProcessOOMKill bool
 	// MinOOMScore is the lowest oom_score_adj that the kubelet may set. With CAP_SYS_RESOURCE it is
 	// -1000.
 	MinOOMScore int64
 }
 
-// Container returns the resources of a container in the form that the runtime takes.
+// Container returns the resources of a container in the form of the CRI.
 func Container(pod *v1.Pod, c *v1.Container, n Node) *runtimeapi.LinuxContainerResources {
 	limits := effectiveLimits(pod, c)
 	request, ok := c.Resources.Requests[v1.ResourceCPU]

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package restart decides whether and when a container that has ended is restarted.
+// Package restart decides whether and when the kubelet restarts a container that has ended.
 package restart
 
 import (

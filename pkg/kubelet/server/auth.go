@@ -75,7 +75,7 @@ func (alwaysAllow) allowed(context.Context, user.Info, string, string) (bool, er
 	return true, nil
 }
 
-// maxDecisions is the maximum number of cached decisions.
+// maxDecisions is the maximum number of authorization decisions in the cache.
 const maxDecisions = 8192
 
 // webhook authorizes users by SubjectAccessReviews at the API server and caches the decisions.
@@ -149,7 +149,7 @@ func (w *webhook) ask(ctx context.Context, spec authorizationv1.SubjectAccessRev
 	return review, err
 }
 
-// verbOf returns the API verb for an HTTP method.
+// verbOf returns the verb for the authorization of an HTTP method, such as get for GET.
 func verbOf(method string) string {
 	switch method {
 	case http.MethodPost:

@@ -9,7 +9,8 @@ import (
 	"strconv"
 )
 
-// checkpoint writes the state of a container to a file on the node.
+// checkpoint serves POST /checkpoint/{namespace}/{pod}/{container}. It makes the runtime write the
+// state of a container to a file on the node.
 func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
 	pod, ok := s.cfg.Pods.Pod(namespace, name)

@@ -25,7 +25,7 @@ const (
 // notOfServices is a regular expression for characters that are invalid in names of services.
 const notOfServices = `[^a-zA-Z\-_.:0-9@]`
 
-// logQuery is a query for the logs of services, or for one file.
+// logQuery is a parsed query for the logs of services, or for one log file.
 type logQuery struct {
 	asked           bool // whether the request has any query parameter
 	services, files []string
@@ -34,7 +34,7 @@ type logQuery struct {
 	pattern         string
 }
 
-// empty reports whether the request has no query, only a path.
+// empty reports whether the request has only a path and no query parameters.
 func (q *logQuery) empty() bool { return !q.asked }
 
 // narrowed reports whether the query selects a part of each log, by time, boot, pattern or number

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// requestMetrics are the metrics about requests.
+// requestMetrics contains the metrics about requests to this server.
 type requestMetrics struct {
 	clock    clock.Clock
 	total    *prometheus.CounterVec

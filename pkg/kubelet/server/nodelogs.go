@@ -41,7 +41,7 @@ func newNodeLogs(dir string) *nodeLogs {
 		slots: make(chan struct{}, maxQueries)}
 }
 
-// ServeHTTP expects the path without the prefix /logs/.
+// ServeHTTP implements http.Handler. It expects a path without the prefix /logs/.
 func (l *nodeLogs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, errs := parseLogQuery(r.URL.Query())
 	switch {

@@ -34,7 +34,7 @@ import (
 
 // Pods provides information about pods.
 type Pods interface {
-	// Pods returns the pods of this node, including static pods, with their present status.
+	// Pods returns the pods of this node with their current status. It includes static pods.
 	Pods() []*v1.Pod
 	// Pod returns the pod with a name.
 	Pod(namespace, name string) (*v1.Pod, bool)
@@ -47,7 +47,7 @@ type Pods interface {
 	ContainerLog(ctx context.Context, pod *v1.Pod, container string, previous bool) (LogSource, error)
 }
 
-// LogSource is a container's log.
+// LogSource is the log of a container.
 type LogSource struct {
 	// Path is the path of the log file, which is in the CRI log format.
 	Path string
@@ -56,12 +56,13 @@ type LogSource struct {
 	Running func(ctx context.Context) (bool, error)
 }
 
-// StreamOptions select the streams of an exec or attach request.
+// StreamOptions says which streams an exec or attach request uses.
 type StreamOptions struct {
 	Stdin, Stdout, Stderr, TTY bool
 }
 
-// Runtime provides the runtime's streaming endpoints. Its errors may be gRPC status errors.
+// Runtime provides the URLs of the runtime's streaming server. Its errors may be gRPC status
+// errors.
 type Runtime interface {
 	Exec(ctx context.Context, pod *v1.Pod, container string, command []string, o StreamOptions) (*url.URL, error)
 	Attach(ctx context.Context, pod *v1.Pod, container string, o StreamOptions) (*url.URL, error)
@@ -80,7 +81,7 @@ type Stats interface {
 
 // Config holds a Server's settings.
 type Config struct {
-	// Listening and TLS.
+	// Settings for listening and TLS.
 
 	// Listener is the listener to serve on. If it is nil, the server listens on Address.
 	Listener net.Listener
@@ -94,10 +95,10 @@ type Config struct {
 	// NodeAddresses are the addresses in a self-signed certificate.
 	NodeAddresses []string
 
-	// Authentication, authorization and settings.
+	// Settings for authentication and authorization, and other settings of the kubelet.
 
-	// Kubelet holds the settings for authentication, authorization, TLS and debugging, with
-	// defaults.
+	// Kubelet is the kubelet's configuration, with its defaults. The server uses the settings for
+	// authentication, authorization, TLS and debugging.
 	Kubelet *kubeletconfig.KubeletConfiguration
 	// NodeName is the node's name, for authorization.
 	NodeName string
@@ -114,7 +115,7 @@ type Config struct {
 	// Drivers serves POST /csi/{driver}/{service}/{method}, with which the control plane calls
 	// storage drivers. If it is nil, the server returns 404 for these paths.
 	Drivers http.HandlerFunc
-	// Health are the checks of /healthz.
+	// Health are the checks that /healthz runs.
 	Health []health.Check
 	// Metrics and ProbeMetrics are served at /metrics and /metrics/probes.
 	Metrics, ProbeMetrics prometheus.Gatherer
@@ -123,11 +124,11 @@ type Config struct {
 	// LogDir is the directory that /logs/ serves, /var/log.
 	LogDir string
 
-	// The server's own telemetry.
+	// Metrics and traces of the server itself.
 
-	// Register registers the server's own metrics; it may be nil.
+	// Register is where the server registers its own metrics. It may be nil.
 	Register prometheus.Registerer
-	// Tracing exports the spans of requests; nil disables that.
+	// Tracing exports a span for each request; nil disables that.
 	Tracing *daemon.Tracing
 	Clock   clock.Clock
 	Log     *slog.Logger
@@ -137,7 +138,7 @@ const (
 	// idleTimeout is how long an idle connection is kept open: as long as Go's HTTP client keeps
 	// it.
 	idleTimeout = 90 * time.Second
-	// headerTimeout is how long a client may take to send its headers.
+	// headerTimeout is how long a client may take to send the header of a request.
 	headerTimeout = 32 * time.Second
 	// requestTimeout is the maximum duration of a request, including one that follows a log.
 	requestTimeout = 4 * time.Hour
@@ -148,7 +149,7 @@ const (
 type Server struct {
 	cfg   Config
 	authn authenticator.Request
-	ca    *dynamiccertificates.DynamicFileCAContent // nil without client certificates
+	ca    *dynamiccertificates.DynamicFileCAContent // nil if client certificates are not configured
 	authz authorizer
 	tls   *tls.Config
 	// results counts the results of health checks of both servers: this one and Health.

@@ -141,12 +141,13 @@ func (echo) PortForward(_ context.Context, _ string, port int32, stream io.ReadW
 	return err
 }
 
-// fixture is a running kubelet server that uses an API server for its reviews.
+// fixture is a running kubelet server, and the API server that it uses to authenticate and
+// authorize requests.
 type fixture struct {
 	api     *testserver.Server
 	kubelet *kubelet
 	url     string
-	token   map[string]string // tokens by service account
+	token   map[string]string // tokens, by service account
 	loop    *health.Gate      // controls the result of the health check "syncloop"
 }
 

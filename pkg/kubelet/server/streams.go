@@ -151,7 +151,7 @@ func (c container) connect(ctx context.Context, in io.Reader, out, errOut io.Wri
 	return err
 }
 
-// sizes are the sizes of the client's terminal.
+// sizes receives the sizes of the client's terminal. It implements TerminalSizeQueue.
 type sizes <-chan remotecommand.TerminalSize
 
 // Next implements TerminalSizeQueue of client-go.

@@ -73,7 +73,7 @@ type listener struct {
 	conns chan *connection
 }
 
-// connection is a connection of the runtime's streaming server.
+// connection is a connection to the runtime's streaming server, as the server sees it.
 type connection struct {
 	*net.TCPConn
 	once   sync.Once
@@ -205,7 +205,7 @@ func (w *waiting) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// endless is an input that never ends.
+// endless is an input that always has more data.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }

@@ -35,7 +35,7 @@ const program = "containerd-shim-runc-v2"
 // bundle to a name that begins with a dot before it removes it.
 var bundle = regexp.MustCompile(`/io\.containerd\.runtime\.v2\.task/k8s\.io/\.?[0-9a-f]{64} \(deleted\)$`)
 
-// Finder looks for lost shims. Only one goroutine may use it.
+// Finder finds lost shims. Only one goroutine may use it.
 type Finder struct {
 	proc  string
 	clock clock.PassiveClock
@@ -45,7 +45,7 @@ type Finder struct {
 // Shim identifies a process. Its start time distinguishes it from a later process with the same ID.
 type Shim struct {
 	PID int
-	// Started is the start time in clock ticks of the kernel.
+	// Started is when the process started, in clock ticks since the machine's boot.
 	Started uint64
 }
 

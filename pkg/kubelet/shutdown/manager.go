@@ -194,7 +194,7 @@ func (m *Manager) set(down bool) {
 	}
 }
 
-// endPods ends all pods, one group after the other.
+// endPods ends all pods of the node, one group after the other.
 func (m *Manager) endPods(ctx context.Context) {
 	m.begun.Set(seconds(m.cfg.Clock.Now()))
 	for _, g := range fill(m.groups, m.cfg.Pods()) {

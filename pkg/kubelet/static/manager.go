@@ -31,7 +31,7 @@ type Pool interface {
 
 // Config holds a Manager's settings.
 type Config struct {
-	// Sources of static pods.
+	// The sources of static pods.
 
 	// Path is a file with a pod, or a directory with such files. If it is "", there are no files.
 	Path string
@@ -43,7 +43,7 @@ type Config struct {
 	Header    http.Header
 	URLPeriod time.Duration
 
-	// The API.
+	// Access to the node and its pods in the API.
 
 	NodeName string
 	Client   kubernetes.Interface
@@ -52,7 +52,7 @@ type Config struct {
 	// Seen returns the pods that the API has for this node. known is false until they have been
 	// read.
 	Seen func() (pods []*v1.Pod, known bool)
-	// Reflect makes the status manager write the statuses of static pods to their mirrors.
+	// Reflect makes the status manager write the status of each static pod to its mirror pod.
 	Reflect func()
 
 	// Restarted is called for each pod that is started again because its file was missing for a
@@ -73,13 +73,13 @@ type Manager struct {
 
 	mu sync.Mutex // guards the fields below
 
-	// The sources.
+	// The pods of each source, and the errors of reading it.
 
 	files, served map[string]*v1.Pod // pods as last read from the path and from the URL
 	bad           string             // last error about invalid files, so that it is logged once
 	complaint     string             // last error of the URL, so that it is logged once
 
-	// The pods.
+	// The wanted and the running pods.
 
 	want map[string]*v1.Pod // pods that the sources contain, by "namespace/name"
 	runs map[string]*v1.Pod // pods in the pool, and ended pods whose next version has not started yet

@@ -29,11 +29,11 @@ type Verdict struct {
 	Condition string
 }
 
-// Input has all values from which a pod's status is computed.
+// Input contains all values from which Compute computes a pod's status.
 type Input struct {
-	// The pod.
+	// The pod and its state.
 
-	// Pod has the spec and the previous status.
+	// Pod contains the spec and the previous status.
 	Pod  *v1.Pod
 	Seen *cri.Pod
 	Now  time.Time
@@ -45,7 +45,7 @@ type Input struct {
 	Verdict       *Verdict
 	Resize        Resize
 
-	// Its containers.
+	// The state of the pod's containers.
 
 	// Waiting contains, by container name, why a container does not run.
 	Waiting map[string]v1.ContainerStateWaiting
@@ -56,7 +56,7 @@ type Input struct {
 	// Devices returns the health of a container's devices.
 	Devices func(c *v1.Container) []v1.ResourceStatus
 
-	// The node.
+	// The properties of the node.
 
 	HostIPs     []string
 	RuntimeName string

@@ -76,7 +76,7 @@ func resize(s *v1.PodStatus, in Input) {
 	if whole := in.Pod.Spec.Resources; whole != nil {
 		s.AllocatedResources, s.Resources = whole.Requests.DeepCopy(), whole.DeepCopy()
 	}
-	if len(s.AllocatedResources) == 0 { // use the sum of the containers' resources
+	if len(s.AllocatedResources) == 0 { // without pod-level resources, use the sum of the containers' resources
 		if sum := resource.PodRequests(in.Pod, resource.PodResourcesOptions{}); len(sum) > 0 {
 			s.AllocatedResources = sum
 		}

@@ -38,8 +38,8 @@ func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// container computes the status of a container from its latest two runs, the reason why it waits,
-// and its previous status.
+// container computes the status of a container from its latest two runs, the reason for which it
+// waits, and its previous status.
 func container(in Input, spec *v1.Container, old *v1.ContainerStatus, init bool) v1.ContainerStatus {
 	run := in.Seen.Latest(spec.Name)
 	if run == nil {
@@ -86,7 +86,7 @@ func container(in Input, spec *v1.Container, old *v1.ContainerStatus, init bool)
 	return s
 }
 
-// statusWithoutRun computes the status of a container that does not exist in the runtime.
+// statusWithoutRun computes the status of a container if the runtime has no run of it.
 func statusWithoutRun(in Input, spec *v1.Container, old *v1.ContainerStatus) v1.ContainerStatus {
 	if old != nil && old.State.Terminated != nil {
 		return *old.DeepCopy() // the kubelet has removed the ended container from the runtime, so keep its status

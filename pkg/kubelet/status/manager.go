@@ -34,9 +34,9 @@ type Config struct {
 	Client kubernetes.Interface
 	Clock  clock.Clock
 	Log    *slog.Logger
-	// Metrics count containers that have ended; nil disables them.
+	// Metrics counts terminated containers; nil disables that.
 	Metrics *metrics.Pods
-	// Mirror returns the mirror of a static pod in the API, or nil.
+	// Mirror returns the mirror pod of a static pod from the API, or nil if there is none.
 	Mirror func(pod *v1.Pod) *v1.Pod
 	// Resumed is called once for a static pod, when its mirror pod is found and has a status s that
 	// an earlier process wrote. From then on, Get returns s. The Manager writes nothing to the
@@ -80,7 +80,7 @@ func NewManager(cfg Config) *Manager {
 	}
 }
 
-// Run writes statuses until ctx ends, and returns when all writes have ended.
+// Run writes statuses until ctx ends. It returns when all writes in progress have ended.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for range writers {
@@ -110,7 +110,8 @@ func (m *Manager) work(ctx context.Context) {
 	}
 }
 
-// Observe records a version of the pod that was read from the API.
+// Observe records a version of the pod that was read from the API. It ignores a version older than
+// the known one.
 func (m *Manager) Observe(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -144,7 +144,7 @@ func (m *Manager) write(uid types.UID, number uint32) error {
 	return checkpoint.WriteDurably(m.file(uid), mappings{r, r})
 }
 
-// Free releases the range of a pod whose containers have all ended.
+// Free frees the range of a pod whose containers have all ended.
 func (m *Manager) Free(uid types.UID) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/downward"
 )
 
-// file is one file of a volume.
+// file is one file of a volume whose content comes from API objects.
 type file struct {
 	data []byte
 	mode int32

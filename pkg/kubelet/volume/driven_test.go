@@ -132,7 +132,7 @@ func TestReducedRequest(t *testing.T) {
 				&drivers{path: t.TempDir(), expanding: status.Error(codes.Internal, "x")}
 			pod := claimPod()
 			attempt := func() v1.ClaimResourceStatus {
-				// The error is ignored here, because TestGrow checks it.
+				// An error is expected in some cases. TestGrow checks the errors.
 				_, _ = m.makeClaim(t.Context(), pod, &pod.Spec.Volumes[0], false)
 				got, err := claims.Get(t.Context(), "c", metav1.GetOptions{})
 				if err != nil {
@@ -207,7 +207,8 @@ func bindVolume(t *testing.T, client kubernetes.Interface, source v1.PersistentV
 			second(volumes.Patch(context.Background(), "pv", types.MergePatchType, none, metav1.PatchOptions{})),
 			volumes.Delete(context.Background(), "pv", metav1.DeleteOptions{}),
 		} {
-			// The claim may already have been deleted when its finalizers were removed.
+			// The claim may already be deleted, because removing its finalizers completes an
+			// earlier deletion.
 			if err != nil && !apierrors.IsNotFound(err) {
 				t.Error(err)
 			}

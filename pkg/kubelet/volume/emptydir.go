@@ -131,8 +131,8 @@ func podMemoryLimit(pod *v1.Pod) int64 {
 	return quantity.Value(*limits.Memory())
 }
 
-// hugePageSize returns the page size of a huge page volume: the page size in its medium, or else
-// the only page size that the pod requests.
+// hugePageSize returns the page size of a volume of huge pages. It is the size in the volume's
+// medium, or else the only page size that the pod requests.
 func hugePageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	var want, found resource.Quantity
 	if named, ok := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); ok {

@@ -77,8 +77,8 @@ func (m *Manager) expand(ctx context.Context, pod *v1.Pod, pvc *v1.PersistentVol
 			"NodeExpandVolume.NodeExpandVolume failed for volume %q : requested read-only file system", pv.Name))
 		return nil
 	}
-	// Write this before the file system grows. Then, if the size in the claim is reduced meanwhile,
-	// the control plane knows that the volume may have grown.
+	// Write this status before the file system grows. If the size in the claim is reduced
+	// meanwhile, the control plane then knows that the volume may already have the larger size.
 	err := m.claimStatus(ctx, pvc, func(s *v1.PersistentVolumeClaimStatus) {
 		resizing(s, v1.PersistentVolumeClaimNodeResizeInProgress)
 	})

@@ -15,7 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// makeHostPath checks a path of the node, and creates it if its type requires that.
+// makeHostPath checks that a path of the node has the type that the volume requires. For the types
+// DirectoryOrCreate and FileOrCreate it creates a missing path.
 func makeHostPath(s *v1.HostPathVolumeSource, readOnly bool) (prepared, error) {
 	if err := checkBacksteps(s.Path); err != nil {
 		return prepared{}, fmt.Errorf("invalid HostPath `%s`: %w", s.Path, err)
@@ -35,7 +36,8 @@ func checkBacksteps(path string) error {
 	return nil
 }
 
-// hostPathKind returns the check and the name of the file type that a hostPath type requires.
+// hostPathKind returns how to check that a path has the hostPath type kind, and the name of this
+// type in error messages. ok is false if any file will do.
 func hostPathKind(kind v1.HostPathType) (is func(fs.FileMode) bool, noun string, ok bool) {
 	switch kind {
 	case v1.HostPathDirectory, v1.HostPathDirectoryOrCreate:

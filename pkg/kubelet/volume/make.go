@@ -99,7 +99,7 @@ func (m *Manager) makeContent(ctx context.Context, pod *v1.Pod, v *v1.Volume) (p
 	return prepared{path: dir, readOnly: true, managed: true}, nil
 }
 
-// writeContent updates the content of an existing volume.
+// writeContent writes the current content of an existing volume whose files come from API objects.
 func (m *Manager) writeContent(ctx context.Context, pod *v1.Pod, v *v1.Volume, dir string) error {
 	files, err := m.collect(ctx, pod, v)
 	if err != nil {

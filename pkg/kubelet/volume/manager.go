@@ -57,7 +57,7 @@ const (
 
 // Config holds a Manager's settings.
 type Config struct {
-	// The node.
+	// Properties of the node.
 
 	// RootDir is the kubelet's directory, /var/lib/kubelet.
 	RootDir string
@@ -81,11 +81,11 @@ type Config struct {
 	// Drivers mounts the volumes of CSI drivers.
 	Drivers Drivers
 
-	// Events, metrics and logs.
+	// Where events, metrics and logs go.
 
 	// Event records an event on a pod; it may be nil.
 	Event func(pod *v1.Pod, eventType, reason, message string)
-	// Metrics record operations; nil disables them.
+	// Metrics records the duration of operations; nil disables that.
 	Metrics *metrics.Storage
 	Clock   clock.Clock
 	Log     *slog.Logger
@@ -99,10 +99,10 @@ type Manager struct {
 
 	mu       sync.Mutex
 	pods     map[types.UID]*podVolumes
-	measured map[statsapi.PVCReference]bool // claims whose volumes are being measured
+	measured map[statsapi.PVCReference]bool // claims whose volumes ClaimStats is measuring now
 }
 
-// podVolumes are the known volumes of one pod.
+// podVolumes is what the Manager stores about the volumes of one pod.
 type podVolumes struct {
 	// pod is the latest version of the pod. It is nil before Prepare and after Teardown. It is
 	// atomic so that Update need not wait for mu.
@@ -136,9 +136,9 @@ type prepared struct {
 	// labelled reports whether the volume was mounted with its SELinux label, so that the runtime
 	// must not relabel its files.
 	labelled bool
-	// driven is the CSI volume behind this volume, or nil.
+	// driven is the CSI volume from which this volume was prepared, or nil.
 	driven *csi.Volume
-	// local is the local persistent volume behind this volume, or nil.
+	// local is the local persistent volume from which this volume was prepared, or nil.
 	local *v1.PersistentVolume
 	// plugin is the plugin's name as it is used in metrics.
 	plugin string
@@ -159,7 +159,7 @@ func New(cfg Config) *Manager {
 	}
 }
 
-// Run updates the content of prepared volumes until ctx ends.
+// Run updates the content of the volumes that are set up, until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
 	unsubscribe := m.cfg.Objects.Subscribe(func(_ objects.Ref, pods []*v1.Pod) {
 		for _, p := range pods {
@@ -236,7 +236,7 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	return Mounts{podDir: m.podDir(pod.UID), ready: maps.Clone(pv.ready), log: m.cfg.Log}, nil
 }
 
-// makeAll sets up the volumes of the pod that are not ready. The caller holds pv.mu.
+// makeAll sets up those volumes of the pod that are not ready. The caller holds pv.mu.
 func (m *Manager) makeAll(ctx context.Context, pv *podVolumes, pod *v1.Pod) error {
 	volumes := usedVolumes(pod)
 	results := make([]prepared, len(volumes))
@@ -394,9 +394,9 @@ func (m *Manager) volumeDir(uid types.UID, plugin, name string) string {
 	return filepath.Join(m.volumesDir(uid), strings.ReplaceAll(plugin, "/", "~"), name)
 }
 
-// Error says why a volume is not ready.
+// Error is the error of a volume that could not be set up.
 type Error struct {
-	// Reason is the reason of the event, which is FailedMount or another reason of Kubernetes.
+	// Reason is the reason of the event: FailedMount, or another reason that Kubernetes uses.
 	Reason string
 	// Volume is the name of the volume that failed.
 	Volume string
@@ -410,7 +410,7 @@ func setUpError(volume string, err error) *Error {
 	return &Error{Reason: ReasonFailedMount, Volume: volume, Operation: "MountVolume.SetUp failed", Err: err}
 }
 
-// Error returns the message of the event.
+// Error returns the text that the event contains.
 func (e *Error) Error() string {
 	if e.Operation == "" {
 		return e.Err.Error()
@@ -418,5 +418,5 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s for volume %q : %v", e.Operation, e.Volume, e.Err)
 }
 
-// Unwrap returns the cause.
+// Unwrap returns the error that caused this one.
 func (e *Error) Unwrap() error { return e.Err }

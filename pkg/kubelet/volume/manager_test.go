@@ -345,7 +345,7 @@ func TestRefresh(t *testing.T) {
 	<-o.subscribed
 	o.set("cm", map[string]string{"a": "2", "new": "y"}, pod)
 	dir := pathOf(t, ms, "v")
-	for { // the file may be missing for a moment while it is replaced
+	for { // the file may be missing for a moment while the writer replaces it
 		if got, err := os.ReadFile(filepath.Join(dir, "a")); err == nil && string(got) == "2" {
 			break
 		}

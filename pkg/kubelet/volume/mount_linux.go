@@ -29,7 +29,7 @@ func (m *Manager) mountTmpfs(dir string, size int64) error {
 	if err != nil || mounted {
 		return err
 	}
-	options := "mode=1777" // the default mode of tmpfs
+	options := "mode=1777" // the same mode as the kernel's default for tmpfs
 	if size > 0 {
 		options += fmt.Sprintf(",size=%d", size)
 	}
@@ -77,7 +77,7 @@ func bindMount(source, dir string, readOnly bool) error {
 	return nil
 }
 
-// unmountBelow unmounts everything at and below dir, beginning with the deepest mount points.
+// unmountBelow unmounts everything at and below dir, in the reverse order of mounting.
 func unmountBelow(dir string) error {
 	below, err := mountsBelow(dir)
 	if err != nil {

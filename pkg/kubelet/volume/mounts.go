@@ -25,7 +25,7 @@ type Mounts struct {
 type Options struct {
 	// Env is the container's environment, for subPathExpr.
 	Env []*runtimeapi.KeyValue
-	// Images are the pulled images of image volumes, by volume name.
+	// Images are the pulled images of the pod's image volumes, by volume name.
 	Images map[string]*runtimeapi.ImageSpec
 	// UIDMappings and GIDMappings are the ID mappings of the pod's user namespace. They are empty
 	// if the pod has none.
@@ -154,13 +154,13 @@ func recursiveReadOnly(vm *v1.VolumeMount, supported bool) (bool, error) {
 	return false, fmt.Errorf("unknown recursive read-only mode %q", *vm.RecursiveReadOnly)
 }
 
-// Path returns the path of a prepared volume on the node.
+// Path returns the path on the node of a volume that is set up. It returns false for other volumes.
 func (ms Mounts) Path(volume string) (string, bool) {
 	p, ok := ms.ready[volume]
 	return p.path, ok && p.path != ""
 }
 
-// Devices returns the paths on the node of the container's volumeDevices.
+// Devices returns the paths on the node of the devices in the container's volumeDevices.
 func (ms Mounts) Devices(c *v1.Container) ([]*runtimeapi.Device, error) {
 	var out []*runtimeapi.Device
 	for _, d := range c.VolumeDevices {

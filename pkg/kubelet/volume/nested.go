@@ -13,8 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// makeNestedMountpoints creates the directories at which other volumes are mounted inside this one.
-// The runtime cannot create them, because the volume is read-only for containers.
+// makeNestedMountpoints creates those directories in a volume at which containers mount other
+// volumes. The runtime cannot create them, because the volume is read-only for containers.
 func makeNestedMountpoints(pod *v1.Pod, name, dir string) error {
 	paths := nestedMountpoints(pod, name)
 	if len(paths) == 0 {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxOpenLevels is the maximum number of directory levels that are open at a time while a volume is
-// removed.
+// maxOpenLevels is the maximum number of nested directories that are open at the same time while a
+// volume is removed.
 const maxOpenLevels = 128
 
 // removeTree removes a directory and everything in it. Containers can nest directories without a
@@ -50,7 +50,7 @@ func openDir(dir int, name string) (*os.File, error) {
 // remover removes the contents of a directory tree, whose root is top.
 type remover struct {
 	top   int
-	moved int // number of directories that were moved to top
+	moved int // number of directories that moveUp has moved to top
 }
 
 // empty removes everything in an open directory, which is at the given depth of the tree.

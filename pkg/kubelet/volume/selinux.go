@@ -12,8 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// SELinux returns the function that computes the label for a container's files, or nil if the node
-// has no SELinux.
+// SELinux returns a function that computes the SELinux label for a container's files. It returns
+// nil on a node without SELinux.
 func SELinux() func(*v1.SELinuxOptions) (string, error) {
 	if !selinux.GetEnabled() {
 		return nil

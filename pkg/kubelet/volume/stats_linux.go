@@ -69,8 +69,8 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]statsapi.VolumeSt
 	return out, errors.Join(errs...)
 }
 
-// statsOf returns the usage that the volume's driver reports, or otherwise the result of measure.
-// It returns nil if the usage cannot be known.
+// statsOf returns the usage that the volume's CSI driver reports, or else the result of measure. It
+// returns nil if neither is possible, as for a block device whose driver reports no usage.
 func (m *Manager) statsOf(ctx context.Context, pod *v1.Pod, p prepared) (*statsapi.FsStats, error) {
 	if p.driven != nil {
 		s, err := m.cfg.Drivers.Stats(ctx, pod, *p.driven)
@@ -148,7 +148,8 @@ func diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error
 	return bytes, uint64(math.Round(shares)), nil
 }
 
-// OverLimit returns an eviction message for each emptyDir volume that exceeds its sizeLimit.
+// OverLimit returns a message for the pod's eviction for each emptyDir volume that exceeds its
+// sizeLimit.
 func OverLimit(pod *v1.Pod, stats []statsapi.VolumeStats) []string {
 	var out []string
 	for i := range pod.Spec.Volumes {

@@ -20,7 +20,7 @@ import (
 // subpathsName is the name of the directory, in the pod's directory, for bind mounts of subPaths.
 const subpathsName = "volume-subpaths"
 
-// subpath is one container's mount of a path in a volume.
+// subpath is a subPath of a volume that one container mounts.
 type subpath struct {
 	podDir    string
 	volume    string // name of the volume

@@ -23,8 +23,9 @@ func eachContainer(pod *v1.Pod, visit func(mounts []v1.VolumeMount, devices []v1
 	}
 }
 
-// usedVolumes returns the volumes that a container mounts, uses as a device or reads environment
-// variables from. As in Kubernetes, other volumes are not set up, so errors in them do not matter.
+// usedVolumes returns the volumes that containers use: by a mount, as a device, or as a source of
+// environment variables. As in Kubernetes, other volumes are not set up, so that errors in them
+// have no effect.
 func usedVolumes(pod *v1.Pod) []*v1.Volume {
 	used := map[string]bool{}
 	eachContainer(pod, func(mounts []v1.VolumeMount, devices []v1.VolumeDevice, env []v1.EnvVar) {

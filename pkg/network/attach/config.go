@@ -13,7 +13,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// Config is the plugin's configuration.
+// Config is the configuration of the plugin in the CNI configuration.
 type Config struct {
 	// CNIVersion and Name are the CNI version and the name of the network. Runtimes add them to the
 	// plugin's configuration.

@@ -36,7 +36,7 @@ func (c *Config) bandwidth() delegate {
 	return delegate{CNIVersion: c.CNIVersion, Name: c.Name, Type: "bandwidth"}
 }
 
-// delegates returns the plugins that a sandbox needs, in the order of attachment.
+// delegates returns the other plugins that a sandbox needs, in the order in which they run for ADD.
 func (c *Config) delegates() []delegate {
 	var out []delegate
 	if c.RuntimeConfig == nil {

@@ -135,7 +135,7 @@ func datagrams(b *testing.B, one, two *testSandbox) func() error {
 	}
 }
 
-// streams returns a function that writes 1 MiB and waits until it has been read.
+// streams returns a function that writes 1 MiB over TCP and waits until the receiver has read it.
 func streams(b *testing.B, one, two *testSandbox) func() error {
 	const size = 1 << 20
 	var listener net.Listener

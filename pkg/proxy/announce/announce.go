@@ -54,7 +54,7 @@ func Open(netNS int) (*Announcer, error) {
 	return &Announcer{handle: h, netNS: netNS}, nil
 }
 
-// Close closes the connection. The addresses stay on the node.
+// Close closes the connection to the kernel. The addresses stay on the node.
 func (a *Announcer) Close() { a.handle.Close() }
 
 // Set makes the node answer for exactly these addresses. After an error the node may answer for
@@ -140,7 +140,7 @@ func (a *Announcer) addresses(device netlink.Link) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// link is a network interface of the node that can have neighbours.
+// link is a network interface of the node on which it can have neighbours.
 type link struct {
 	netlink.Link
 	prefixes []netip.Prefix

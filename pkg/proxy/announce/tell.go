@@ -41,7 +41,7 @@ func (a *Announcer) tell(ctx context.Context, l link, addr netip.Addr) error {
 		return fmt.Errorf("open packet socket: %w", err)
 	}
 	defer c.Close()
-	// The kernel takes the protocol in network byte order.
+	// The kernel expects the protocol in network byte order.
 	dest := &unix.SockaddrLinklayer{Protocol: protocol<<8 | protocol>>8, Ifindex: l.Attrs().Index,
 		Halen: hardwareSize, Addr: to}
 	if err := c.Sendto(ctx, payload, 0, dest); err != nil {
@@ -79,7 +79,7 @@ func neighbour(hw []byte, from, addr netip.Addr) []byte {
 	return append(append(append(head, from.AsSlice()...), all.AsSlice()...), body...)
 }
 
-// checksum returns the Internet checksum (RFC 1071). The length must be even.
+// checksum returns the Internet checksum of b (RFC 1071). The length of b must be even.
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i < len(b); i += 2 {

@@ -35,7 +35,7 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// Run runs the proxy until ctx ends.
+// Run runs the proxy with the command line args until ctx ends.
 func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	cfg, err := config.Parse(args, stderr)
 	if err != nil {

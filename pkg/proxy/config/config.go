@@ -1,9 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads the proxy's flags and its KubeProxyConfiguration, with kube-proxy's
-// defaults and validation. As in kube-proxy, a file overrides all flags except those about the
-// process itself.
+// Package config reads the proxy's flags and its KubeProxyConfiguration. Defaults and validation
+// are those of kube-proxy. As in kube-proxy, flags that correspond to fields of the configuration
+// file are ignored if there is a file. Flags about the process itself, such as --hostname-override,
+// are not ignored.
 package config
 
 import (
@@ -46,7 +47,7 @@ const (
 	metricsPort = 10249
 )
 
-// Config is the configuration of the process.
+// Config is the whole configuration of the process: flags and file.
 type Config struct {
 	daemon.Flags
 	kubeproxy.KubeProxyConfiguration
@@ -66,7 +67,7 @@ type Config struct {
 	Values map[string]string
 }
 
-// Parse parses the arguments and the configuration file that they name.
+// Parse parses the command line, and reads the configuration file that it names.
 func Parse(args []string, output io.Writer) (*Config, error) {
 	c := &Config{}
 	Default(&c.KubeProxyConfiguration)
@@ -179,7 +180,7 @@ func (c *Config) name(override string) error {
 	return nil
 }
 
-// Default sets the fields that are not set.
+// Default sets the defaults of fields that have no value.
 func Default(k *kubeproxy.KubeProxyConfiguration) {
 	k.APIVersion, k.Kind = apiVersion, kind
 	set(&k.BindAddress, "0.0.0.0")
@@ -227,7 +228,7 @@ func set[T comparable](v *T, to T) {
 	}
 }
 
-// withPort adds the port to an address without one.
+// withPort returns an address with the given port, unless the address already has a port.
 func withPort(address string, port int) string {
 	if _, _, err := net.SplitHostPort(address); err == nil {
 		return address
@@ -297,7 +298,7 @@ func validateLocal(k *kubeproxy.KubeProxyConfiguration, root *field.Path) field.
 	return errs
 }
 
-// ClusterCIDRs returns the ranges in clusterCIDR.
+// ClusterCIDRs returns the ranges in the field clusterCIDR, which separates them by commas.
 func ClusterCIDRs(k *kubeproxy.KubeProxyConfiguration) []string {
 	if k.ClusterCIDR == "" {
 		return nil

@@ -37,7 +37,7 @@ type Claim struct {
 	Departed bool
 }
 
-// Claims are the claims of one family. Flows at frontends without a claim are not deleted.
+// Claims are the claims of one IP family. Flows at frontends without a claim are kept.
 type Claims struct {
 	Frontends map[ruleset.Frontend]Claim
 	// NodePorts are the node's addresses on which node ports are served. A frontend at the
@@ -52,7 +52,8 @@ type Table struct {
 	links   *netlink.Handle
 }
 
-// Open opens the table of a network namespace. 0 means the namespace of the process.
+// Open opens the table of the network namespace with the file descriptor netNS, or of the process's
+// namespace if netNS is 0.
 func Open(netNS int) (*Table, error) {
 	at := netns.None()
 	if netNS > 0 {
@@ -74,7 +75,7 @@ func Open(netNS int) (*Table, error) {
 	return t, nil
 }
 
-// Close closes the table.
+// Close closes the connections to the kernel.
 func (t *Table) Close() {
 	t.links.Close()
 	for _, s := range t.sockets {
@@ -153,7 +154,7 @@ func (t *Table) request(f ruleset.Family, operation, flags int) *nl.NetlinkReque
 	return req
 }
 
-// Attributes of netfilter's conntrack messages that package nl does not define.
+// Numbers of attributes in conntrack's netlink messages that package nl does not define.
 const (
 	ctaFilter          = 25
 	ctaFilterOrigFlags = 1

@@ -35,7 +35,8 @@ func parse(m []byte) (flow, bool) {
 	return f, original.protocol == unix.IPPROTO_UDP && f.to.IsValid() && f.from.IsValid()
 }
 
-// tuple is one direction of an entry. Addresses and ports are in network byte order.
+// tuple contains the addresses of one direction of an entry. Addresses and ports are in network
+// byte order.
 type tuple struct {
 	protocol         uint8
 	src, dst         []byte

@@ -118,7 +118,7 @@ func (p *Proxy) Healthz(w http.ResponseWriter, _ *http.Request) {
 	p.answer(w, "healthz", r, r.Healthy && eligible)
 }
 
-// Livez serves /livez.
+// Livez serves /livez, which fails only if the proxy is unhealthy.
 func (p *Proxy) Livez(w http.ResponseWriter, _ *http.Request) {
 	r, _ := p.report()
 	p.answer(w, "livez", r, r.Healthy)

@@ -94,7 +94,7 @@ func (s *Services) start(ctx context.Context, srv *server) error {
 }
 
 func (s *Services) stop(srv *server) {
-	_ = srv.http.Close() // closes the connections too
+	_ = srv.http.Close() // closes the server's connections too
 	delete(s.servers, srv.name)
 }
 

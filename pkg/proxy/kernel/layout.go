@@ -67,10 +67,10 @@ type Detector uint8
 const (
 	// Unknown means that packets from pods are not recognized.
 	Unknown Detector = iota
-	// ByRange means that their source address is in Ranges.Pods.
+	// ByRange means that a packet is from a pod if its source address is in Ranges.Pods.
 	ByRange
-	// ByInterface means that they arrive on the interface with the configured name. ByPrefix means
-	// that they arrive on an interface whose name begins with it.
+	// ByInterface means that a packet is from a pod if it arrives on the interface with the configured
+	// name. ByPrefix means that the interface's name begins with the configured prefix.
 	ByInterface
 	ByPrefix
 )
@@ -104,7 +104,8 @@ func rule(parts ...any) []expr.Any {
 	return out
 }
 
-// layout is the part of a table that does not depend on services.
+// layout contains what the rules of a table depend on: the IP family, the settings, and the name of
+// an interface.
 type layout struct {
 	nft.Packet
 	settings Settings

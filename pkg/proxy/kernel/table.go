@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// Ranges are the contents of the sets of address ranges.
+// Ranges are the elements of the sets of address ranges.
 type Ranges struct {
 	Pods, Services, NodePorts, Announced []netip.Prefix
 }
@@ -27,7 +27,7 @@ type Config struct {
 	// Interface is the interface's name for the detector ByInterface, or the prefix of its name for
 	// ByPrefix.
 	Interface string
-	// NetNS is a network namespace. 0 means that of the process.
+	// NetNS is the file descriptor of a network namespace. 0 means the namespace of the process.
 	NetNS int
 }
 
@@ -41,7 +41,7 @@ type Table struct {
 	chains map[ruleset.Class]bool
 }
 
-// Open connects to the kernel. It changes nothing.
+// Open connects to the kernel. It changes nothing in the kernel.
 func Open(c Config) (*Table, error) {
 	if c.Settings.Pods >= ByInterface && (c.Interface == "" || len(c.Interface) > 15) {
 		return nil, fmt.Errorf("interface name %q: must have 1 to 15 bytes", c.Interface)

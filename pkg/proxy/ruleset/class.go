@@ -8,7 +8,7 @@ import "encoding/binary"
 // Action is what the rules do with a packet of a class.
 type Action uint8
 
-// The actions.
+// The actions of classes.
 const (
 	// Pick sends the connection to one of the class's N endpoints.
 	Pick Action = iota + 1
@@ -27,7 +27,7 @@ const (
 // Source says where a class's chain gets the cluster IP, which is a part of the keys of endpoints.
 type Source uint8
 
-// The sources.
+// The sources of the cluster IP.
 const (
 	// Direct means that the packet's destination is the cluster IP.
 	Direct Source = iota

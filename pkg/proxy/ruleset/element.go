@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// Set is one of the sets and maps of a table.
+// Set identifies one of the sets and maps of a table.
 type Set uint8
 
 // The sets and maps whose elements this package computes.
@@ -42,7 +42,7 @@ const (
 	// frontend.source that may use them.
 	Guarded
 	Sources
-	// NumSets is the number of sets.
+	// NumSets is the number of sets and maps.
 	NumSets
 )
 
@@ -109,7 +109,7 @@ const (
 	SCTP Protocol = 132
 )
 
-// String returns the protocol's name in the API.
+// String returns the name that the protocol has in the API.
 func (p Protocol) String() string {
 	switch p {
 	case TCP:

@@ -91,7 +91,7 @@ type compiled struct {
 	// class is the class of packets to the cluster IP, as a value of the map Services. It is empty if
 	// another port has the cluster IP. Then this port has no elements.
 	class  string
-	fixed  []Element    // elements of the frontends other than the cluster IP
+	fixed  []Element    // elements of the port's frontends, except the cluster IP
 	onNode []netip.Addr // copy of the port's OnNode
 	slots  [2]Endpoints
 	sticky bool

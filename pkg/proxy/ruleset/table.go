@@ -23,13 +23,13 @@ type Table struct {
 	flows
 }
 
-// entry is a port with its elements.
+// entry is a port with the elements that were computed from it.
 type entry struct {
 	port  *Port
 	built *compiled
 }
 
-// address identifies an element: a set and a key in it.
+// address identifies an element by its set and key.
 type address struct {
 	set Set
 	key string
@@ -38,7 +38,7 @@ type address struct {
 // change is the change of the value of one key. A nil value means that no element has the key.
 type change struct{ before, after *string }
 
-// NewTable returns a table without services.
+// NewTable returns a table of an IP family, without services.
 func NewTable(f Family) *Table {
 	return &Table{
 		family: f, ports: map[Name]*entry{}, claims: map[string][]Name{},

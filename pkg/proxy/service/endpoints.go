@@ -107,7 +107,7 @@ func pack(list []endpoint) ruleset.Endpoints {
 	return ruleset.Pack(out)
 }
 
-// onNode returns the addresses of the endpoints on this node.
+// onNode returns the addresses of those endpoints that are on this node.
 func onNode(lists ...[]endpoint) []netip.Addr {
 	var out []netip.Addr
 	for _, list := range lists {

@@ -21,9 +21,9 @@ type Slice struct {
 	Service types.NamespacedName
 	name    string // name of the EndpointSlice
 	family  ruleset.Family
-	ports   []port   // ports without node ports
+	ports   []port   // ports of the slice; their node ports are 0
 	addrs   string   // the addresses as bytes, one after the other
-	states  []state  // one state for each address
+	states  []state  // one for each address
 	hints   []*hints // hints of each endpoint, or nil entries; the list is nil if no endpoint has hints
 }
 
