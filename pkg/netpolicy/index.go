@@ -32,14 +32,15 @@ type Index struct {
 	changes Changes
 }
 
-// guard contains the addresses of a pod of this node, and the chains that protect them at each
-// gate.
+// guard contains the addresses of a pod of this node, and the chains that protect them. There is
+// one chain for each gate, a map in which the rules look up addresses.
 type guard struct {
 	ips    []netip.Addr
 	chains gates[string]
 }
 
-// gates contains one value for each gate.
+// gates contains one value for each gate. A gate is a map in which the rules look up addresses of
+// pods.
 type gates[T any] [4]T
 
 type counted[T any] struct {
@@ -93,7 +94,8 @@ func newChanges() Changes {
 	return Changes{Members: map[string]map[element]bool{}}
 }
 
-// guard records the name of the chain that protects an address at a gate. "" means that none does.
+// guard records the name of the chain to which the map of a gate assigns an address. "" means that
+// the map does not have the address.
 func (c *Changes) guard(g int, ip netip.Addr, chain string) {
 	if c.Guards[g] == nil {
 		c.Guards[g] = map[netip.Addr]string{}

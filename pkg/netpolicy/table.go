@@ -263,7 +263,7 @@ func (t *table) change(set string, elements map[element]bool) error {
 	return errors.Join(t.conn.Take(s, del), t.conn.Put(s, add))
 }
 
-// guard assigns chains to the addresses of pods of this node at a gate.
+// guard assigns chains to addresses of pods of this node in the map of a gate.
 func (t *table) guard(g gate, guards map[netip.Addr]string) error {
 	var errs []error
 	for a, chain := range guards {

@@ -68,11 +68,11 @@ func (p Packet) TableFamily() nftables.TableFamily {
 	return nftables.TableFamilyIPv6
 }
 
-// Member continues with the next expression if the value in the registers from r is in the set.
-// Otherwise the rule does not match.
+// Member matches if the value in the registers from r is in the set. If an expression does not
+// match, the kernel skips the rest of the rule.
 func Member(set string, r uint32) expr.Any { return &expr.Lookup{SourceRegister: Reg(r), SetName: set} }
 
-// NotMember continues if the value in the registers from r is not in the set.
+// NotMember matches if the value in the registers from r is not in the set.
 func NotMember(set string, r uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), SetName: set, Invert: true}
 }
@@ -104,13 +104,13 @@ func (p Packet) Reject() expr.Any {
 	return &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: 4}
 }
 
-// NewConnection continues if the packet begins a connection.
+// NewConnection matches if the packet begins a connection.
 func NewConnection() []expr.Any {
 	const bit = 8 // NF_CT_STATE_BIT(IP_CT_NEW)
 	return append([]expr.Any{&expr.Ct{Key: expr.CtKeySTATE, Register: Reg(0)}}, AnyBit(bit)...)
 }
 
-// AnyBit continues if register 0 contains any of the bits.
+// AnyBit matches if register 0 contains any of the bits.
 func AnyBit(bits uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Bitwise{SourceRegister: Reg(0), DestRegister: Reg(0), Len: 4, Mask: Native(bits), Xor: Native(0)},
@@ -118,7 +118,7 @@ func AnyBit(bits uint32) []expr.Any {
 	}
 }
 
-// NeighborDiscovery continues if the packet is an ICMPv6 message of neighbour discovery.
+// NeighborDiscovery matches if the packet is an ICMPv6 message of neighbour discovery.
 func NeighborDiscovery() []expr.Any {
 	const first, last = 133, 137 // ICMPv6 types from router solicitation to redirect
 	return []expr.Any{
@@ -151,7 +151,7 @@ func ClearMark(bit uint32) []expr.Any {
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: Reg(0), SourceRegister: true})
 }
 
-// IsLocal continues if the packet's destination (if dest is true) or source is an address of this
+// IsLocal matches if the packet's destination (if dest is true) or source is an address of this
 // node.
 func IsLocal(dest bool) []expr.Any {
 	return []expr.Any{
@@ -160,7 +160,7 @@ func IsLocal(dest bool) []expr.Any {
 	}
 }
 
-// NotLoopback continues if the destination address is not a loopback address.
+// NotLoopback matches if the destination address is not a loopback address.
 func (p Packet) NotLoopback() []expr.Any {
 	if p.IPv6 {
 		one := make([]byte, 16)

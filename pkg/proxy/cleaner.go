@@ -37,10 +37,10 @@ type cleaner struct {
 
 	wake    chan struct{} // capacity 1
 	mu      sync.Mutex
-	todo    work // guarded by mu; contains the newest claim of each queued frontend
-	running work // guarded by mu; its maps are never modified, only replaced
-	// held are the frontends in running whose claims have become invalid since round began; guarded
-	// by mu.
+	todo    work // frontends to check next, with their newest claims; guarded by mu
+	running work // frontends that round checks now; guarded by mu; its maps are never modified, only replaced
+	// held are the frontends in running whose claims have become invalid since the check began;
+	// guarded by mu. A claim says which flows at a frontend are valid.
 	held heldFrontends
 }
 
@@ -61,7 +61,8 @@ func newCleaner(t *conntrack.Table, c clock.Clock, m *metrics, log *slog.Logger,
 		held: heldFrontends{}, wake: make(chan struct{}, 1)}
 }
 
-// merge adds claims to the work. A frontend's existing claim is replaced only if newer is true.
+// merge adds claims to the work. A claim says which flows at a frontend are valid. The existing
+// claim of a frontend is replaced only if newer is true.
 func (w work) merge(f ruleset.Family, c conntrack.Claims, newer bool) {
 	have, ok := w[f]
 	if !ok {
@@ -90,9 +91,10 @@ func (c *cleaner) put(f ruleset.Family, claims conntrack.Claims) {
 	}
 }
 
-// hold makes the claims of frontends invalid. The cleaner deletes none of their flows until the
-// caller has called put for them again. Otherwise it would delete a flow that starts under the new
-// rules, because that flow looks stale according to the old claims.
+// hold makes the claims of frontends invalid: what they say about valid flows is outdated. The
+// cleaner then deletes no flow at these frontends until put is called with new claims. Otherwise it
+// would delete a flow that starts under the new rules, because that flow looks stale according to
+// the old claims.
 func (c *cleaner) hold(f ruleset.Family, list []ruleset.Frontend) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,7 +191,7 @@ func (c *cleaner) clean(f ruleset.Family, claims conntrack.Claims) bool {
 	return err == nil
 }
 
-// holdFlows makes the claims invalid that the changes to be applied next affect.
+// holdFlows makes the cleaner's claims invalid for the frontends that the next changes affect.
 func (p *Proxy) holdFlows() {
 	for _, f := range p.families {
 		p.cleaner.hold(f.Family, f.table.Suspects())
@@ -214,9 +216,9 @@ func (p *Proxy) cleanFlows() {
 	}
 }
 
-// claims returns the claims of the frontends. For a node port, which has the unspecified address,
-// it adds the frontends with the same port at one of the node's addresses, because they take
-// precedence over the node port.
+// claims returns for each frontend which flows are valid. For a node port, which has the
+// unspecified address, it adds the frontends with the same port at one of the node's addresses,
+// because they take precedence over the node port.
 func (f *family) claims(list []ruleset.Frontend, nodePorts []netip.Addr) conntrack.Claims {
 	out := conntrack.Claims{Frontends: make(map[ruleset.Frontend]conntrack.Claim, len(list)),
 		NodePorts: map[netip.Addr]bool{}}
@@ -256,8 +258,8 @@ func (p *Proxy) nodePortAddresses(f *family) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// forgetFlows drops departed frontends from the tables after their flows were checked, unless
-// another check of them is queued.
+// forgetFlows drops departed frontends, which no port has any more, from the tables after their
+// flows were checked. It keeps those for which another check is queued.
 func (p *Proxy) forgetFlows(cleaned map[ruleset.Family][]ruleset.Frontend) {
 	for _, f := range p.families {
 		for _, at := range cleaned[f.Family] {

@@ -5,9 +5,9 @@
 // memory manager with the static policy.
 //
 // Each container of a Guaranteed pod gets its memory from as few NUMA nodes as possible, and the
-// kernel allocates its memory only there. Once a node serves a reservation from it alone, it cannot
-// be part of a set of nodes that serve a reservation together, and a node belongs to at most one
-// such set. So reserved memory is always available. Other containers have no reservations.
+// kernel allocates its memory only there. Each node is used in one of two ways: reservations are made
+// on it alone, or on one fixed set of nodes that includes it. It is never used in both ways, so that
+// reserved memory is always available. Other containers have no reservations.
 //
 // Reservations are stored in a file in the format of Kubernetes' kubelet. If the file does not match
 // the machine or the configuration, the kubelet does not start.

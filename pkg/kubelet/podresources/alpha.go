@@ -16,7 +16,7 @@ type alpha struct {
 	source Source
 }
 
-// List implements the API.
+// List returns the devices that are assigned to each pod.
 func (a alpha) List(context.Context, *v1alpha1.ListPodResourcesRequest) (*v1alpha1.ListPodResourcesResponse, error) {
 	out := &v1alpha1.ListPodResourcesResponse{}
 	for _, pod := range a.source.Pods() {

@@ -87,7 +87,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// List implements the API.
+// List returns the hardware that is assigned to each pod.
 func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
 	out := &api.ListPodResourcesResponse{}
 	for _, pod := range s.source.Pods() {
@@ -96,7 +96,7 @@ func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListP
 	return out, nil
 }
 
-// Get implements the API.
+// Get returns the hardware that is assigned to one pod.
 func (s *Server) Get(_ context.Context, r *api.GetPodResourcesRequest) (*api.GetPodResourcesResponse, error) {
 	for _, pod := range s.source.Pods() {
 		if pod.Namespace == r.GetPodNamespace() && pod.Name == r.GetPodName() {
@@ -106,7 +106,7 @@ func (s *Server) Get(_ context.Context, r *api.GetPodResourcesRequest) (*api.Get
 	return nil, fmt.Errorf("pod %s in namespace %s not found", r.GetPodName(), r.GetPodNamespace())
 }
 
-// GetAllocatableResources implements the API.
+// GetAllocatableResources returns the hardware that can be assigned to pods.
 func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (
 	*api.AllocatableResourcesResponse, error) {
 	return s.source.Allocatable(), nil

@@ -130,7 +130,7 @@ func get(ctx context.Context, t Target, g *v1.HTTPGetAction) (status int, body s
 	return resp.StatusCode, string(b), nil
 }
 
-// newRequest creates the request of a probe or a hook.
+// newRequest creates the HTTP request of a probe or a lifecycle handler.
 func newRequest(ctx context.Context, t Target, g *v1.HTTPGetAction, agent string) (*http.Request, error) {
 	port, err := portOf(g.Port, t.Container)
 	if err != nil {

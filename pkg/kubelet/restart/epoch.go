@@ -49,16 +49,18 @@ func Epoch(pod *v1.Pod, seen *cri.Pod) int64 {
 	return epoch
 }
 
-// Before reports whether a run belongs to an epoch before the given one.
+// Before reports whether a run was created before the given epoch: before all containers were last
+// restarted.
 func Before(run *cri.Container, epoch int64) bool { return run != nil && run.Epoch < epoch }
 
-// Began reports whether the end of this run started the given epoch.
+// Began reports whether the end of this run made all containers restart, which began the given
+// epoch.
 func Began(pod *v1.Pod, run *cri.Container, epoch int64) bool {
 	return run != nil && run.Epoch+1 == epoch && endsEpoch(pod, run)
 }
 
-// endsEpoch reports whether a run exited with a code that restarts all containers, which ends its
-// epoch.
+// endsEpoch reports whether a run exited with a code for which all containers are restarted, which
+// ends its epoch.
 func endsEpoch(pod *v1.Pod, run *cri.Container) bool {
 	if run.State != cri.Exited {
 		return false

@@ -284,7 +284,7 @@ func (m *Manager) resume(pod *v1.Pod) bool {
 }
 
 // reflect writes the status of a static pod to its mirror pod, and reports whether it did. Without
-// a mirror it writes nothing; the caller of SyncMirrors calls it when a mirror appears.
+// a mirror it writes nothing. When a mirror appears, SyncMirrors queues the pod again.
 func (m *Manager) reflect(ctx context.Context, pod *v1.Pod, want v1.PodStatus) (bool, error) {
 	mirror := m.cfg.Mirror(pod)
 	if mirror == nil {

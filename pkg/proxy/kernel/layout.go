@@ -186,8 +186,8 @@ func (l layout) onNodePortAddress() []expr.Any {
 	return rule(nft.IsLocal(true), l.NotLoopback(), l.Dest(0), nft.NotMember(setAnnounced, 0))
 }
 
-// firewall returns a rule that drops packets to a guarded frontend from sources that are not
-// allowed.
+// firewall returns a rule that drops packets to a frontend in the set Guarded from sources that are
+// not in the set Sources.
 func (l layout) firewall() []expr.Any {
 	w := l.Words()
 	return rule(l.frontend(0), nft.Member(ruleset.Guarded.String(), 0),

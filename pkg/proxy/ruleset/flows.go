@@ -20,7 +20,8 @@ type flows struct {
 	suspects map[Frontend]bool
 }
 
-// departedElement returns the element of a departed frontend. Its class has no chain.
+// departedElement returns the element that the kernel keeps for a frontend that no port has any
+// more. Its class has no chain.
 func departedElement(f Frontend) Element { return Element{Services, f.key(), Class{}.Value()} }
 
 // depart records that a port loses the frontend of an element.
@@ -45,7 +46,8 @@ func (t *Table) arrive(e Element) {
 	}
 }
 
-// Forget drops a departed frontend. The caller must have deleted the stale flows at the frontend.
+// Forget drops a departed frontend, which no port has any more. The caller must have deleted the
+// stale flows at the frontend.
 func (t *Table) Forget(f Frontend) {
 	if t.departed[f] && !t.suspects[f] {
 		delete(t.departed, f)
@@ -53,8 +55,8 @@ func (t *Table) Forget(f Frontend) {
 	}
 }
 
-// adoptFrontends records the UDP frontends in the kernel's table as departed. Those that a port has
-// leave that state when the port is set.
+// adoptFrontends records the UDP frontends in the kernel's table as departed: as frontends that no
+// port has. Those that a port has lose this state when the port is set.
 func (t *Table) adoptFrontends(found *Contents) {
 	for key := range found[Services] {
 		if f, ok := t.family.udpFrontend(key); ok {

@@ -118,7 +118,8 @@ func unordered(t rapid.TB, c *Contents) map[string][]string {
 	return out
 }
 
-// present returns the contents without the elements of departed frontends.
+// present returns the contents without the elements of departed frontends, which no port has any
+// more.
 func present(c *Contents) *Contents {
 	out := *c
 	out[Services] = maps.Clone(c[Services])
