@@ -16,7 +16,7 @@ import (
 // Index computes the contents of the table while pods, namespaces and policies change. It must be
 // used by one goroutine only.
 //
-// It contains only the chains that protect pods of this node, and the sets that these chains use.
+// An Index contains only the chains that protect pods of this node, and the sets that these chains use.
 type Index struct {
 	namespaces map[string]labels.Set
 	pods       map[string]map[string]*Pod    // by namespace and name

@@ -229,8 +229,9 @@ func (one *plugin) remember(key answerKey, a answer, now time.Time) {
 	}
 }
 
-// identify returns the identity for which to call a plugin about a pod's image. It is the node,
-// unless the plugin's configuration requests service account tokens.
+// identify returns the identity for which to call a plugin about a pod's image. It is the pod's
+// service account if the plugin's configuration requests service account tokens and the pod has a
+// service account. Otherwise it is the node.
 func (p *Plugins) identify(ctx context.Context, one *plugin, pod *v1.Pod) (identity, error) {
 	t, name := one.TokenAttributes, pod.Spec.ServiceAccountName
 	switch {
