@@ -115,9 +115,9 @@ func (p *Plugins) logins(ctx context.Context, pod *v1.Pod, image string) []login
 		auth, account, err := p.ask(ctx, one, pod, image)
 		switch {
 		case errors.Is(err, errNotForPod):
-			p.cfg.Log.Debug("Failed to run a credential provider", "plugin", one.Name, "image", image, "err", err)
+			p.cfg.Log.Debug("Skipped a credential provider", "plugin", one.Name, "image", image, "err", err)
 		case err != nil:
-			p.cfg.Log.Warn("Credential provider returned no credentials", "plugin", one.Name, "image", image, "err", err)
+			p.cfg.Log.Warn("Failed to run a credential provider", "plugin", one.Name, "image", image, "err", err)
 		}
 		for key, a := range auth {
 			if matchesRegistry(key, image) {
