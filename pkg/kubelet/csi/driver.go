@@ -60,8 +60,8 @@ func (m *Manager) addDriver(ctx context.Context, d *driver) error {
 	if err != nil {
 		return err
 	}
-	// Hold the lock for both steps. Otherwise withdraw, called because a driver of the same name
-	// was unregistered before, could remove what is published here.
+	// Hold the lock for both steps. If a driver of the same name was unregistered just before, a call
+	// of the method withdraw could otherwise remove what is published here.
 	m.publishing.Lock()
 	defer m.publishing.Unlock()
 	if err := m.publish(ctx, d.name, info); err != nil {

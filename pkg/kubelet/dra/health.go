@@ -110,8 +110,8 @@ func (m *Manager) recordHealth(d *driver, list []*healthapi.DeviceHealth) time.D
 	return first
 }
 
-// updateOutdated calls Changed for the pods that have a device of the driver whose health is
-// outdated.
+// updateOutdated calls Changed for the pods that have a device of the driver, if the health of the
+// device is outdated.
 func (m *Manager) updateOutdated(d *driver) {
 	m.mu.Lock()
 	said := d.health

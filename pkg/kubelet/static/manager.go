@@ -55,8 +55,8 @@ type Config struct {
 	// Reflect makes the status manager write the status of each static pod to its mirror pod.
 	Reflect func()
 
-	// Restarted is called for each pod that is started again because its file was missing for a
-	// while. It may be nil.
+	// Restarted is called for each pod that is started again because its file was removed and came
+	// back. It may be nil.
 	Restarted func()
 	Clock     clock.Clock
 	Log       *slog.Logger

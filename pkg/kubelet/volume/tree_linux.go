@@ -43,7 +43,8 @@ func (t tree) walk(path string) error {
 	return t.directory(fd, 1)
 }
 
-// directory visits an open directory and closes it.
+// directory walks the entries of an open directory, calls t.visit for the directory itself, and closes
+// it.
 func (t tree) directory(fd, depth int) error {
 	dir := os.NewFile(uintptr(fd), "directory of a volume")
 	defer func() { _ = dir.Close() }() // an error of Close can be ignored: the directory was only read

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// View shows the cell to a plugin during a scheduling attempt: the nodes, the pods on them, and the
-// objects that they refer to. Everything that it returns is read-only.
+// View shows the scheduler's copy of the cluster to a plugin during a scheduling attempt: the nodes,
+// the pods on them, and the objects that they refer to. Everything that it returns is read-only.
 type View interface { //nolint:interfacebloat // one snapshot, which all plugins read
 	// Nodes returns all nodes. Nodes()[i].Index is i.
 	Nodes() []*Node

@@ -313,8 +313,8 @@ func repeated(names []string) bool {
 	return len(slices.CompactFunc(sorted, func(a, b string) bool { return compareElements(a, b) == 0 })) < len(names)
 }
 
-// elementIn returns the path element for v, an element of a list in the document, like elementOf.
-// It returns false if the package does not support such an element.
+// elementIn returns the path element for v, which is an element of a list in the decoded JSON
+// document. (The function elementOf does the same for Go values.) It returns false if the package does not support such an element.
 func (n *node) elementIn(v any) (string, bool) {
 	if len(n.keys) == 0 {
 		b, ok := appendPlain([]byte("v:"), v)

@@ -131,7 +131,7 @@ type place struct {
 	goer         reflect.Type
 }
 
-// node returns the node for values of the schema's type ref whose Go type is t.
+// node returns the node for values of Go type t, whose type in the schema is ref.
 func (c *compiler) node(ref schema.TypeRef, t reflect.Type) (*node, error) {
 	var p place
 	if ref.NamedType != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // hollows lists the slices and maps in a struct type that must be nil if they are empty. Protobuf
-// does not distinguish an empty list or map from nil, so an object in memory must be the same as
-// after decoding.
+// does not distinguish an empty list or map from nil: decoding returns nil. An object that is kept in
+// memory must be equal to the one that is decoded from the store later.
 //
 // A []byte that is a value in a map is the opposite case: decoding returns an empty slice for it,
 // so nil must become an empty slice.

@@ -88,9 +88,9 @@ type Kind[O any] struct {
 	// kind in its StoredForms. It maps selectable fields to their names in that row, if the names
 	// differ.
 	StoredFields map[string]string
-	// StoredForms are other kinds and versions in which objects of the row may have been stored:
-	// kinds of other groups, and versions that are no longer served. A patch may change an object
-	// to one of them.
+	// StoredForms are other kinds and versions in which objects of this kind may have been stored:
+	// kinds of other groups, and versions that are no longer served. As in Kubernetes, a patch may
+	// change apiVersion and kind of an object to one of them.
 	StoredForms []StoredForm
 	// Scheme has further kinds in which stored bytes may be declared, or further versions that have
 	// the same fields. It is nil if there are none.

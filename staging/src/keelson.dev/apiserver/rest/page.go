@@ -228,8 +228,9 @@ func (a *answer) items(page *store.Page, j *items, fill func(text []byte)) error
 	return nil
 }
 
-// block writes the items of a run of a block's records. If the client accepts gzip, it sends the
-// compressed form that the block keeps.
+// block writes the items of consecutive records of a block. If the client accepts gzip and the run
+// has all records of the block in their usual form, block sends the compressed bytes that the block
+// keeps.
 func (a *answer) block(run store.Run, j *items, fill func(text []byte)) error {
 	if a.gzip && a.indent == nil && fill == nil && run.N == run.Block.Len() {
 		p, err := run.Block.Deflated(&j.Joiner)

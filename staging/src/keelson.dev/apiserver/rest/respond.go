@@ -56,8 +56,8 @@ func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, out negotia
 	return s.pools.writeJSON(w, r, out, code, doc)
 }
 
-// appendProtoAs appends the object of a record, or its metadata, in a protobuf envelope. If it can
-// make the envelope from the stored bytes, it does not make the record keep it.
+// appendProtoAs appends the object of a record, or its metadata, in a protobuf envelope. An envelope
+// that can be made from the stored bytes is not kept in the record.
 func (v *view) appendProtoAs(dst []byte, rec *store.Record, out negotiate.Output) ([]byte, error) {
 	if out.As == "" && v.splice(rec, func(item wire.Item) { dst = v.header.AppendItem(dst, &item) }) {
 		return dst, nil
@@ -66,9 +66,8 @@ func (v *view) appendProtoAs(dst []byte, rec *store.Record, out negotiate.Output
 	return append(dst, data...), err
 }
 
-// appendOnce appends an item (see view.item) for a single response. If it can make the item from
-// the stored bytes, it does not make the record keep it, because that would take much memory and
-// save little time.
+// appendOnce appends an item (see view.item) for a single response. An item that can be made from the
+// stored bytes is not kept in the record, because that would take much memory and save little time.
 func (v *view) appendOnce(dst []byte, rec *store.Record) ([]byte, error) {
 	if v.program != nil && v.program() != nil {
 		return v.appendItem(dst, rec)

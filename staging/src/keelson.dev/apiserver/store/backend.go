@@ -42,7 +42,8 @@ type BackendConfig struct {
 	Clock clock.Clock
 	Log   *slog.Logger
 	// FormBytes bounds the memory of the encodings and decoded objects that all stores keep; 0
-	// means 48 MiB. Encodings of blocks get two thirds of it, forms of single records one third.
+	// means 48 MiB. Encodings of blocks get two thirds of it; encodings and decoded objects of single
+	// records get one third.
 	FormBytes int64
 	// Window is how long events stay available to watches and to lists of the past. If it is 0, it
 	// is 75 seconds, as in Kubernetes.
@@ -52,9 +53,9 @@ type BackendConfig struct {
 // Backend is what the stores on one key-value store share: one watch on all keys, and the memory
 // limits of all caches. It is safe for concurrent use.
 //
-// Nearly every write to the key-value store is an event of this watch and so shows its progress.
-// Therefore a consistent read almost never has to request a progress notification, and a hundred
-// idle kinds cost one goroutine. A cache is loaded when its store is first used; events of unused
+// Nearly every write to the key-value store is an event of this watch, and so shows how far the
+// watch has come. Therefore a consistent read almost never has to request a progress notification.
+// Because there is one watch for all keys, a hundred idle kinds cost one goroutine. A cache is loaded when its store is first used; events of unused
 // resources are dropped.
 //
 // When a server starts, the watch begins up to 10,000 revisions before the present one, and caches

@@ -70,7 +70,7 @@ func (w *watcher) notify(pos uint64) {
 	w.signal()
 }
 
-// end ends the watcher, because it may have missed events. The caller holds c.mu.
+// end ends the watcher, because it may have missed events. The caller holds the lock of the cache.
 func (w *watcher) end(oldest int64) {
 	w.ended, w.oldest = true, oldest
 	w.signal()

@@ -129,8 +129,8 @@ func (r *run) members(dst []byte, m *message, raw []byte) ([]byte, bool) {
 	return dst, ok
 }
 
-// locate finds the fields of a message and sets their spans. In there, a bit is set for each field
-// that is present.
+// locate finds the fields of a message and sets their spans. The result there has a bit for each
+// field, which is set if the field is present.
 func (m *message) locate(spans []span, raw []byte) (there uint64, ok bool) {
 	var last *field
 	for pos := 0; pos < len(raw); {

@@ -15,7 +15,8 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// Limits for the group writes in one transaction: etcd's defaults, minus the overhead.
+// Limits for the writes that are sent to etcd together, as one transaction. They are below etcd's
+// default limits of operations and bytes, because a transaction needs more of both than its writes.
 const (
 	groupWrites = kv.MaxChanges / 2 // each write is a nested transaction with one operation
 	groupBytes  = 1 << 20
