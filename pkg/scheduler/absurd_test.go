@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestOddPods checks that odd pods and nodes get a result, cause no panic, and no longer count when
-// they are removed.
+// TestOddPods checks that pods and nodes with unusual values get a result, cause no panic, and no
+// longer count after they are removed.
 func TestOddPods(t *testing.T) {
 	term := func(key string, s *metav1.LabelSelector) []v1.PodAffinityTerm {
 		return []v1.PodAffinityTerm{{TopologyKey: key, LabelSelector: s}}
@@ -101,8 +101,8 @@ func TestOddPods(t *testing.T) {
 	}
 }
 
-// TestSumOfHugeRequests checks that a node has no room left if its pods request more than any node
-// can have, however many such pods there are.
+// TestSumOfHugeRequests checks that a node has no room left if its pods request more than fits into
+// 64 bits, however many such pods there are.
 func TestSumOfHugeRequests(t *testing.T) {
 	m := testModel(t)
 	mustSet(t, m, testNode("n", 1000, "", "z"))
@@ -124,7 +124,7 @@ func TestSumOfHugeRequests(t *testing.T) {
 	}
 }
 
-// TestTenThousandKinds checks that caches of kinds of pods are limited.
+// TestTenThousandKinds checks that the caches stay limited when all pods have different specs.
 func TestTenThousandKinds(t *testing.T) {
 	m := testModel(t)
 	for i := range 100 {

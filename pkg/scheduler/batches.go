@@ -19,7 +19,8 @@ import (
 	"keelson.dev/api/scheduling/v1alpha1"
 )
 
-// batches sends decisions about many pods in one request, if the server supports that.
+// batches sends decisions about many pods to Keelson's API server in one request. Other API servers
+// do not support such batches.
 type batches struct {
 	client   kubernetes.Interface
 	instance string // reporting instance in events
@@ -56,8 +57,8 @@ func (b *batches) post(ctx context.Context, path string, body, answer any) (serv
 	return true, json.Unmarshal(raw, answer)
 }
 
-// answered returns the error with which the server would have answered a request for this pod
-// alone.
+// answered converts the result for one pod of a batch to the error that a request for this pod
+// alone would have returned. It returns nil on success.
 func answered(r *v1alpha1.Result) error {
 	if r.Code < http.StatusBadRequest {
 		return nil

@@ -29,12 +29,13 @@ func (s *Scheduler) bind(ctx context.Context, p *profile.Profile, item *queue.It
 		s.binder.add(ctx, b)
 		return
 	}
-	// Waiting for a provisioner or an extender must not delay other pods.
+	// Run this in a goroutine, because waiting for a volume provisioner or an extender must not
+	// delay other pods.
 	s.running.Go(func() {
 		if len(d.claims) > 0 {
 			b.done = func(err error, eventWritten bool) {
-				// done runs in a goroutine of its own, so that it does not delay the results of
-				// other bindings.
+				// Run done in its own goroutine, so that it does not delay the results of other
+				// bindings.
 				s.running.Go(func() {
 					if err != nil {
 						s.unreserve(ctx, item.Pod, d, err)
@@ -66,8 +67,8 @@ func (s *Scheduler) prepare(ctx context.Context, p *profile.Profile, pod *v1.Pod
 	return err
 }
 
-// finish handles the result of a binding. eventWritten reports whether the server has already
-// written the event.
+// finish handles the result of a binding. eventWritten is true if the server has already written
+// the pod's Scheduled event.
 func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, start time.Time,
 	err error, eventWritten bool) {
 	pod := item.Pod
@@ -88,7 +89,8 @@ func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.
 	}
 }
 
-// undo reverses what decide assumed. Afterwards another pod may fit.
+// undo reverses what decide assumed about a pod: its node, volumes and devices. Other waiting pods
+// may fit afterwards.
 func (s *Scheduler) undo(pod *v1.Pod, d decision) {
 	s.mu.Lock()
 	s.forget(pod, d)
@@ -114,7 +116,8 @@ func podGone(err error) bool {
 	return d == nil || d.Kind == "pods"
 }
 
-// fail requeues a pod after an error. A pod that no longer exists leaves the queue.
+// fail puts a pod back into the queue after an error. If the pod no longer exists, fail removes it
+// from the queue.
 func (s *Scheduler) fail(ctx context.Context, p *profile.Profile, item *queue.Item, err error, start time.Time) {
 	pod := item.Pod
 	switch {
@@ -122,7 +125,7 @@ func (s *Scheduler) fail(ctx context.Context, p *profile.Profile, item *queue.It
 		s.queue.Delete(pod.UID)
 		return
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		return // the next scheduler starts from the API server's state
+		return // after a restart the scheduler reads the state from the API server
 	}
 	s.metrics.attempt(resultError, p.Name, s.cfg.Clock.Since(start))
 	s.cfg.Log.Warn("Failed to schedule pod", "pod", pod.Namespace+"/"+pod.Name, "err", err)

@@ -21,24 +21,26 @@ const (
 	// maxBinding is the maximum number of bindings that are decided but have no response from the
 	// API server yet.
 	maxBinding = 4096
-	// binders is how many batches of bindings are sent at a time. A larger number would only make
-	// the batches smaller.
+	// binders is how many batches of bindings are sent at the same time. More workers would only
+	// make each batch smaller.
 	binders = 2
-	// singleBinders is how many bindings are sent at a time if the server does not support batches.
+	// singleBinders is how many bindings are sent at the same time, one per request, if the server
+	// does not support batches.
 	singleBinders = 64
 )
 
-// binding is a decision to bind one pod.
+// binding is the binding of one pod to the node that the scheduler chose.
 type binding struct {
 	profile string
 	pod     *v1.Pod
 	node    string
-	// done is called with the result. eventWritten reports whether the server has written the
-	// event.
+	// done is called with the result. eventWritten is true if the server has already written the
+	// pod's Scheduled event.
 	done func(err error, eventWritten bool)
 }
 
-// binder binds pods: many in one request if the server supports that, otherwise by pods/binding.
+// binder binds pods: many pods in one request if the server supports that, otherwise with one
+// request to pods/binding for each pod.
 type binder struct {
 	client  kubernetes.Interface
 	batches *batches
@@ -53,8 +55,8 @@ func newBinder(client kubernetes.Interface, b *batches) *binder {
 	return &binder{client: client, batches: b, waiting: make(chan *binding, maxBinding)}
 }
 
-// add queues a binding. It blocks while maxBinding bindings have no response, so that decisions are
-// not made faster than the API server carries them out.
+// add queues a binding. It blocks while maxBinding bindings have no response, so that the scheduler
+// does not decide faster than the API server binds pods.
 func (b *binder) add(ctx context.Context, x *binding) {
 	select {
 	case b.waiting <- x:
@@ -80,7 +82,8 @@ func (b *binder) run(ctx context.Context) {
 	workers.Wait()
 }
 
-// next waits for a binding, and returns it with all others that are queued.
+// next waits for a queued binding, and returns it with the other queued bindings, at most
+// MaxBindings in all.
 func (b *binder) next(ctx context.Context) []*binding {
 	var batch []*binding
 	select {
@@ -119,8 +122,9 @@ func (b *binder) bindBatch(ctx context.Context, profile string, some []*binding)
 	return b.send(ctx, profile, some, false)
 }
 
-// bindGang binds all pods or none. It returns false if the server does not support batches, or
-// rejects a batch of this size.
+// bindGang binds all pods of a gang in one request, which the server carries out for all pods or
+// for none. It returns false if the gang is too large for a batch or the server does not support
+// batches.
 func (b *binder) bindGang(ctx context.Context, profile string, all []*binding) bool {
 	return len(all) <= v1alpha1.MaxGang && b.send(ctx, profile, all, true)
 }

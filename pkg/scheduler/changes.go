@@ -19,21 +19,22 @@ import (
 // ErrUnknown means that the pod does not exist, or that another scheduler is responsible for it.
 var ErrUnknown = errors.New("not known to this scheduler")
 
-// Limits of the search for changes.
+// Limits of the search for changes to a pod that would let it fit a node.
 const (
 	maxRounds  = 60 // maximum number of evaluations
 	maxChanges = 8  // maximum number of changes that are reported
 )
 
-// dropped replaces the topology key of a term that is removed. The other terms keep their indexes.
+// dropped is the topology key of an affinity term that an edit removes. The term is marked with it
+// and deleted only after all edits are applied, so that the other terms keep their indexes.
 const dropped = "\x00"
 
-// edit is one change of a pod.
+// edit is one possible change to a pod, for example the removal of a node selector.
 type edit struct {
 	what  string
 	apply func(*v1.Pod)
-	// resource is set if the edit removes a request. lower finds out later how far the request must
-	// be lowered.
+	// resource is set if the edit removes the request for a resource. The function lower computes
+	// later how far the request must be lowered instead.
 	resource v1.ResourceName
 }
 
@@ -90,12 +91,12 @@ func (a *asker) try(pod *v1.Pod, edits ...edit) (Change, bool) {
 	return c, true
 }
 
-// lower returns how far a request must be lowered so that the pod fits the node with the most left
-// of that resource. The node is also returned.
+// lower returns text that says how far a request must be lowered for the pod to fit one of nodes.
+// It chooses the node with the most unrequested amount of the resource, and also returns its name.
 func lower(name v1.ResourceName, nodes []*scheduling.Node) (what, node string) {
 	most := int64(-1)
 	for _, n := range nodes {
-		// A node whose status promises less than its pods use has nothing left.
+		// A node whose pods request more than the node has allocatable is skipped.
 		has, used := n.Allocatable.Get(name), n.Requested.Get(name)
 		if has >= used && has-used > most {
 			most, node = has-used, n.Name
@@ -111,7 +112,7 @@ func lower(name v1.ResourceName, nodes []*scheduling.Node) (what, node string) {
 	return fmt.Sprintf("lower the %s request to %s", name, q), node
 }
 
-// edits returns the changes that may help, given which plugins object.
+// edits returns the changes that may help, for the plugins that rejected nodes in w.
 func (a *asker) edits(pod *v1.Pod, w *Why) []edit {
 	objects := map[string]bool{}
 	for i := range w.Nodes {
@@ -123,7 +124,7 @@ func (a *asker) edits(pod *v1.Pod, w *Why) []edit {
 		}
 	}
 	if w.Rejected != nil {
-		return nil // the pod was rejected for a reason that is not about nodes
+		return nil // the pod was rejected for a reason that is independent of nodes
 	}
 	var out []edit
 	add := func(plugin string, edits []edit) {
@@ -177,7 +178,7 @@ func tolerate(t v1.Taint) func(*v1.Pod) {
 	}
 }
 
-// tolerationEdits returns one edit for each taint in the cell.
+// tolerationEdits returns one edit for each distinct taint of the nodes.
 func (a *asker) tolerationEdits(pod *v1.Pod) []edit {
 	a.lock.Lock()
 	defer a.lock.Unlock()
@@ -256,7 +257,7 @@ func neighbourEdits(pod *v1.Pod) []edit {
 		for i, t := range f.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
 			out = append(out, edit{what: fmt.Sprintf("drop affinity term %d (%s)", i+1, t.TopologyKey), apply: func(p *v1.Pod) {
 				terms := &p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-				(*terms)[i].TopologyKey = dropped // the other terms keep their indexes
+				(*terms)[i].TopologyKey = dropped // marks the term for deletion; the other terms keep their indexes
 			}})
 		}
 	}
@@ -265,7 +266,7 @@ func neighbourEdits(pod *v1.Pod) []edit {
 			out = append(out, edit{what: fmt.Sprintf("drop anti-affinity term %d (%s)", i+1, t.TopologyKey),
 				apply: func(p *v1.Pod) {
 					terms := &p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-					(*terms)[i].LabelSelector = nil // selects nothing; the other terms keep their indexes
+					(*terms)[i].LabelSelector = nil // a nil selector matches no pod; the other terms keep their indexes
 				}})
 		}
 	}

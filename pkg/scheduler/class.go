@@ -15,17 +15,19 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// maxVerdicts is how many results are kept, over all classes.
+// maxVerdicts limits the cache of classes: the number of cached results, one for each node and
+// class.
 const maxVerdicts = 1 << 18
 
-// class has the results of plugins with NodeScope for pods with the same class key. When it is
-// used, it is first updated with the changes of the cell.
+// class has the results of the plugins with NodeScope (results that depend on one node only) for
+// all pods with the same class key. Before each use, follow updates the results for nodes that have
+// changed.
 type class struct {
 	meter   *meter
 	filters []scheduling.Filter
-	// filterMeters and scoreMeters have the meters of filters and scorers. ended counts the nodes whose
-	// evaluation ended with each filter since the last call of tally; the last element counts the
-	// nodes that the class fits.
+	// filterMeters and scoreMeters have the meters of filters and scorers. ended[i] counts the
+	// nodes that filter i rejected since the last call of tally; the last element counts the nodes
+	// that all filters accepted.
 	filterMeters, scoreMeters []*pluginMeter
 	ended                     []uint64
 	versions                  []filterVersion    // versions of the filters that have a Version function
@@ -35,20 +37,22 @@ type class struct {
 	evaluated []uint64 // generation of the node when it was evaluated, by node index
 	status    []*scheduling.Status
 	raw       [][]int64 // raw scores, by scorer and node index
-	rank      ranking   // tree of the totals of normalized scores
+	rank      ranking   // totals of the normalized scores, to find the best node
 	counts    map[*scheduling.Status]int
-	fits      int  // number of nodes that the class fits
-	usual     bool // all scorers have a Normalization
+	fits      int  // number of nodes that all filters accept
+	usual     bool // all scorers use one of the standard Normalizations
 
-	// plans has preemption plans for pods of planPriority, by node index.
+	// plans has the victims that preemption would evict, by node index, for pods of priority
+	// planPriority.
 	plans        []plan
 	planPriority int32
 
-	at   cell.Mark // the point in the cell's history that the results are for
-	used uint64    // value of turn at the last use; the lowest is evicted first
+	at   cell.Mark // position in the cell's list of changes up to which the results are current
+	used uint64    // classes.turn at the last use; the class with the lowest value is evicted first
 }
 
-// filterVersion is the version of a filter, with its value when the results were computed.
+// filterVersion is the version function of a filter, with the version that the stored results were
+// computed for.
 type filterVersion struct {
 	version func() uint64
 	at      uint64
@@ -58,11 +62,11 @@ type weightedScorer struct {
 	scheduling.Scorer
 	plugin  string
 	weight  int64
-	highest int64  // raw score of a node that fits, unless Normalization is AsIs
+	highest int64  // highest raw score of all nodes that fit; unused if Normalization is AsIs
 	at      uint64 // result of Version when the scores were computed
 }
 
-// score returns the raw score of a node.
+// score returns the scorer's raw score of a node.
 func (s *weightedScorer) score(n *scheduling.Node) int64 {
 	if s.ScoreAt != nil {
 		return s.ScoreAt(n.Index)
@@ -79,10 +83,11 @@ func (s *weightedScorer) normalize(nodes []int32, scores []int64) {
 	s.Normalization.Apply(scores)
 }
 
-// changed reports whether the scores were computed for another version.
+// changed reports whether the scorer's version differs from the version that the stored scores were
+// computed for.
 func (s *weightedScorer) changed() bool { return s.Version != nil && s.Version() != s.at }
 
-// classes has the classes that were used recently.
+// classes caches the classes that were used recently.
 type classes struct {
 	byKey map[string]*class
 	turn  uint64
@@ -117,7 +122,8 @@ func classKey(p *profile.Profile, pod *scheduling.Pod) (string, error) {
 	return string(b), nil
 }
 
-// get returns the class of a pod, updated to the state of the view.
+// get returns the class for a class key. It creates or updates the class, so that its results match
+// the nodes in the view.
 func (c *classes) get(v *view, p *profile.Profile, pod *scheduling.Pod, key string) *class {
 	k := c.byKey[key]
 	if k == nil || k.at.Layout != v.Now().Layout {
@@ -165,7 +171,8 @@ func (c *classes) compile(v *view, p *profile.Profile, pod *scheduling.Pod) *cla
 	return k
 }
 
-// plansOf returns the preemption plans for pods of a priority.
+// plansOf returns the preemption plans for pods of a priority, by node index. Only the plans of one
+// priority are kept.
 func (k *class) plansOf(priority int32) []plan {
 	if k.plans == nil || k.planPriority != priority {
 		k.plans, k.planPriority = make([]plan, len(k.evaluated)), priority
@@ -173,7 +180,7 @@ func (k *class) plansOf(priority int32) []plan {
 	return k.plans
 }
 
-// evict drops the classes that were used longest ago until the limit holds.
+// evict drops the least recently used classes until their number is within the limit.
 func (c *classes) evict(nodes int) {
 	limit := max(maxVerdicts/max(nodes, 1), 8)
 	for len(c.byKey) > limit {
@@ -187,7 +194,7 @@ func (c *classes) evict(nodes int) {
 	}
 }
 
-// follow evaluates the nodes that have changed since the last call.
+// follow updates the results for the nodes that have changed since the last call.
 func (k *class) follow(v *view) {
 	if k.reject != nil {
 		return
@@ -242,7 +249,8 @@ func (k *class) evaluateAll(nodes []*scheduling.Node) {
 	k.rankAll()
 }
 
-// first returns the first status with which one of the filters rejects a node, or nil.
+// first returns the status of the first filter that rejects the node, or nil if all filters accept
+// it.
 func (k *class) first(n *scheduling.Node) *scheduling.Status {
 	if k.meter.timed() {
 		at, st := k.meter.first(k.filters, k.filterMeters, n)
@@ -259,7 +267,8 @@ func (k *class) first(n *scheduling.Node) *scheduling.Status {
 	return nil
 }
 
-// score returns the raw score of a node by one of the scorers.
+// score returns the raw score that the scorer with the given index gives a node, and times the call
+// if that is due.
 func (k *class) score(scorer int, n *scheduling.Node) int64 {
 	if !k.meter.timed() {
 		return k.scorers[scorer].score(n)
@@ -271,8 +280,8 @@ func (k *class) score(scorer int, n *scheduling.Node) int64 {
 	return raw
 }
 
-// tally adds the evaluations of nodes to the meters of the plugins. A filter has evaluated all nodes
-// except those that a filter before it rejected.
+// tally adds the counts in ended to the plugins' meters. A filter was called for every node that no
+// earlier filter had rejected.
 func (k *class) tally() {
 	last := len(k.filters)
 	n := k.ended[last]
@@ -286,7 +295,8 @@ func (k *class) tally() {
 	clear(k.ended)
 }
 
-// rankAll computes the totals of all nodes again.
+// rankAll computes the totals of all nodes again, after the highest raw score of a scorer may have
+// changed.
 func (k *class) rankAll() {
 	if !k.usual {
 		return
@@ -309,8 +319,8 @@ func (k *class) rankAll() {
 	k.rank.rebuild()
 }
 
-// evaluateNode stores the results for one node. It reports whether the highest raw score of a
-// scorer may have changed, if that scorer is normalized by it.
+// evaluateNode stores the results for one node. moved is true if the highest raw score of a scorer
+// may have changed, and that scorer's normalization depends on it.
 func (k *class) evaluateNode(n *scheduling.Node) (moved bool) {
 	k.evaluated[n.Index] = n.Generation
 	before, st := k.status[n.Index], k.first(n)
@@ -341,8 +351,8 @@ func (k *class) count(st *scheduling.Status, d int) {
 	}
 }
 
-// total returns the weighted sum of a node's scores, normalized by the highest raw scores of all
-// nodes that the class fits.
+// total returns the weighted sum of a node's scores, each normalized by the highest raw score among
+// all nodes that fit.
 func (k *class) total(node int) int64 {
 	if k.status[node] != nil {
 		return excluded
@@ -355,7 +365,8 @@ func (k *class) total(node int) int64 {
 	return sum
 }
 
-// totals computes the weighted sums of scores for some of the nodes that the class fits.
+// totals computes the weighted sums of scores for the given nodes, a subset of the nodes that the
+// class fits. They are normalized by the highest raw scores among the given nodes.
 func (k *class) totals(nodes []int32, scores, out []int64) {
 	if k.usual && k.sameHighest(nodes) {
 		for i, n := range nodes {
@@ -376,8 +387,8 @@ func (k *class) totals(nodes []int32, scores, out []int64) {
 	}
 }
 
-// sameHighest reports whether the highest raw scores among the nodes are those among all nodes that
-// the class fits.
+// sameHighest reports whether, for every scorer, the given nodes include a node with the highest
+// raw score of all nodes that the class fits.
 func (k *class) sameHighest(nodes []int32) bool {
 	for i := range k.scorers {
 		s := &k.scorers[i]
@@ -391,7 +402,8 @@ func (k *class) sameHighest(nodes []int32) bool {
 	return true
 }
 
-// first returns the first status with which one of the filters rejects a node, or nil.
+// first returns the status of the first filter that rejects the node, or nil if all filters accept
+// it.
 func first(filters []scheduling.Filter, n *scheduling.Node) *scheduling.Status {
 	for i := range filters {
 		if st := check(&filters[i], n); st != nil {
@@ -401,7 +413,7 @@ func first(filters []scheduling.Filter, n *scheduling.Node) *scheduling.Status {
 	return nil
 }
 
-// check returns the status with which a filter rejects a node, or nil.
+// check returns the status with which a filter rejects a node, or nil if the filter accepts it.
 func check(f *scheduling.Filter, n *scheduling.Node) *scheduling.Status {
 	if f.CheckAt != nil {
 		return f.CheckAt(n.Index)
@@ -409,5 +421,5 @@ func check(f *scheduling.Filter, n *scheduling.Node) *scheduling.Status {
 	return f.Check(n)
 }
 
-// empty reports whether a filter accepts every node.
+// empty reports whether a filter has no check function, which means that it accepts every node.
 func empty(f *scheduling.Filter) bool { return f.Check == nil && f.CheckAt == nil }

@@ -25,13 +25,14 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// devices has the caches of dynamic resource allocation, and the decisions of the scheduler that
-// the caches do not show yet.
+// devices has the caches of dynamic resource allocation, and the allocations of devices that the
+// scheduler has decided but the caches do not show yet.
 type devices struct {
 	claims  resourcelisters.ResourceClaimLister
 	classes resourcelisters.DeviceClassLister
 	slices  resourcelisters.ResourceSliceLister
-	// chosen has the claims for which the scheduler has chosen devices.
+	// chosen has the claims to which the scheduler has allocated devices, until the claims' cache
+	// shows the allocation.
 	chosen map[types.UID]chosenClaim
 }
 
@@ -51,7 +52,7 @@ func (d *devices) Claim(namespace, name string) *resourcev1.ResourceClaim {
 	return d.latest(c)
 }
 
-// latest returns the newer version of a claim: the one in the cache, or the one that the scheduler
+// latest returns the newer version of a claim: c from the cache, or the version that the scheduler
 // has written.
 func (d *devices) latest(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
 	w, ok := d.chosen[c.UID]
@@ -64,15 +65,16 @@ func (d *devices) latest(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaim 
 	return w.ResourceClaim
 }
 
-// observe handles a change of a claim in the watch. gone is true if it was deleted.
+// observe handles a claim from the watch. gone is true if the claim was deleted. If the cache is
+// now at least as new as the scheduler's own write, the entry in chosen is dropped.
 func (d *devices) observe(c *resourcev1.ResourceClaim, gone bool) {
 	if w, ok := d.chosen[c.UID]; ok && (gone || w.written && revision(c) >= revision(w.ResourceClaim)) {
 		delete(d.chosen, c.UID)
 	}
 }
 
-// revision orders the versions of one object. A version that is not a number counts as the newest,
-// so that the version in the cache is used.
+// revision returns a claim's resource version as a number, to compare versions of the same claim. A
+// version that is not a number counts as the newest, so that the version in the cache is used.
 func revision(c *resourcev1.ResourceClaim) uint64 {
 	n, err := strconv.ParseUint(c.ResourceVersion, 10, 64)
 	if err != nil {
@@ -120,7 +122,7 @@ func (d *devices) Slices() []*resourcev1.ResourceSlice {
 	return listed(d.slices.List(labels.Everything()))
 }
 
-// listed drops the error of a cache's list, which cannot fail.
+// listed returns the list, or nil on an error. The list of a cache never returns an error.
 func listed[T any](all []T, err error) []T {
 	if err != nil {
 		return nil
@@ -128,7 +130,7 @@ func listed[T any](all []T, err error) []T {
 	return all
 }
 
-// reserve reserves the devices of a plan.
+// reserve records the devices that a plan allocates, so that other pods do not get them.
 func (d *devices) reserve(plan dynamicresources.Plan) {
 	for _, u := range plan {
 		if u.Allocation == nil {
@@ -140,7 +142,7 @@ func (d *devices) reserve(plan dynamicresources.Plan) {
 	}
 }
 
-// release releases the devices of a plan that were not written to claims.
+// release drops the reservations of a plan, except those that are already written to claims.
 func (d *devices) release(plan dynamicresources.Plan) {
 	for _, u := range plan {
 		if u.Extended != nil || d.Pending(u.Claim.UID) && u.Allocation != nil {
@@ -149,7 +151,8 @@ func (d *devices) release(plan dynamicresources.Plan) {
 	}
 }
 
-// storeWritten stores a claim that the scheduler has written.
+// storeWritten records a claim that the scheduler has just written, unless the cache already has
+// this version or a newer one.
 func (d *devices) storeWritten(c *resourcev1.ResourceClaim) {
 	d.chosen[c.UID] = chosenClaim{c, true}
 	now := found(d.claims.ResourceClaims(c.Namespace).Get(c.Name))
@@ -157,14 +160,15 @@ func (d *devices) storeWritten(c *resourcev1.ResourceClaim) {
 	case now == nil && isSpecial(c):
 		// The scheduler has just created the claim, so the cache does not have it yet.
 	case now == nil || now.UID != c.UID:
-		d.observe(c, true) // the claim was deleted after the write
+		d.observe(c, true) // the claim was deleted after the write, so drop its entry
 	default:
 		d.observe(now, false)
 	}
 }
 
-// deallocate chooses a claim whose devices are to be released: no pod uses them, and because of
-// them the pod does not fit some nodes. It returns the text for the pod's condition.
+// deallocate chooses a claim whose devices are to be released: a claim that no pod uses, and whose
+// allocation prevents this pod from using some nodes. The choice is stored in d. deallocate returns
+// the text for the pod's condition.
 func (e *evaluation) deallocate(d *decision) string {
 	switch f := e.devices; {
 	case e.profile.DeviceTimeout == 0:
@@ -181,11 +185,12 @@ func (e *evaluation) deallocate(d *decision) string {
 	return "still not schedulable"
 }
 
-// errDevicesFailed means that devices could not be attached.
+// errDevicesFailed means that the drivers could not attach the allocated devices to the node.
 var errDevicesFailed = errors.New("device binding failed")
 
-// prepareClaims writes the chosen devices and the pod's reservation into the claims, and waits
-// until the devices are attached. If it returns an error, the caller must call unreserve.
+// prepareClaims writes the allocated devices and the reservation for the pod into the claims, and
+// waits until the drivers have attached the devices. If it returns an error, the caller must call
+// unreserve.
 func (s *Scheduler) prepareClaims(ctx context.Context, p *profile.Profile, pod *v1.Pod, d decision) error {
 	if len(d.claims) == 0 {
 		return nil
@@ -258,7 +263,8 @@ func (s *Scheduler) reserveClaim(ctx context.Context, pod *v1.Pod, u dynamicreso
 	return nil
 }
 
-// awaitDevices waits until the devices of a pod are attached, if their drivers require that.
+// awaitDevices waits until the devices of a pod's claims are attached to the node. Only devices
+// with binding conditions need to be attached.
 func (s *Scheduler) awaitDevices(ctx context.Context, pod *v1.Pod, d decision) error {
 	for {
 		moved := s.devicesMoved.next()
@@ -268,7 +274,7 @@ func (s *Scheduler) awaitDevices(ctx context.Context, pod *v1.Pod, d decision) e
 			c := s.view.devices.Claim(pod.Namespace, u.Claim.Name)
 			s.mu.Unlock()
 			if c == nil && u.Extended != nil {
-				ready = false // until the cache shows the claim, only the reservation protects its devices
+				ready = false // the cache does not show the new claim yet; wait, so that its devices stay reserved
 				continue
 			}
 			if c == nil || c.UID != u.Claim.UID || c.Status.Allocation == nil {
@@ -291,7 +297,8 @@ func (s *Scheduler) awaitDevices(ctx context.Context, pod *v1.Pod, d decision) e
 	}
 }
 
-// attached reports whether all devices of a claim meet their binding conditions.
+// attached reports whether all devices of a claim meet their binding conditions. It returns an
+// error if a device has a binding failure condition.
 func attached(c *resourcev1.ResourceClaim) (bool, error) {
 	for i := range c.Status.Allocation.Devices.Results {
 		r := &c.Status.Allocation.Devices.Results[i]
@@ -320,8 +327,8 @@ func attached(c *resourcev1.ResourceClaim) (bool, error) {
 	return true, nil
 }
 
-// unreserve removes the pod from its claims, and the devices from claims whose devices could not be
-// attached.
+// unreserve removes the pod from its claims. If the devices of a claim could not be attached, and
+// no other pod uses the claim, it also releases the devices.
 func (s *Scheduler) unreserve(ctx context.Context, pod *v1.Pod, d decision, because error) {
 	for _, u := range d.claims {
 		if u.Extended != nil {
@@ -346,7 +353,7 @@ func (s *Scheduler) unreserve(ctx context.Context, pod *v1.Pod, d decision, beca
 	}
 }
 
-// freeDevices releases the devices of a claim.
+// freeDevices removes the allocation and all reservations from a claim's status.
 func (s *Scheduler) freeDevices(ctx context.Context, c *resourcev1.ResourceClaim) {
 	c = c.DeepCopy()
 	c.Status.ReservedFor, c.Status.Allocation, c.Status.Devices = nil, nil, nil
@@ -356,7 +363,7 @@ func (s *Scheduler) freeDevices(ctx context.Context, c *resourcev1.ResourceClaim
 
 func (s *Scheduler) claimWritten(ctx context.Context, c *resourcev1.ResourceClaim, err error) {
 	if err != nil && ctx.Err() == nil {
-		// The next attempt or the resource claim controller tries again.
+		// The scheduler's next attempt or the resource claim controller will retry.
 		s.cfg.Log.Warn("Failed to release devices of resource claim", "claim", c.Namespace+"/"+c.Name, "err", err)
 	}
 }

@@ -21,13 +21,14 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/plugins/dynamicresources"
 )
 
-// isSpecial reports whether a claim was created for extended resources of a pod.
+// isSpecial reports whether the scheduler created a claim for the extended resources that a pod
+// requests.
 func isSpecial(c *resourcev1.ResourceClaim) bool {
 	return c.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true"
 }
 
-// ClassFor implements scheduling.DeviceView. If several classes name a resource, the youngest wins,
-// and among classes of the same age the first by name.
+// ClassFor implements scheduling.DeviceView. If several classes name the extended resource, it
+// returns the most recently created class, or the first by name among classes of the same age.
 func (d *devices) ClassFor(resource v1.ResourceName) *resourcev1.DeviceClass {
 	if name, implicit := strings.CutPrefix(string(resource), resourcev1.ResourceDeviceClassPrefix); implicit {
 		return d.Class(name)
@@ -55,7 +56,8 @@ func (d *devices) MadeFor(pod *v1.Pod) *resourcev1.ResourceClaim {
 	return nil
 }
 
-// unseen returns the claims for extended resources that have devices and are not in the cache.
+// unseen returns the claims for extended resources that have devices allocated but are not in the
+// cache yet.
 func (d *devices) unseen() []*resourcev1.ResourceClaim {
 	var out []*resourcev1.ResourceClaim
 	for uid, w := range d.chosen {
@@ -69,14 +71,16 @@ func (d *devices) unseen() []*resourcev1.ResourceClaim {
 	return out
 }
 
-// made stores a claim for extended resources that was created. u has the devices chosen for it.
+// made records that the claim for extended resources, which u planned, was created as claim as. The
+// devices of u stay reserved for it.
 func (d *devices) made(u *dynamicresources.Use, as *resourcev1.ResourceClaim) {
 	delete(d.chosen, u.Claim.UID)
 	u.Claim = as
 	d.reserve(dynamicresources.Plan{*u})
 }
 
-// makeClaim creates the claim for extended resources if u is one.
+// makeClaim creates the planned claim for extended resources. It does nothing if u is an ordinary
+// claim.
 func (s *Scheduler) makeClaim(ctx context.Context, pod *v1.Pod, u *dynamicresources.Use) error {
 	if u.Extended == nil {
 		return nil
@@ -95,8 +99,8 @@ func (s *Scheduler) makeClaim(ctx context.Context, pod *v1.Pod, u *dynamicresour
 	return nil
 }
 
-// writeExtendedStatus writes into the pod's status which of the claim's requests its containers
-// use.
+// writeExtendedStatus writes into the pod's status which requests of the claim for extended
+// resources belong to which container.
 func (s *Scheduler) writeExtendedStatus(ctx context.Context, pod *v1.Pod, u dynamicresources.Use) error {
 	if u.Extended == nil {
 		return nil
@@ -118,7 +122,8 @@ func (s *Scheduler) writeExtendedStatus(ctx context.Context, pod *v1.Pod, u dyna
 	return nil
 }
 
-// deleteClaim deletes a claim for extended resources if it was created.
+// deleteClaim deletes a claim for extended resources, unless the claim was only planned and never
+// created.
 func (s *Scheduler) deleteClaim(ctx context.Context, c *resourcev1.ResourceClaim) {
 	if c.Name == dynamicresources.Unmade {
 		return

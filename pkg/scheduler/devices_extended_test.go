@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// stand makes a device class provide an extended resource.
+// stand creates a device class that provides the extended resource name.
 func stand(t *testing.T, c kubernetes.Interface, class, name string) {
 	t.Helper()
 	got, err := c.ResourceV1().DeviceClasses().Get(t.Context(), class, metav1.GetOptions{})
@@ -33,7 +33,7 @@ func stand(t *testing.T, c kubernetes.Interface, class, name string) {
 	}
 }
 
-// asks makes the pod's container request extended resources.
+// asks returns a change of a pod that makes its container request the extended resources in what.
 func asks(what ...string) func(*v1.Pod) {
 	list := amounts(what...)
 	return func(p *v1.Pod) {
@@ -50,7 +50,7 @@ func amounts(what ...string) v1.ResourceList {
 	return list
 }
 
-// specials returns the claims that were created for extended resources.
+// specials returns the claims that the scheduler created for extended resources.
 func specials(t *testing.T, c kubernetes.Interface) []resourcev1.ResourceClaim {
 	t.Helper()
 	all, err := c.ResourceV1().ResourceClaims("default").List(t.Context(), metav1.ListOptions{})
@@ -89,7 +89,8 @@ func TestExtendedResourceOfAClass(t *testing.T) {
 	if r := claim.Status.ReservedFor; len(r) != 1 || r[0].UID != p.UID {
 		t.Errorf("reserved for %v", r)
 	}
-	// No device is left for another pod, by whichever name it requests them.
+	// No device is left for another pod, whether it requests the device by the extended resource or
+	// by the class.
 	create(t, c, pod("late", asks("deviceclass.resource.kubernetes.io/small=1")))
 	await(t, c, "late", "no device", refused("2 cannot allocate all claims"))
 	if n := len(specials(t, c)); n != 1 {
@@ -103,8 +104,8 @@ func TestExtendedResourceOfAClass(t *testing.T) {
 	await(t, c, "late", "bound", bound)
 }
 
-// TestExtendedResourceOfANode checks that a pod gets a resource that is in the node's own status,
-// if there is one, rather than devices.
+// TestExtendedResourceOfANode checks that a pod gets an extended resource from the node's own
+// status, if the node has it there, rather than devices.
 func TestExtendedResourceOfANode(t *testing.T) {
 	c := withDevices(t)
 	addNode(t, c, "plugin", nil)
@@ -140,8 +141,8 @@ func TestExtendedResourceOfANode(t *testing.T) {
 	}
 }
 
-// TestExtendedResourcesShareRequests checks that init containers which end before the others start
-// use the devices of later containers, and share one further request.
+// TestExtendedResourcesShareRequests checks that init containers which end before other containers
+// start use the devices of later containers, and share one further request.
 func TestExtendedResourcesShareRequests(t *testing.T) {
 	c := withDevices(t)
 	stand(t, c, "small", "example.com/gpu")
@@ -178,8 +179,8 @@ func TestExtendedResourcesShareRequests(t *testing.T) {
 	}
 }
 
-// TestStaleExtendedClaim checks that a claim left by an earlier scheduler is deleted, and that the
-// pod gets another.
+// TestStaleExtendedClaim checks that the scheduler deletes a claim for extended resources that an
+// earlier scheduler left, and that the pod gets a new claim.
 func TestStaleExtendedClaim(t *testing.T) {
 	c := unfollowed(t).Client
 	stand(t, c, "large", "example.com/gpu")
@@ -202,7 +203,7 @@ func TestStaleExtendedClaim(t *testing.T) {
 	}
 }
 
-// failsOnce is a transport that fails the first request that matches.
+// failsOnce is a transport that fails the first request for which its function returns true.
 type failsOnce struct {
 	http.RoundTripper
 	it     func(*http.Request) bool
@@ -216,8 +217,8 @@ func (f failsOnce) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f.RoundTripper.RoundTrip(r)
 }
 
-// TestExtendedClaimIsTakenBack checks that after any failed request the next attempt can use the
-// devices, and no claim is left over.
+// TestExtendedClaimIsTakenBack lets one request of an attempt fail. It checks that the next attempt
+// can use the devices, and that no claim is left over.
 func TestExtendedClaimIsTakenBack(t *testing.T) {
 	for name, it := range map[string]func(*http.Request) bool{
 		"claim not created": func(r *http.Request) bool {
@@ -236,7 +237,7 @@ func TestExtendedClaimIsTakenBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, failed := unfollowed(t), &atomic.Bool{}
-			stand(t, s.Client, "large", "example.com/gpu") // one device
+			stand(t, s.Client, "large", "example.com/gpu") // this class has one device
 			config := rest.CopyConfig(s.Config)
 			config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return failsOnce{rt, it, failed} })
 			client, err := kubernetes.NewForConfig(config)

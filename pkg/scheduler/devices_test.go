@@ -28,7 +28,7 @@ func addClass(t *testing.T, c kubernetes.Interface, name, expression string) {
 	}
 }
 
-// addDevices publishes devices of a node, given the model of each.
+// addDevices publishes devices of a node, one for each model in models.
 func addDevices(t *testing.T, c kubernetes.Interface, node string, models ...string) {
 	t.Helper()
 	s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "devices-of-" + node},
@@ -71,7 +71,7 @@ func getClaim(t *testing.T, c kubernetes.Interface, name string) *resourcev1.Res
 	return claim
 }
 
-// uses makes a pod use existing claims.
+// uses returns a change of a pod that makes it use existing claims.
 func uses(claims ...string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		for _, name := range claims {
@@ -82,15 +82,16 @@ func uses(claims ...string) func(*v1.Pod) {
 	}
 }
 
-// withDevices returns a cell of two nodes: a has one large device and b two small ones. The
-// scheduler's caches have them when it starts.
+// withDevices starts an API server and a scheduler, with two nodes: node a has one large device,
+// node b has two small devices. The scheduler's caches contain them when withDevices returns.
 func withDevices(t *testing.T) kubernetes.Interface {
 	c := unfollowed(t).Client
 	follow(t, c)
 	return c
 }
 
-// unfollowed returns the API server of the cell that withDevices describes. No scheduler runs.
+// unfollowed starts an API server with the nodes and devices that withDevices describes, but no
+// scheduler.
 func unfollowed(t *testing.T) *testserver.Server {
 	s := testserver.Start(t, testserver.Options{})
 	c := s.Client
@@ -127,7 +128,7 @@ func TestClaimsGetTheirDevices(t *testing.T) {
 			t.Errorf("claim %s: reserved for %v, finalizers %v", name, claim.Status.ReservedFor, claim.Finalizers)
 		}
 	}
-	// One more pod must wait until a claim is deallocated.
+	// All devices are allocated, so one more pod must wait until a claim is deallocated.
 	addClaim(t, c, "three", exactly("large", 1))
 	create(t, c, pod("waits", uses("three")))
 	const want = "0/2 nodes are available: 2 cannot allocate all claims. still not schedulable, " +
@@ -144,7 +145,8 @@ func TestClaimsGetTheirDevices(t *testing.T) {
 	}
 }
 
-// TestClaimIsShared checks that pods which share a claim run on the node with its devices.
+// TestClaimIsShared checks that pods which share a claim run on the node that has the claim's
+// devices.
 func TestClaimIsShared(t *testing.T) {
 	c := withDevices(t)
 	addClaim(t, c, "shared", exactly("small", 1))
@@ -166,7 +168,8 @@ func TestClaimIsShared(t *testing.T) {
 	}
 }
 
-// TestFirstAvailable checks that a node is preferred if a claim gets an earlier alternative there.
+// TestFirstAvailable checks that the scheduler prefers the node on which a claim gets an earlier
+// one of its alternative requests.
 func TestFirstAvailable(t *testing.T) {
 	c := withDevices(t)
 	request := resourcev1.DeviceRequest{Name: "r", FirstAvailable: []resourcev1.DeviceSubRequest{
@@ -184,13 +187,13 @@ func TestFirstAvailable(t *testing.T) {
 }
 
 // TestClaimIsMade checks that a pod whose claim does not exist yet gets no condition, and is bound
-// once the claim exists. A missing device class is reported.
+// once the claim exists. It also checks the condition of a pod whose device class does not exist.
 func TestClaimIsMade(t *testing.T) {
 	c := withDevices(t)
 	p := create(t, c, pod("p", func(p *v1.Pod) {
 		p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "x", ResourceClaimTemplateName: ptr.To("t")}}
 	}))
-	create(t, c, pod("after", nil)) // this pod is bound after the first pod was tried
+	create(t, c, pod("after", nil)) // bound only after the scheduler has tried the first pod
 	await(t, c, "after", "bound", bound)
 	if p, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); err != nil ||
 		len(p.Status.Conditions) != 0 {
@@ -215,8 +218,8 @@ func TestClaimIsMade(t *testing.T) {
 	await(t, c, "p", "bound", bound)
 }
 
-// TestSelectorFails checks that a pod gets no node while its selector cannot be evaluated for the
-// devices of one node, even if another node has suitable devices.
+// TestSelectorFails checks that a pod gets no node while its CEL selector cannot be evaluated for
+// the devices of one node, even if another node has suitable devices.
 func TestSelectorFails(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	addAccount(t, c)
@@ -246,8 +249,8 @@ func TestSelectorFails(t *testing.T) {
 	}
 }
 
-// TestDevicesAreGivenOnce checks that pods which are created at the same time get a device each,
-// until there are no more devices.
+// TestDevicesAreGivenOnce creates several pods at the same time, and checks that each device is
+// allocated to one pod only.
 func TestDevicesAreGivenOnce(t *testing.T) {
 	c := setup(t)
 	const nodes, perNode = 4, 5

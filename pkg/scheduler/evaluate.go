@@ -16,23 +16,24 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// evaluator evaluates one pod at a time. It keeps results that other pods can use.
+// evaluator filters and scores nodes for one pod at a time. It caches results for other pods of the
+// same class.
 type evaluator struct {
 	classes classes
 	buffers buffers
 	meter   *meter
 }
 
-// buffers are reused by every evaluation.
+// buffers has slices that every evaluation reuses, to save allocations.
 type buffers struct {
 	statuses       []*scheduling.Status
 	feasible       []int32
 	scores, totals []int64
-	// Meters of the plugins with CellScope.
+	// Meters of the plugins with CellScope (plugins whose results depend on several nodes).
 	cellMeters, scorerMeters []*pluginMeter
 
-	// For preemption: the objection to each node, the nodes where preemption may help, and those
-	// where it does.
+	// For preemption: why eviction does not help, by node index; the nodes to search for victims;
+	// and the nodes where evictions let the pod fit.
 	unhelpful []*scheduling.Status
 	potential []*scheduling.Node
 	found     []candidate
@@ -43,22 +44,23 @@ func newEvaluator() *evaluator {
 	return &evaluator{classes: classes{byKey: map[string]*class{}, meter: m}, meter: m}
 }
 
-// measure makes the evaluator set metrics.
+// measure lets the evaluator count and time plugin calls, and report them to m.
 func (ev *evaluator) measure(c clock.Clock, m *metrics) {
 	ev.meter = newMeter(c, m)
 	ev.classes.meter = ev.meter
 }
 
-// evaluation is the result for one pod. It is valid until the next evaluation.
+// evaluation is the result of filtering and scoring nodes for one pod. It uses the evaluator's
+// buffers, so it is valid only until the next evaluation.
 type evaluation struct {
 	view    *view
 	profile *profile.Profile
 	pod     *scheduling.Pod
 	class   *class
-	cell    []scheduling.Filter      // compiled CellScope filters
+	cell    []scheduling.Filter      // filters with CellScope, compiled for this pod
 	volumes *volumebinding.Filter    // the filter in cell that plans volumes, or nil
 	devices *dynamicresources.Filter // the filter in cell that plans devices, or nil
-	scorers []weightedScorer         // compiled CellScope scorers
+	scorers []weightedScorer         // scorers with CellScope, compiled for this pod
 	buffers *buffers
 
 	meter        *meter
@@ -69,17 +71,20 @@ type evaluation struct {
 	took         struct{ preFilter, filter time.Duration }
 
 	nominated *nominations
-	// rank is a priority. Pods of lower priority may be evicted.
+	// rank is a priority. Preemption for this pod may evict only pods of lower priority.
 	rank int32
 
 	// reject is set if a plugin rejected the pod on all nodes, or could not evaluate a node.
 	reject *scheduling.Status
-	// statuses has the objection to each node, by index, or nil where the pod fits. The slice is
-	// nil if only the nominated node was evaluated, and the pod fits there.
+	// statuses has the status with which a plugin rejected each node, by node index, or nil where
+	// the pod fits. The slice itself is nil if only the nominated node was evaluated, and the pod
+	// fits there.
 	statuses []*scheduling.Status
-	// narrowed is true if statuses is a copy that may differ from the statuses of the class.
+	// narrowed is true if statuses is a copy that may reject more nodes than the statuses of the
+	// class.
 	narrowed bool
-	// only is the nominated node, if the pod fits there. Other nodes were not evaluated then.
+	// only is the nominated node if the pod fits there. The other nodes were not evaluated in that
+	// case.
 	only *scheduling.Node
 }
 
@@ -92,7 +97,7 @@ func (ev *evaluator) evaluate(v *view, p *profile.Profile, pod *scheduling.Pod, 
 	return ev.evaluateAs(v, p, pod, key, noms), nil
 }
 
-// evaluateAs evaluates a pod whose class key is known.
+// evaluateAs evaluates a pod whose class key the caller has already computed.
 func (ev *evaluator) evaluateAs(v *view, p *profile.Profile, pod *scheduling.Pod, class string,
 	noms *nominations) *evaluation {
 	e := ev.begin(v, p, pod, class, noms)
@@ -107,7 +112,7 @@ func (ev *evaluator) evaluateAs(v *view, p *profile.Profile, pod *scheduling.Pod
 	return e
 }
 
-// begin compiles the filters. Single nodes can be evaluated afterwards.
+// begin compiles the filters for a pod. Afterwards filter can evaluate single nodes.
 func (ev *evaluator) begin(v *view, p *profile.Profile, pod *scheduling.Pod, class string,
 	noms *nominations) *evaluation {
 	e := &evaluation{view: v, profile: p, pod: pod, nominated: noms, rank: pod.Priority(), buffers: &ev.buffers,
@@ -115,7 +120,7 @@ func (ev *evaluator) begin(v *view, p *profile.Profile, pod *scheduling.Pod, cla
 		scorerMeters: ev.buffers.scorerMeters[:0]}
 	ev.meter.begin()
 	e.class = ev.classes.get(v, p, pod, class)
-	e.took.filter = ev.meter.lap() // most of this time the filters of NodeScope evaluate nodes
+	e.took.filter = ev.meter.lap() // most of this time was spent in filters with NodeScope
 	if e.reject = e.class.reject; e.reject != nil {
 		e.took.preFilter = e.took.filter
 		return e
@@ -141,7 +146,7 @@ func (ev *evaluator) begin(v *view, p *profile.Profile, pod *scheduling.Pod, cla
 	return e
 }
 
-// fits reports whether the pod fits a node. n may be nil.
+// fits reports whether the pod fits a node. It returns false if n is nil.
 func (e *evaluation) fits(n *scheduling.Node) bool {
 	return e.reject == nil && n != nil && e.filter(n) == nil
 }
@@ -172,16 +177,16 @@ func (e *evaluation) filterAll() {
 		}
 	}
 	if e.class.fits == 0 {
-		return // statuses is nil then, so there is no nominated node to evaluate
+		return // with statuses nil, leaveRoom must not run; no node fits anyway
 	}
 	e.reject = e.leaveRoom()
 }
 
-// leaveRoom rejects nodes on which the pod does not fit in addition to the pods nominated to them.
-// If a plugin could not evaluate a node, it returns that plugin's status.
+// leaveRoom rejects the nodes on which the pod fits only without the pods that are nominated to
+// them. If a plugin fails to evaluate a node, leaveRoom returns that plugin's status.
 func (e *evaluation) leaveRoom() *scheduling.Status {
 	if e.class.fits < len(e.nominated.byNode) {
-		// If most nodes are full and many pods are nominated, few nodes are left to evaluate.
+		// Fewer nodes fit than have nominated pods, so it is cheaper to go through the nodes.
 		for i, n := range e.view.Nodes() {
 			if e.statuses[i] == nil && e.nominated.byNode[n.Name] != nil {
 				if st := e.leaveRoomOn(n); st != nil {
@@ -211,7 +216,8 @@ func (e *evaluation) leaveRoomOn(n *scheduling.Node) *scheduling.Status {
 	return nil
 }
 
-// failure returns the error of a pod that could not be evaluated, in Kubernetes' words.
+// failure returns an error, worded as in Kubernetes, if a plugin failed to evaluate the pod, and
+// otherwise nil.
 func (e *evaluation) failure() error {
 	if e.reject == nil || e.reject.Code != scheduling.Failed {
 		return nil
@@ -223,7 +229,8 @@ func (e *evaluation) failure() error {
 	return fmt.Errorf(during, e.reject.Plugin, strings.Join(e.reject.Reasons, ", "))
 }
 
-// narrow copies statuses, which belongs to the class, before it is changed.
+// narrow copies statuses before its first change, because the slice is shared with other pods of
+// the class.
 func (e *evaluation) narrow() {
 	if e.narrowed {
 		return
@@ -234,8 +241,8 @@ func (e *evaluation) narrow() {
 	e.statuses = *b
 }
 
-// rejectMore evaluates the nodes without an objection with one more filter. If the filter could not
-// evaluate a node, it returns the filter's status.
+// rejectMore calls the filter with index at in e.cell for the nodes that are not rejected yet. If
+// the filter fails to evaluate a node, rejectMore returns the filter's status.
 func (e *evaluation) rejectMore(at int) *scheduling.Status {
 	from, st := e.rejectTimed(at)
 	if st != nil {
@@ -265,8 +272,8 @@ func (e *evaluation) rejectMore(at int) *scheduling.Status {
 	return nil
 }
 
-// rejectTimed is rejectMore for as many of the first nodes as are to be timed. It returns the index
-// of the first node that it left out.
+// rejectTimed does the same as rejectMore and times each call, until the limit of timed calls is
+// reached. It returns the index of the first node that it did not evaluate.
 func (e *evaluation) rejectTimed(at int) (left int, failed *scheduling.Status) {
 	for i, st := range e.statuses {
 		switch {
@@ -285,7 +292,7 @@ func (e *evaluation) rejectTimed(at int) (left int, failed *scheduling.Status) {
 	return len(e.statuses), nil
 }
 
-// filter evaluates one node.
+// filter returns the status with which a plugin rejects the node, or nil if the pod fits.
 func (e *evaluation) filter(n *scheduling.Node) *scheduling.Status {
 	if st := e.class.status[n.Index]; st != nil {
 		return st
@@ -296,9 +303,9 @@ func (e *evaluation) filter(n *scheduling.Node) *scheduling.Status {
 	return e.withNominated(n)
 }
 
-// withNominated evaluates a node on which the pod fits without regard to nominated pods. The pods
-// of at least the same priority that are nominated to the node may or may not arrive: the pod must
-// fit either way.
+// withNominated evaluates the node again, as if the pods that are nominated to it were already
+// there. It considers nominated pods of the same or higher priority. Such pods may or may not
+// arrive, so the pod must fit in either case; the caller has checked that it fits without them.
 func (e *evaluation) withNominated(n *scheduling.Node) *scheduling.Status {
 	expected := e.nominated.on(n.Name, e.pod)
 	if len(expected) == 0 {
@@ -331,7 +338,8 @@ func (e *evaluation) best(r *rand.Rand) *scheduling.Node {
 	return n
 }
 
-// pick is best for a pod that may fit many nodes. several reports whether it fits more than one.
+// pick chooses the node for best if more than the nominated node was evaluated. several is true if
+// the pod fits more than one node.
 func (e *evaluation) pick(r *rand.Rand) (n *scheduling.Node, several bool) {
 	nodes := e.view.Nodes()
 	if !e.narrowed && len(e.scorers) == 0 && e.class.usual {
@@ -367,7 +375,7 @@ func (e *evaluation) feasible() []int32 {
 	out := e.buffers.feasible[:0]
 	for i, st := range e.statuses {
 		if st == nil {
-			out = append(out, int32(i)) // there are fewer than 2^31 nodes
+			out = append(out, int32(i)) // the conversion is safe, because there are fewer than 2^31 nodes
 		}
 	}
 	e.buffers.feasible = out

@@ -57,7 +57,7 @@ func testNode(name string, milli int64, taint, zone string) *v1.Node {
 	return n
 }
 
-// testPod draws one of a few kinds of pods, so that classes repeat.
+// testPod draws a pod of one of a few kinds, so that many pods are in the same class.
 func testPod(t *rapid.T, uid int) *v1.Pod {
 	kind := rapid.IntRange(0, 5).Draw(t, "kind")
 	app := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "app")
@@ -92,7 +92,7 @@ func testPod(t *rapid.T, uid int) *v1.Pod {
 	return p
 }
 
-// answers returns, by node name, why the node rejects the pod, or its total score.
+// answers returns, by node name, the pod's total score, or the reason why the node is rejected.
 func answers(t *rapid.T, v *view, p *profile.Profile, pod *v1.Pod, ev *evaluator, noms *nominations) map[string]string {
 	e, err := ev.evaluate(v, p, v.NewPod(pod), noms)
 	if err != nil {
@@ -121,8 +121,8 @@ func answers(t *rapid.T, v *view, p *profile.Profile, pod *v1.Pod, ev *evaluator
 	return out
 }
 
-// TestKeptVerdictsEqualFreshOnes checks that cached results of a class equal those of a new
-// evaluation, whatever happened to the cell in between.
+// TestKeptVerdictsEqualFreshOnes changes nodes and pods at random, and checks that the cached
+// results of a class equal the results of a new evaluator.
 func TestKeptVerdictsEqualFreshOnes(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -168,8 +168,8 @@ func TestKeptVerdictsEqualFreshOnes(t *testing.T) {
 	})
 }
 
-// TestVictimsAreNeeded checks that each victim is needed, that none has a higher priority than the
-// pod, and that the pod fits without them.
+// TestVictimsAreNeeded checks that a pod fits without its victims, that it does not fit if one of
+// the victims stays, and that no victim has a higher priority than the pod.
 func TestVictimsAreNeeded(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {

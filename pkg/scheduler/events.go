@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// recorder writes the events of one profile, in Kubernetes' words.
+// recorder writes the events of one profile, with Kubernetes' reasons and messages.
 type recorder struct {
 	events.EventRecorderLogger
 	stop func()
@@ -28,7 +28,8 @@ func newRecorders(ctx context.Context, client kubernetes.Interface, profiles *pr
 	out := recorders{}
 	for name := range profiles.Profiles {
 		b := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
-		// It fails only if the sink is of an unknown type. Then only events are lost.
+		// The call fails only if the sink has an unknown type. The scheduler can continue without
+		// events.
 		if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to start writing events")
 		}

@@ -10,7 +10,7 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Explanation is the evaluation of every node for one pod.
+// Explanation is the evaluation of all nodes for one pod.
 type Explanation struct {
 	// Rejected is set if a plugin rejected all nodes. Nodes is empty then.
 	Rejected *Objection `json:"rejected,omitempty"`
@@ -19,21 +19,23 @@ type Explanation struct {
 	Nodes []NodeExplanation `json:"nodes,omitempty"`
 }
 
-// Objection is why a plugin rejects a node, or all nodes.
+// Objection is the reason why a plugin rejects one node or all nodes.
 type Objection struct {
 	Plugin  string   `json:"plugin"`
 	Reasons []string `json:"reasons"`
-	// Resolvable is true if removing other pods may help.
+	// Resolvable is true if the pod may fit after other pods are removed.
 	Resolvable bool `json:"resolvable,omitempty"`
 }
 
 // NodeExplanation is the evaluation of one node.
 type NodeExplanation struct {
 	Node string `json:"node"`
-	// Objection is the first objection that was found, and Others the objections of other plugins.
+	// Objection is the first objection to the node, or nil if the pod fits. Others has the
+	// objections of the other plugins.
 	Objection *Objection  `json:"objection,omitempty"`
 	Others    []Objection `json:"others,omitempty"`
-	// Total is the sum of the weighted scores, if the pod fits the node.
+	// Total is the sum of the weighted scores. Total and Scores are set only if the pod fits the
+	// node.
 	Total  int64         `json:"total,omitempty"`
 	Scores []PluginScore `json:"scores,omitempty"`
 }
@@ -52,7 +54,7 @@ func objection(st *scheduling.Status) *Objection {
 	return &Objection{Plugin: st.Plugin, Reasons: st.Reasons, Resolvable: st.Code == scheduling.Unschedulable}
 }
 
-// explain returns the explanation of an evaluation.
+// explain converts the evaluation to an Explanation, with the nodes in their final order.
 func (e *evaluation) explain() *Explanation {
 	if e.reject == nil && e.statuses == nil {
 		e.filterAll()
@@ -87,7 +89,8 @@ func (e *evaluation) explain() *Explanation {
 	return out
 }
 
-// addOthers adds the objections of other plugins to the nodes that the pod does not fit.
+// addOthers fills Others: for each rejected node it calls all filters, and adds the objections of
+// the plugins besides the first.
 func (e *evaluation) addOthers(x *Explanation) {
 	filters := append(append([]scheduling.Filter{}, e.class.filters...), e.cell...)
 	for i := range x.Nodes {
@@ -104,7 +107,7 @@ func (e *evaluation) addOthers(x *Explanation) {
 	}
 }
 
-// scoreEach calls f with the normalized scores of each plugin.
+// scoreEach calls f once for each scorer, with the normalized scores of the feasible nodes.
 func (e *evaluation) scoreEach(feasible []int32, f func(plugin string, weight int64, scores []int64)) {
 	scores := make([]int64, len(feasible))
 	for i := range e.class.scorers {

@@ -20,7 +20,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// extenderScale converts scores of extenders, 0 to 10, to scores of plugins.
+// extenderScale is the factor that converts scores of extenders (0 to 10) to scores of plugins (0
+// to 100).
 const extenderScale = scheduling.MaxNodeScore / extenderv1.MaxExtenderPriority
 
 // interested returns the extenders that must be called for a pod.
@@ -34,7 +35,7 @@ func interested(all []*extender.Extender, pod *v1.Pod) []*extender.Extender {
 	return out
 }
 
-// runExtended schedules pods with extenders until ctx ends.
+// runExtended runs the queued scheduling work for pods that need extenders, until ctx ends.
 func (s *Scheduler) runExtended(ctx context.Context) {
 	for {
 		some := s.extended.take(ctx, 1)
@@ -45,8 +46,9 @@ func (s *Scheduler) runExtended(ctx context.Context) {
 	}
 }
 
-// scheduleExtended schedules a pod with extenders. It calls extenders one after the other, without
-// a lock on the cell. The cell may change meanwhile, so the pod is evaluated again afterwards.
+// scheduleExtended schedules a pod that needs extenders. The calls to extenders run without the
+// scheduler's lock, so nodes and pods may change meanwhile. The pod is therefore evaluated again
+// after the calls.
 func (s *Scheduler) scheduleExtended(ctx context.Context, p *profile.Profile, item *queue.Item,
 	exts []*extender.Extender, start time.Time) {
 	d, err := s.decideExtended(ctx, p, item, exts)
@@ -88,7 +90,7 @@ func (s *Scheduler) decideExtended(ctx context.Context, p *profile.Profile, item
 		if p.Preemption != nil {
 			var none string
 			found, none = s.found(e)
-			found = slices.Clone(found) // the buffer is reused for other pods
+			found = slices.Clone(found) // the evaluation's buffer is reused for other pods after the unlock
 			why = joinReasons(why, none)
 		}
 	}
@@ -106,7 +108,7 @@ func (s *Scheduler) decideExtended(ctx context.Context, p *profile.Profile, item
 	return d, nil
 }
 
-// candidates returns the nodes that a pod fits according to the plugins.
+// candidates returns the nodes that the pod fits according to all plugins.
 func (s *Scheduler) candidates(p *profile.Profile, item *queue.Item) ([]*v1.Node, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,15 +129,15 @@ func (s *Scheduler) candidates(p *profile.Profile, item *queue.Item) ([]*v1.Node
 	return out, nil
 }
 
-// opinion is the combined answer of all extenders.
+// opinion is the combined response of all extenders about the nodes for a pod.
 type opinion struct {
 	allowed  map[string]bool
 	scores   map[string]int64 // sums of the extenders' weighted scores, by node
 	statuses map[string]*scheduling.Status
 }
 
-// ask calls the filters of extenders one after the other, and then lets extenders score the
-// remaining nodes.
+// ask calls the filters of extenders one after the other, each with the nodes that are left, and
+// then asks all extenders for scores of the remaining nodes.
 func ask(ctx context.Context, pod *v1.Pod, exts []*extender.Extender, nodes []*v1.Node) (opinion, error) {
 	o := opinion{allowed: map[string]bool{}, scores: map[string]int64{}, statuses: map[string]*scheduling.Status{}}
 	for _, ext := range exts {
@@ -159,7 +161,7 @@ func ask(ctx context.Context, pod *v1.Pod, exts []*extender.Extender, nodes []*v
 	for _, ext := range exts {
 		scores, err := ext.Prioritize(ctx, pod, nodes)
 		if err != nil {
-			continue // as in Kubernetes: scores of other extenders still count
+			continue // as in Kubernetes, an extender's failure to score is ignored
 		}
 		for name, score := range scores {
 			o.scores[name] += score * ext.Weight() * extenderScale
@@ -174,7 +176,8 @@ func (o *opinion) note(ext *extender.Extender, failed map[string]string, code sc
 	}
 }
 
-// bestOf returns the best node that extenders allow and that the pod still fits.
+// bestOf returns the node with the best total score among the nodes that extenders allow and that
+// the pod still fits.
 func (e *evaluation) bestOf(o opinion) *scheduling.Node {
 	if e.reject == nil && e.statuses == nil {
 		e.filterAll()
@@ -199,7 +202,7 @@ func (e *evaluation) bestOf(o opinion) *scheduling.Node {
 	return best
 }
 
-// objectAlso adds the nodes that extenders reject, with the reasons, to the statuses.
+// objectAlso adds the extenders' rejections of nodes to e.statuses.
 func (e *evaluation) objectAlso(o opinion) {
 	if e.reject != nil {
 		return
@@ -212,7 +215,8 @@ func (e *evaluation) objectAlso(o opinion) {
 	}
 }
 
-// preemptAlso lets extenders remove candidates and choose among their victims.
+// preemptAlso sends the candidate nodes for preemption, with their victims, to the extenders. Each
+// extender may drop candidates and victims.
 func preemptAlso(ctx context.Context, pod *v1.Pod, exts []*extender.Extender, found []candidate) ([]candidate, error) {
 	for _, ext := range exts {
 		if !ext.Preempts() || len(found) == 0 {
@@ -241,8 +245,8 @@ func preemptAlso(ctx context.Context, pod *v1.Pod, exts []*extender.Extender, fo
 	return found, nil
 }
 
-// chosen converts an extender's answer to candidates. The extender may leave out nodes and victims,
-// but not add any.
+// chosen converts an extender's response about preemption to candidates. The extender may leave out
+// nodes and victims. A node or victim that was not sent to it is an error.
 func chosen(ext *extender.Extender, byNode map[string]candidate, answer map[string]*extenderv1.MetaVictims) (
 	[]candidate, error) {
 	var out []candidate
@@ -260,7 +264,7 @@ func chosen(ext *extender.Extender, byNode map[string]candidate, answer map[stri
 		}
 		if len(meta.Pods) == 0 {
 			if ext.Ignorable() {
-				continue // as in Kubernetes: without victims the node gets no room for the pod
+				continue // as in Kubernetes, a candidate without victims of an ignorable extender is dropped
 			}
 			return nil, fmt.Errorf("extender %q names no victim on node %q", ext.Name(), node)
 		}
@@ -273,7 +277,7 @@ func chosen(ext *extender.Extender, byNode map[string]candidate, answer map[stri
 	return out, nil
 }
 
-// binderOf returns the extender that binds a pod, or nil.
+// binderOf returns the extender that binds a pod, or nil if the scheduler binds it.
 func binderOf(all []*extender.Extender, pod *v1.Pod) *extender.Extender {
 	for _, e := range all {
 		if e.Binds() && e.Interested(pod) {

@@ -15,9 +15,9 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// TestExtenderVictims checks the answers of extenders about victims. An extender may leave out
-// nodes and victims. If it adds any, the call fails; an extender that may be ignored is skipped
-// instead.
+// TestExtenderVictims checks how responses of extenders about victims are handled. An extender may
+// leave out nodes and victims. If it adds a node or victim, the call fails, or is skipped if the
+// extender is ignorable.
 func TestExtenderVictims(t *testing.T) {
 	of := func(uids ...string) []*scheduling.Pod {
 		var out []*scheduling.Pod
@@ -28,8 +28,8 @@ func TestExtenderVictims(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		answer string
-		want   string // formatted candidates, or a part of the error
-		skips  string // formatted candidates if the extender may be ignored
+		want   string // expected candidates as text, or a part of the error
+		skips  string // expected candidates if the extender is ignorable
 	}{
 		"fewer nodes":   {`{"NodeNameToMetaVictims":{"b":{"Pods":[{"UID":"b1"}]}}}`, "b:b1", "b:b1"},
 		"fewer victims": {`{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"a2"}]}}}`, "a:a2", "a:a2"},
@@ -71,7 +71,7 @@ func TestExtenderVictims(t *testing.T) {
 	}
 }
 
-// format formats candidates.
+// format returns candidates as text.
 func format(found []candidate) string {
 	var nodes []string
 	for _, c := range found {

@@ -19,10 +19,10 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestExtendersThatFail checks that a pod gets a condition with the error of its extender, that
-// other pods are bound, and that nothing stays reserved for the pod.
+// TestExtendersThatFail checks that a pod whose extender fails gets a condition with the error,
+// that other pods are bound, and that nothing stays reserved for the pod.
 func TestExtendersThatFail(t *testing.T) {
-	// The server notices only after it has read the body that the client has closed the connection.
+	// The server notices that the client has closed the connection only after it has read the body.
 	hang := func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
@@ -74,7 +74,7 @@ func TestExtendersThatFail(t *testing.T) {
 				}
 				return false
 			})
-			create(t, server.Client, pod("plain", cpu("2"))) // all CPUs of the node
+			create(t, server.Client, pod("plain", cpu("2"))) // needs all CPUs of the node
 			await(t, server.Client, "plain", "bound", bound)
 		})
 	}

@@ -11,8 +11,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// fitMessage returns, in Kubernetes' words, why no node was found: how many nodes have each reason,
-// and the result of preemption.
+// fitMessage returns the message, worded as in Kubernetes, that says why no node fits: for each
+// reason the number of nodes, and then the result of preemption in after.
 func fitMessage(nodes int, reject *scheduling.Status, objections map[*scheduling.Status]int, after string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "0/%d nodes are available", nodes)
@@ -28,7 +28,7 @@ func fitMessage(nodes int, reject *scheduling.Status, objections map[*scheduling
 	return b.String()
 }
 
-// joinReasons joins two messages. Each may be empty.
+// joinReasons joins two messages with a comma. Either message may be empty.
 func joinReasons(a, b string) string {
 	if a == "" || b == "" {
 		return a + b
@@ -36,7 +36,7 @@ func joinReasons(a, b string) string {
 	return a + ", " + b
 }
 
-// objections returns the number of nodes for each objection.
+// objections counts how many nodes each status rejects.
 func (e *evaluation) objections() map[*scheduling.Status]int {
 	switch {
 	case e.statuses == nil:
@@ -49,7 +49,7 @@ func (e *evaluation) objections() map[*scheduling.Status]int {
 
 func tallyUp(statuses []*scheduling.Status) map[*scheduling.Status]int {
 	counts := map[*scheduling.Status]int{}
-	var last *scheduling.Status // adjacent nodes often have the same status
+	var last *scheduling.Status // neighbours often share a status, so one map update covers a run of them
 	run := 0
 	for _, st := range statuses {
 		if st != last {

@@ -20,17 +20,20 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Messages for pods of a gang.
+// Plugin name and reasons in the status of pods of a gang. A gang is a set of pods that are placed
+// all at once or not at all.
 const (
 	gangPlugin     = "Gang"
 	reasonGangSize = "the annotation " + v1alpha1.AnnGangSize + " is not a number from 1 to 8192"
 	reasonGangFits = "the pods of the gang do not fit all at once"
 )
 
-// gangName returns the gang that a pod belongs to, or "" if it belongs to none.
+// gangName returns the gang that the annotation of a pod names, or "" if the pod belongs to no
+// gang.
 func gangName(pod *v1.Pod) string { return pod.Annotations[v1alpha1.AnnGang] }
 
-// gangSize returns how many pods of a gang must fit at once, or 0 if the annotation is invalid.
+// gangSize returns how many pods of the gang must fit at once, or 0 if the annotation is missing or
+// invalid.
 func gangSize(pod *v1.Pod) int {
 	n, err := strconv.Atoi(pod.Annotations[v1alpha1.AnnGangSize])
 	if err != nil || n < 1 || n > v1alpha1.MaxGang {
@@ -39,13 +42,13 @@ func gangSize(pod *v1.Pod) int {
 	return n
 }
 
-// gangs tracks the gangs that have a pod on a node. Their other pods are placed one by one, so that
-// the replacement of a pod, or a pod that was not bound because of a crash, does not wait for a
-// whole gang.
+// gangs tracks the gangs that already have a pod on a node (begun). Further pods of these gangs are
+// placed one by one, so that a replacement, or a pod that was not bound because of a crash, need
+// not wait for a whole gang.
 type gangs struct {
 	begun   map[string]map[types.UID]struct{}
-	binding map[string]bool // gangs that are being bound
-	// awaited has the victims of each gang that have not left their nodes yet.
+	binding map[string]bool // gangs that are being bound, by gang key
+	// awaited has, for each gang, the victims of its preemption that have not left their nodes yet.
 	awaited map[string]map[types.UID]struct{}
 }
 
@@ -54,7 +57,8 @@ func newGangs() *gangs {
 		awaited: map[string]map[types.UID]struct{}{}}
 }
 
-// gangKey identifies a gang. Pods of another profile form another gang.
+// gangKey identifies the gang of a pod by namespace, profile and name. It returns "" for a pod
+// without a gang.
 func gangKey(pod *v1.Pod) string {
 	if gangName(pod) == "" {
 		return ""
@@ -79,8 +83,8 @@ func (g *gangs) set(pod *v1.Pod, on bool) {
 	}
 }
 
-// left records that a victim has left its node, or will not be evicted. It returns the gangs for
-// which that was the last one.
+// left records that a victim has left its node or will not be evicted after all. It returns the
+// gangs that were waiting only for this victim.
 func (g *gangs) left(uid types.UID) (ready map[string]bool) {
 	for key, awaited := range g.awaited {
 		if _, ok := awaited[uid]; !ok {
@@ -97,13 +101,13 @@ func (g *gangs) left(uid types.UID) (ready map[string]bool) {
 	return ready
 }
 
-// stage returns how the pod is to be placed.
+// stage is how a pod is to be placed, with regard to its gang.
 type stage int8
 
 const (
 	alone    stage = iota // placed on its own
 	together              // placed with its gang
-	underWay              // not placed yet: its gang is being bound
+	underWay              // not placed yet, because its gang is being bound
 )
 
 func (s *Scheduler) stage(pod *v1.Pod) stage {
@@ -122,8 +126,8 @@ func (s *Scheduler) stage(pod *v1.Pod) stage {
 	return together
 }
 
-// scheduleGang decides about all pods of a gang at once. At least as many pods as the gang's size
-// get a node, or none does.
+// scheduleGang decides about all pods of a gang at once. If fewer pods than the gang's size can get
+// a node, no pod gets one.
 func (s *Scheduler) scheduleGang(ctx context.Context, p *profile.Profile, item *queue.Item, start time.Time) {
 	size := gangSize(item.Pod)
 	if size == 0 {
@@ -136,7 +140,7 @@ func (s *Scheduler) scheduleGang(ctx context.Context, p *profile.Profile, item *
 	}
 	items, complete := s.queue.Gang(item, size)
 	if !complete {
-		s.queue.Await(item, 0) // this pod is tried with the next pod of the gang
+		s.queue.Await(item, 0) // too few pods of the gang are in the queue; this pod is tried with the next one
 		return
 	}
 	decisions := s.decideGang(p, items, size, func() { s.scheduleBefore(ctx, items[0]) })
@@ -155,22 +159,24 @@ func (s *Scheduler) scheduleGang(ctx context.Context, p *profile.Profile, item *
 	}
 }
 
-// scheduleBefore schedules the pods that have entered the queue since and that come before an item
-// in its order.
+// scheduleBefore schedules the pods that have entered the queue since item was popped and that come
+// before item in the queue's order.
 func (s *Scheduler) scheduleBefore(ctx context.Context, item *queue.Item) {
 	for other := s.queue.PopBefore(item); other != nil; other = s.queue.PopBefore(item) {
 		s.schedule(ctx, other)
 	}
 }
 
-// refusal returns a decision that rejects a pod for the given reason. The caller holds s.mu.
+// refusal returns a decision that rejects a pod of a gang for the given reason. The caller holds
+// s.mu.
 func (s *Scheduler) refusal(reason string) decision {
 	d := decision{reject: &scheduling.Status{Code: scheduling.Unresolvable, Plugin: gangPlugin, Reasons: []string{reason}}}
 	d.message = fitMessage(len(s.view.Nodes()), d.reject, nil, "")
 	return d
 }
 
-// forget reverses assume. The caller holds s.mu.
+// forget reverses assume: it removes the pod from its node, and releases its volumes and devices.
+// The caller holds s.mu.
 func (s *Scheduler) forget(pod *v1.Pod, d decision) {
 	if d.node == "" {
 		return
@@ -183,13 +189,14 @@ func (s *Scheduler) forget(pod *v1.Pod, d decision) {
 	}
 }
 
-// placement is a pod with the node found for it.
+// placement is a pod with the decision that gives it a node.
 type placement struct {
 	item *queue.Item
 	decision
 }
 
-// errGang means that a pod is not bound because another pod of its gang cannot be.
+// errGang is the error of the pods of a gang that are not bound because another pod of the gang
+// cannot be bound.
 var errGang = errors.New("another pod of the gang cannot be bound")
 
 // bindGang prepares volumes and devices of all pods of a gang, and then binds them in one request.
@@ -220,10 +227,11 @@ func (s *Scheduler) bindGang(ctx context.Context, p *profile.Profile, placed []*
 	s.mu.Lock()
 	delete(s.gangs.binding, gangKey(placed[0].item.Pod))
 	s.mu.Unlock()
-	s.queue.Happened(scheduling.PodAdded) // wakes the pods of the gang that waited
+	s.queue.Happened(scheduling.PodAdded) // wakes pods of the gang that waited until the binding ended
 }
 
-// prepareGang prepares volumes and devices. It returns the errors by index of the pod.
+// prepareGang prepares volumes and devices of all pods of a gang. It returns the errors by index in
+// placed.
 func (s *Scheduler) prepareGang(ctx context.Context, p *profile.Profile, placed []*placement) map[int]error {
 	var mu sync.Mutex
 	failed := map[int]error{}

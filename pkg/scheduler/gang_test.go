@@ -38,7 +38,7 @@ func mustBeUnbound(t *testing.T, c kubernetes.Interface, names ...string) {
 }
 
 // TestGangFitsAsAWhole checks that no pod of a gang gets a node while one of them does not fit, and
-// that other pods can use the room.
+// that other pods can use the room meanwhile.
 func TestGangFitsAsAWhole(t *testing.T) {
 	c := setup(t)
 	addNode(t, c, "a", nil)
@@ -46,7 +46,7 @@ func TestGangFitsAsAWhole(t *testing.T) {
 	var names []string
 	for i := range 5 {
 		names = append(names, fmt.Sprint("g", i))
-		create(t, c, pod(names[i], inGang("g", "5", "1"))) // there are two nodes of two CPUs
+		create(t, c, pod(names[i], inGang("g", "5", "1"))) // a gang of 5 pods with 1 CPU each; there are two nodes with two CPUs each
 	}
 	for _, name := range names {
 		await(t, c, name, "refused", refused("0/2 nodes are available: "))
@@ -65,14 +65,14 @@ func TestGangFitsAsAWhole(t *testing.T) {
 	}
 }
 
-// TestGangWaitsForItsPods checks that a gang is not tried before all its pods exist. A pod created
-// after the gang was bound is placed alone.
+// TestGangWaitsForItsPods checks that a gang is not tried before all its pods exist. A pod of the
+// gang that is created after the gang was bound is placed on its own.
 func TestGangWaitsForItsPods(t *testing.T) {
 	c := setup(t)
 	addNode(t, c, "a", nil)
 	create(t, c, pod("g0", inGang("g", "3", "100m")))
 	create(t, c, pod("g1", inGang("g", "3", "100m")))
-	create(t, c, pod("after", nil)) // this pod is bound after the others were tried
+	create(t, c, pod("after", nil)) // when this pod is bound, the earlier pods have been tried
 	await(t, c, "after", "bound", bound)
 	mustBeUnbound(t, c, "g0", "g1")
 	create(t, c, pod("g2", inGang("g", "3", "100m")))
@@ -95,9 +95,9 @@ func TestGangWaitsForItsPods(t *testing.T) {
 	await(t, c, "bad", "bound", bound)
 }
 
-// TestGangWithDevices checks that devices are allocated for all pods of a gang or for none.
+// TestGangWithDevices checks that devices are allocated to all pods of a gang or to none.
 func TestGangWithDevices(t *testing.T) {
-	c := withDevices(t) // it has three devices
+	c := withDevices(t) // there are three devices
 	addClaim(t, c, "extra", exactly("any", 1))
 	create(t, c, pod("extra", uses("extra")))
 	await(t, c, "extra", "bound", bound)
@@ -129,8 +129,8 @@ func TestGangWithDevices(t *testing.T) {
 	}
 }
 
-// TestGangPreempts checks that a gang evicts pods of lower priority, no more than necessary. It
-// evicts none if it would not fit without them either.
+// TestGangPreempts checks that a gang evicts as few pods of lower priority as it needs, and evicts
+// no pod if the gang would not fit even then.
 func TestGangPreempts(t *testing.T) {
 	c := setup(t)
 	addNode(t, c, "a", nil)
@@ -140,7 +140,7 @@ func TestGangPreempts(t *testing.T) {
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 4 { // there are two nodes of two CPUs
+	for i := range 4 { // there are two nodes with two CPUs each
 		name := fmt.Sprint("low", i)
 		create(t, c, pod(name, func(p *v1.Pod) {
 			cpu("1")(p)
@@ -183,7 +183,7 @@ func TestGangPreempts(t *testing.T) {
 	}
 }
 
-// end deletes a pod at once, as its kubelet does.
+// end deletes a pod without a grace period, as its kubelet does when the containers have stopped.
 func end(t *testing.T, c kubernetes.Interface, name string) {
 	t.Helper()
 	if err := c.CoreV1().Pods("default").Delete(t.Context(), name,
@@ -192,8 +192,8 @@ func end(t *testing.T, c kubernetes.Interface, name string) {
 	}
 }
 
-// ending waits until some pods of low priority are terminating, and returns the names of all that
-// are.
+// ending waits until at least some pods with low priority are terminating, and returns the names of
+// all such pods.
 func ending(t *testing.T, c kubernetes.Interface, some int) []string {
 	t.Helper()
 	found := map[string]bool{}
@@ -224,8 +224,8 @@ func ending(t *testing.T, c kubernetes.Interface, some int) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// BenchmarkGang places gangs of 5,000 pods on 5,000 nodes. It measures from the creation of the
-// last pod until the watch shows all pods bound.
+// BenchmarkGang places gangs of 5,000 pods on 5,000 nodes. It measures the time from the creation
+// of the last pod until the watch shows all pods bound.
 func BenchmarkGang(b *testing.B) {
 	const pods = 5000
 	c := testserver.Start(b, testserver.Options{Etcd: true}).Client
@@ -277,7 +277,7 @@ func BenchmarkGang(b *testing.B) {
 	}
 }
 
-// createAll creates n objects, several at a time.
+// createAll creates n objects, several at the same time.
 func createAll(tb testing.TB, n int, create func(int) error) {
 	tb.Helper()
 	var g errgroup.Group

@@ -9,33 +9,35 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// attempt is one try to place all pods of a gang. The caller holds s.mu, except during breaks.
+// attempt is one try to place all pods of a gang. The caller holds s.mu, except during the pauses
+// that file gangbreak.go describes.
 type attempt struct {
 	s       *Scheduler
 	profile *profile.Profile
 	items   []*queue.Item
-	size    int // number of pods that must fit
+	size    int // number of pods that must fit at once
 
 	out    []decision // decisions, with the same indexes as items
-	fits   int        // number of pods that have a node
+	fits   int        // number of pods that have a node so far
 	events scheduling.Event
 
-	// nominated has the nodes to which the pods were nominated before.
+	// nominated has the nodes to which the pods were nominated before the attempt, with the same
+	// indexes as items.
 	nominated []string
 	// rank is the lowest priority of the gang's pods. Only pods below it are evicted for the gang.
 	rank     int32
 	preempts bool
-	// apart is true if every objection to a node depends on that node alone.
+	// apart is true if the results of all filters for a node depend on that node alone.
 	apart bool
-	// waits is true if victims of the gang have not left their nodes yet.
+	// waits is true if pods that were evicted for the gang earlier have not left their nodes yet.
 	waits bool
 
 	breaks
 }
 
-// decideGang finds nodes for the pods of a gang. If too few fit, it evicts pods of lower priority,
-// provided that the whole gang fits then; otherwise it changes nothing. After each maxHold it calls
-// yield. During that call the cell is unlocked and does not contain the changes of the attempt.
+// decideGang finds nodes for the pods of a gang. If too few pods fit, it chooses pods of lower
+// priority to evict, provided that the gang fits then. Each time that it has held s.mu for maxHold,
+// it undoes its changes, calls yield without the lock, and continues.
 func (s *Scheduler) decideGang(p *profile.Profile, items []*queue.Item, size int, yield func()) []decision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,8 +53,8 @@ func (s *Scheduler) decideGang(p *profile.Profile, items []*queue.Item, size int
 	}
 }
 
-// decide tries to place the gang. It returns false if the cell changed too much during a break;
-// then it has reversed everything.
+// decide tries to place the gang. It returns false if the attempt could not continue after a pause
+// because nodes or pods had changed; all changes of the attempt are undone then.
 func (a *attempt) decide() bool {
 	a.placeAll()
 	if !a.overtaken && a.fits < a.size && a.preempts && a.clear() {
@@ -91,7 +93,7 @@ func (s *Scheduler) newAttempt(p *profile.Profile, items []*queue.Item, size int
 func (a *attempt) placeAll() {
 	for i := range a.items {
 		if !a.preempts && a.fits+len(a.items)-i < a.size {
-			return // the remaining pods cannot change the result
+			return // too few pods are left for the gang to reach its size
 		}
 		if !a.breakIfDue() {
 			return
@@ -116,8 +118,8 @@ func (a *attempt) place(i int) {
 	a.events |= d.events
 }
 
-// assume counts a pod on a node. It returns false if the node cannot provide the pod's volumes or
-// devices after all.
+// assume counts the pod with index i on node n. It returns false if the node cannot provide the
+// pod's devices.
 func (a *attempt) assume(i int, e *evaluation, n *scheduling.Node) bool {
 	d, err := a.s.assume(e, n)
 	if err != nil {
@@ -129,7 +131,8 @@ func (a *attempt) assume(i int, e *evaluation, n *scheduling.Node) bool {
 	return true
 }
 
-// settle keeps the nodes that were found. Pods without a node become unschedulable.
+// settle ends a successful attempt: the pods keep the nodes that were found, and pods without a
+// node become unschedulable.
 func (a *attempt) settle() {
 	key := gangKey(a.items[0].Pod)
 	delete(a.s.gangs.awaited, key)
@@ -144,8 +147,8 @@ func (a *attempt) settle() {
 	}
 }
 
-// refuse takes all pods of the gang off the nodes that were found. Pods with victims stay
-// nominated.
+// refuse ends a failed attempt: it takes all pods of the gang off the nodes that were found. If
+// victims of the gang are still terminating, its pods keep their nominations.
 func (a *attempt) refuse() {
 	for i, item := range a.items {
 		d := &a.out[i]
@@ -163,7 +166,7 @@ func (a *attempt) refuse() {
 	}
 }
 
-// nominate nominates a pod to a node, or to none if node is "".
+// nominate nominates the pod with index i to a node, or removes its nomination if node is "".
 func (a *attempt) nominate(i int, node string) {
 	if c, err := a.s.kinds.of(a.profile, a.items[i]); err == nil {
 		a.s.nominateTo(c.pod, node)

@@ -6,26 +6,29 @@ package scheduler
 import "time"
 
 const (
-	// maxHold is about how long an attempt for a gang locks the cell. Event handlers, and pods that
-	// come before the gang in the queue, wait for the lock that long.
+	// maxHold is the time after which an attempt to place a gang pauses and releases the
+	// scheduler's lock. Event handlers, and pods that come before the gang in the queue, wait for
+	// the lock about that long.
 	maxHold = 50 * time.Millisecond
-	// maxAttempts is how often an attempt is started again after a break in which the cell changed.
-	// The last one makes no breaks.
+	// maxAttempts is how many attempts are made to place a gang. An attempt starts over if nodes or
+	// pods changed during a pause. The last attempt makes no pauses.
 	maxAttempts = 4
 )
 
-// breaks are the pauses of an attempt. During a pause everything that the attempt has done to the
-// cell is reversed, so that other pods are not rejected because of pods that may get no node.
+// breaks has the state of an attempt's pauses. During a pause all changes that the attempt made to
+// nodes and pods are undone, so that other pods are not rejected because of pods that may get no
+// node.
 type breaks struct {
-	yield     func()    // called in each break; nil if there are none
-	since     time.Time // end of the last break
+	yield     func()    // called in each pause; nil if the attempt makes no pauses
+	since     time.Time // end of the last pause
 	placed    []int     // indexes of the pods that have a node, in the order of placement
 	lifted    []lifted  // pods of lower rank that were taken off their nodes to make room
-	overtaken bool      // what had been found was no longer possible after a break
+	overtaken bool      // the attempt could not continue after a pause
 }
 
-// breakIfDue makes a break if it is time for one. It returns false if the attempt cannot continue
-// because the cell changed; then all its changes stay reversed.
+// breakIfDue pauses the attempt if it has held the lock too long. It returns false if the attempt
+// cannot continue because nodes or pods changed during the pause; all changes of the attempt stay
+// undone then.
 func (a *attempt) breakIfDue() bool {
 	if a.yield == nil || a.s.cfg.Clock.Since(a.since) < a.s.hold {
 		return true
@@ -37,15 +40,15 @@ func (a *attempt) breakIfDue() bool {
 	return !a.overtaken
 }
 
-// unlocked calls f while the lock that the caller holds is released.
+// unlocked releases s.mu, calls f, and locks s.mu again.
 func (s *Scheduler) unlocked(f func()) {
 	s.mu.Unlock()
 	defer s.mu.Lock()
 	f()
 }
 
-// suspend puts the given number of victims back on their nodes, and takes the given number of
-// placed pods off their nodes.
+// suspend undoes changes of the attempt: it takes the first pods placed pods off their nodes, and
+// puts the first victims victims back on their nodes.
 func (a *attempt) suspend(victims, pods int) {
 	for _, i := range a.placed[:pods] {
 		a.s.forget(a.items[i].Pod, a.out[i])
@@ -58,8 +61,8 @@ func (a *attempt) suspend(victims, pods int) {
 	}
 }
 
-// resume makes the changes again that suspend reversed. If that is not possible, it changes nothing
-// and returns false.
+// resume makes the changes again that suspend undid. If that is not possible, it leaves everything
+// undone and returns false.
 func (a *attempt) resume() bool {
 	for i := range a.lifted {
 		if l := &a.lifted[i]; l.off && !a.liftAgain(l) {

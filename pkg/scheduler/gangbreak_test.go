@@ -16,7 +16,7 @@ import (
 	"keelson.dev/api/scheduling/v1alpha1"
 )
 
-// outcome is the result for each pod of a gang.
+// outcome returns one line of text for each pod of a gang: the result of its decision.
 func outcome(out []decision) []string {
 	var all []string
 	for _, d := range out {
@@ -29,13 +29,14 @@ func outcome(out []decision) []string {
 	return all
 }
 
-// TestGangBreaksChangeNothing checks that an attempt with a break after each pod has the same
-// result as one without breaks, and that the cell shows nothing of the attempt during a break.
+// TestGangBreaksChangeNothing checks that an attempt to place a gang with a pause after each pod
+// has the same result as an attempt without pauses, and that the attempt's changes are undone
+// during pauses.
 func TestGangBreaksChangeNothing(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawGangCell(t)
-		for i, pod := range c.running { // make all victims different
+		for i, pod := range c.running { // lets the choice of victims be unambiguous
 			pod.Status.StartTime = &metav1.Time{Time: time.Unix(int64(i), 0)}
 		}
 		s, items := c.scheduler(t)
@@ -56,7 +57,7 @@ func TestGangBreaksChangeNothing(t *testing.T) {
 	})
 }
 
-// mustBeUntouched checks, in a break, that only running pods count on nodes, and that no pod is
+// mustBeUntouched checks during a pause that only running pods count on nodes, and that no pod is
 // nominated.
 func (c *gangCell) mustBeUntouched(t *rapid.T, s *Scheduler) {
 	s.mu.Lock()
@@ -72,8 +73,9 @@ func (c *gangCell) mustBeUntouched(t *rapid.T, s *Scheduler) {
 	}
 }
 
-// TestGangIsOvertaken adds and removes pods during the breaks of an attempt, including pods of the
-// gang. In the end the gang must have nodes with room, or victims that are still on their nodes.
+// TestGangIsOvertaken adds and removes pods during the pauses of an attempt, including pods of the
+// gang. At the end the gang must have nodes with enough room, or victims that are still on their
+// nodes.
 func TestGangIsOvertaken(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -126,8 +128,8 @@ func TestGangIsOvertaken(t *testing.T) {
 	})
 }
 
-// come binds a pod to a node with room, as another scheduler would. It does nothing if no node has
-// room.
+// come binds a pod to a node with enough room, as another scheduler might. It does nothing if the
+// drawn node has no room.
 func (c *gangCell) come(t *rapid.T, s *Scheduler, name string) {
 	node := rapid.SampledFrom(s.view.Nodes()).Draw(t, "node").Name
 	free := c.free(func(*v1.Pod) bool { return false })[node] / 1000
@@ -152,14 +154,14 @@ func (c *gangCell) leave(t *rapid.T, s *Scheduler) {
 }
 
 // TestEarlierPodsAreScheduledInBreaks checks that pods which come before a gang in the queue are
-// scheduled in its breaks, and that later pods are not.
+// scheduled during the pauses of its attempt, and that later pods are not.
 func TestEarlierPodsAreScheduledInBreaks(t *testing.T) {
 	c := &gangCell{cpu: map[string]int64{"n0": 1000}, size: 1}
 	c.gang = []*v1.Pod{gangPod("g", 1, 10)}
 	c.gang[0].Annotations = map[string]string{v1alpha1.AnnGang: "g", v1alpha1.AnnGangSize: "1"}
 	s, items := c.scheduler(t)
 	for _, name := range []string{"before", "later"} {
-		s.queue.Set(gangPod(name, 1, 10)) // this scheduler's queue is ordered by name
+		s.queue.Set(gangPod(name, 1, 10)) // the queue of this test is ordered by name
 	}
 	for _, want := range []string{"before", ""} {
 		got := ""

@@ -11,33 +11,33 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// clearing makes room for the pods of a gang that found no node. It takes victims off their nodes,
-// chosen as for a single pod, and places pods of the gang there. Victims are evicted only if that
-// is enough for the whole gang. In the end all victims are put back on their nodes, and are counted
-// there until they have terminated.
+// clearing makes room for the pods of a gang that found no node. It takes victims, chosen as for a
+// single pod, off their nodes in the scheduler's memory, and places pods of the gang there. The
+// victims are evicted only if that lets the whole gang fit. At the end all victims are put back,
+// because they count on their nodes until they have terminated.
 type clearing struct {
 	*attempt
-	budgets []budget   // minus the victims so far
-	refused []decision // the decisions of placeAll
+	budgets []budget   // disruption budgets, less the victims chosen so far
+	refused []decision // the decisions of placeAll, before any eviction
 }
 
-// lifted is a victim that is off its node.
+// lifted is a victim that clearing has taken off its node in the scheduler's memory.
 type lifted struct {
 	pod  *scheduling.Pod
 	node string
-	by   int // index of the pod that it makes room for
+	by   int // index of the gang's pod that gets the victim's room
 	off  bool
 	back func() // puts the pod back on its node
 }
 
 func (l *lifted) lift(v *view) { l.back, l.off = v.Lift(l.pod.UID), true }
 
-// clear looks for pods below the gang's rank whose eviction lets the gang fit. It returns true if
-// it found enough.
+// clear looks for pods with a lower priority than the gang's rank whose eviction lets the gang fit.
+// It returns true if it found them, and nominates the gang's pods to the nodes.
 func (a *attempt) clear() bool {
 	listed, err := a.s.sources.allBudgets()
 	if err != nil {
-		return false // the disruption budgets are not known
+		return false // without disruption budgets no victims can be chosen
 	}
 	c := &clearing{attempt: a, budgets: compileBudgets(listed), refused: slices.Clone(a.out)}
 	c.placeRest()
@@ -50,13 +50,13 @@ func (a *attempt) clear() bool {
 	}
 	c.spare(compileBudgets(listed))
 	if a.overtaken || !slices.ContainsFunc(c.lifted, func(l lifted) bool { return l.off }) {
-		return false // the gang fits without evictions after all
+		return false // no eviction is needed after all, or the attempt could not continue
 	}
 	c.expect()
 	return true
 }
 
-// placeRest places pods that have no node, until the gang has enough.
+// placeRest places pods that have no node yet, with evictions, until the gang has enough.
 func (c *clearing) placeRest() {
 	for i := range c.items {
 		if c.waits || c.fits >= c.size || !c.breakIfDue() {
@@ -68,8 +68,8 @@ func (c *clearing) placeRest() {
 	}
 }
 
-// possible returns the largest number of pods that can have a node in the end, when the pods before
-// index i have been tried.
+// possible returns the largest number of pods that can still get a node, if the pods before index i
+// have been tried.
 func (c *clearing) possible(i int) int {
 	n := c.fits
 	for _, d := range c.out[i:] {
@@ -80,7 +80,8 @@ func (c *clearing) possible(i int) int {
 	return n
 }
 
-// placeCleared places a pod, with evictions if necessary.
+// placeCleared places the pod with index i, with evictions if necessary. It returns false if the
+// pod found no node.
 func (c *clearing) placeCleared(i int) bool {
 	e, err := c.s.evaluateItem(c.profile, c.items[i])
 	if err != nil {
@@ -93,7 +94,8 @@ func (c *clearing) placeCleared(i int) bool {
 	return n != nil && c.assume(i, e, n)
 }
 
-// makeRoom chooses the best node to clear for a pod, and takes the victims off it.
+// makeRoom chooses the best node to clear for the pod with index i, and takes the victims off it.
+// It returns nil if there is no such node.
 func (c *clearing) makeRoom(i int, e *evaluation) (*scheduling.Node, *evaluation) {
 	e.rank = c.rank
 	c.s.metrics.preemptions.Inc()
@@ -122,9 +124,9 @@ func (c *clearing) makeRoom(i int, e *evaluation) (*scheduling.Node, *evaluation
 	return n, e
 }
 
-// spare puts victims back that need not be evicted: first those whose eviction violates a
-// disruption budget, then the most important. It does nothing if a plugin's result for a node may
-// depend on other nodes.
+// spare puts those victims back that need not be evicted: first victims whose eviction violates a
+// disruption budget, then the victims of highest priority. It does nothing if a plugin's result for
+// a node may depend on other nodes.
 func (c *clearing) spare(budgets []budget) {
 	if !c.apart {
 		return
@@ -148,7 +150,8 @@ func (c *clearing) spare(budgets []budget) {
 	}
 }
 
-// tryBack puts a victim back if the pods of the gang on its node still fit then.
+// tryBack puts a victim back on its node, if the gang's pods on that node (indexes members) still
+// fit then.
 func (c *clearing) tryBack(l *lifted, members []int) {
 	if !l.off {
 		return
@@ -171,8 +174,8 @@ func (c *clearing) fitsWhereItIs(i int) (fits bool) {
 	return fits
 }
 
-// bringBack puts the victims back on their nodes, beginning with index from, and removes them from
-// lifted.
+// bringBack puts the victims in lifted from index from on back on their nodes, and removes them
+// from lifted.
 func (c *clearing) bringBack(from int) {
 	for i := from; i < len(c.lifted); i++ {
 		if c.lifted[i].off {
@@ -182,8 +185,8 @@ func (c *clearing) bringBack(from int) {
 	c.lifted = c.lifted[:from]
 }
 
-// expect nominates the pods of the gang to the nodes that are cleared for them. The pods wait until
-// the victims have left.
+// expect ends a successful clearing: it nominates the pods of the gang to the cleared nodes, and
+// lets them wait until the victims have left.
 func (c *clearing) expect() {
 	victims, awaited := make([][]*scheduling.Pod, len(c.items)), map[types.UID]struct{}{}
 	for i := range c.lifted {

@@ -26,7 +26,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// gangCell is a small cell in plain form: the pods that run on its nodes, and a gang to be placed.
+// gangCell describes a small cluster in simple form: the CPU of its nodes, the pods that run on
+// them, and a gang to be placed.
 type gangCell struct {
 	cpu     map[string]int64 // CPU of each node, by name
 	running []*v1.Pod
@@ -39,7 +40,7 @@ func milliOf(p *v1.Pod) int64 { return p.Spec.Containers[0].Resources.Requests.C
 
 func priorityOf(p *v1.Pod) int32 { return *p.Spec.Priority }
 
-// drawGangCell draws a cell in which pods request only CPU.
+// drawGangCell draws a gangCell whose pods request only CPU.
 func drawGangCell(t *rapid.T) *gangCell {
 	c := &gangCell{cpu: map[string]int64{}}
 	small := rapid.Int64Range(1, 4)
@@ -81,12 +82,13 @@ func gangPod(name string, cpus int64, priority int32) *v1.Pod {
 	return asks(1000*cpus, func(p *v1.Pod) { p.Name, p.UID, p.Spec.Priority = name, types.UID(name), &priority })
 }
 
-// rank returns the priority below which pods may be evicted for the gang.
+// rank returns the lowest priority in the gang. Only pods below it may be evicted for the gang.
 func (c *gangCell) rank() int32 {
 	return priorityOf(slices.MinFunc(c.gang, func(a, b *v1.Pod) int { return int(priorityOf(a) - priorityOf(b)) }))
 }
 
-// free returns the CPU that is left on each node if some of the running pods are gone.
+// free returns the CPU that is left on each node without the running pods for which without returns
+// true.
 func (c *gangCell) free(without func(*v1.Pod) bool) map[string]int64 {
 	free := maps.Clone(c.cpu)
 	for _, p := range c.running {
@@ -97,7 +99,8 @@ func (c *gangCell) free(without func(*v1.Pod) bool) map[string]int64 {
 	return free
 }
 
-// most returns how many of the gang's pods, which are all equal, fit.
+// most returns how many of the gang's pods fit if the running pods for which without returns true
+// are gone. All pods of the gang request the same.
 func (c *gangCell) most(without func(*v1.Pod) bool) int {
 	n := int64(0)
 	for _, free := range c.free(without) {
@@ -110,7 +113,8 @@ func (c *gangCell) alike() bool {
 	return !slices.ContainsFunc(c.gang, func(p *v1.Pod) bool { return milliOf(p) != milliOf(c.gang[0]) })
 }
 
-// scheduler returns a scheduler for the cell. The scheduler has popped the gang from its queue.
+// scheduler returns a scheduler with the nodes and pods of the cell. The scheduler has popped the
+// gang from its queue.
 func (c *gangCell) scheduler(t interface {
 	Fatal(args ...any)
 	Context() context.Context
@@ -158,9 +162,10 @@ func (c *gangCell) scheduler(t interface {
 	return s, items
 }
 
-// TestGangPreemption checks the three possible results. If the gang fits, it gets nodes. Otherwise,
-// if it fits without pods of lower rank, it gets victims: it fits without them, and needs each of
-// them. Otherwise nothing is evicted. In each case nothing else may have changed afterwards.
+// TestGangPreemption checks the three possible results. If the gang fits, it gets nodes. If it fits
+// only without pods of lower priority, it gets victims: it fits without them, and needs each of
+// them to leave. If it does not fit even then, no pod is evicted. In each case nothing else may
+// have changed.
 func TestGangPreemption(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -227,8 +232,8 @@ func TestGangPreemption(t *testing.T) {
 	})
 }
 
-// mustBeAsBefore checks that no pod of a waiting gang is counted on a node, and that its victims
-// are still on their nodes.
+// mustBeAsBefore checks that no pod of a gang without nodes is counted on a node, and that the
+// gang's victims still count on their nodes.
 func (c *gangCell) mustBeAsBefore(t *rapid.T, s *Scheduler, items []*queue.Item, out []decision,
 	taken map[string]int64) {
 	free := c.free(func(*v1.Pod) bool { return false })
@@ -248,8 +253,8 @@ func (c *gangCell) mustBeAsBefore(t *rapid.T, s *Scheduler, items []*queue.Item,
 	}
 }
 
-// TestGangPreemptionAndBudgets checks that the evictions of all victims of a gang are charged to
-// the same disruption budgets.
+// TestGangPreemptionAndBudgets checks that the evictions for all pods of a gang count against the
+// same disruption budgets.
 func TestGangPreemptionAndBudgets(t *testing.T) {
 	p := defaultProfile(t)
 	c := &gangCell{cpu: map[string]int64{}, size: 2}
@@ -284,8 +289,8 @@ func TestGangPreemptionAndBudgets(t *testing.T) {
 	}
 }
 
-// TestGangSparesUnneededVictims checks that a victim chosen early is spared if a later victim alone
-// makes enough room.
+// TestGangSparesUnneededVictims checks that a victim which was chosen early is not evicted if a
+// later victim alone makes enough room.
 func TestGangSparesUnneededVictims(t *testing.T) {
 	p := defaultProfile(t)
 	c := &gangCell{cpu: map[string]int64{"n0": 4000}, size: 2}
@@ -307,7 +312,8 @@ func TestGangSparesUnneededVictims(t *testing.T) {
 	}
 }
 
-// TestGangNeverPreempts checks that a gang with one pod that must not preempt evicts no pod.
+// TestGangNeverPreempts checks that a gang evicts no pod if one pod of the gang has
+// preemptionPolicy Never.
 func TestGangNeverPreempts(t *testing.T) {
 	p := defaultProfile(t)
 	low := gangPod("low", 1, 0)
@@ -322,8 +328,8 @@ func TestGangNeverPreempts(t *testing.T) {
 	}
 }
 
-// TestGangWaitsForItsVictims checks that a gang chooses no further victims while some are
-// terminating, and is tried when the last one has left its node.
+// TestGangWaitsForItsVictims checks that a gang chooses no further victims while its victims are
+// terminating, and that it is tried again when the last of them has left its node.
 func TestGangWaitsForItsVictims(t *testing.T) {
 	p := defaultProfile(t)
 	c := &gangCell{cpu: map[string]int64{}, size: 2}
@@ -387,7 +393,7 @@ func TestGangWaitsForItsVictims(t *testing.T) {
 	}
 }
 
-// BenchmarkClearing decides about a gang that must evict one pod on each node.
+// BenchmarkClearing measures the decision about a gang that must evict one pod on each node.
 func BenchmarkClearing(b *testing.B) {
 	const pods = 5000
 	p, c := defaultProfile(b), &gangCell{cpu: map[string]int64{}, size: pods}

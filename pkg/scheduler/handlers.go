@@ -38,7 +38,7 @@ func (s *Scheduler) handlers() handlers {
 	}
 }
 
-// timed returns a function that observes how long it takes to handle an event.
+// timed returns a function that calls an event handler and observes how long the call takes.
 func (s *Scheduler) timed(event string) func(handle func()) {
 	took := s.metrics.handling(event)
 	return func(handle func()) {
@@ -48,7 +48,8 @@ func (s *Scheduler) timed(event string) func(handle func()) {
 	}
 }
 
-// podTimes has the histograms of the time that it takes to handle changes of pods.
+// podTimes has one histogram for each kind of change of a pod. It shows how long handling such a
+// change takes.
 type podTimes struct {
 	pendingAdd, pendingUpdate, pendingDelete, placedAdd, placedUpdate, placedDelete func() prometheus.Observer
 }
@@ -60,7 +61,7 @@ func newPodTimes(of func(event string) func() prometheus.Observer) *podTimes {
 	}
 }
 
-// set returns the histogram for a pod that was added or updated. old may be nil.
+// set returns the histogram for a pod that was added or updated. old is nil for a new pod.
 func (t *podTimes) set(old, pod *v1.Pod) prometheus.Observer {
 	switch placed := pod.Spec.NodeName != ""; {
 	case placed && (old == nil || old.Spec.NodeName == ""):
@@ -93,7 +94,8 @@ func (s *Scheduler) claimHandler() cache.ResourceEventHandler {
 	}
 }
 
-// timedHandler returns a handler of a resource that calls h and observes how long that takes.
+// timedHandler returns a handler that calls h for changes of a resource and observes how long each
+// call takes.
 func (s *Scheduler) timedHandler(resource string, h cache.ResourceEventHandler) cache.ResourceEventHandler {
 	add, update, remove := s.timed(resource+"Add"), s.timed(resource+"Update"), s.timed(resource+"Delete")
 	return cache.ResourceEventHandlerDetailedFuncs{
@@ -103,8 +105,8 @@ func (s *Scheduler) timedHandler(resource string, h cache.ResourceEventHandler) 
 	}
 }
 
-// nodeHandler returns the handler of nodes. An update is observed once for each kind of change, as in
-// Kubernetes.
+// nodeHandler returns the handler of node changes. As in Kubernetes, the duration of an update is
+// observed once for each kind of change that it contains.
 func (s *Scheduler) nodeHandler() cache.ResourceEventHandler {
 	add, remove := s.timed("NodeAdd"), s.timed("NodeDelete")
 	kinds := []scheduling.Event{scheduling.NodeLabelsChanged, scheduling.NodeTaintsChanged,
@@ -132,7 +134,8 @@ func (s *Scheduler) nodeHandler() cache.ResourceEventHandler {
 	}
 }
 
-// claimSet handles a resource claim. gone is true if it was deleted.
+// claimSet handles an added, updated or deleted resource claim. gone is true if the claim was
+// deleted.
 func (s *Scheduler) claimSet(c *resourcev1.ResourceClaim, gone bool) {
 	s.mu.Lock()
 	s.view.devices.observe(c, gone)
@@ -159,7 +162,7 @@ func (s *Scheduler) podSet(old, pod *v1.Pod) {
 		s.mu.Lock()
 		events := placedEvents(old, pod)
 		if s.view.SetPod(pod) {
-			events |= scheduling.PodRemoved // the pod requests less than before, as if another pod was removed
+			events |= scheduling.PodRemoved // the pod now requests less, which frees room as the removal of a pod does
 		}
 		s.gangs.set(pod, true)
 		s.nominated.remove(pod.UID)
@@ -174,8 +177,8 @@ func (s *Scheduler) podPending(pod *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, _, placed := s.view.Placed(pod.UID); placed {
-		// The pod is being bound and leaves the queue afterwards. An event that arrives late must
-		// not put it back.
+		// The scheduler is binding the pod, which leaves the queue afterwards. This late event must
+		// not make the scheduler try the pod again.
 		s.queue.Update(pod)
 		return
 	}
@@ -183,7 +186,7 @@ func (s *Scheduler) podPending(pod *v1.Pod) {
 	s.queue.Set(pod)
 }
 
-// nominate stores the nominated node in a pending pod's status. The caller holds s.mu.
+// nominate records the nominated node from the status of a pending pod. The caller holds s.mu.
 func (s *Scheduler) nominate(pod *v1.Pod) {
 	node := pod.Status.NominatedNodeName
 	if known := s.nominated.node[pod.UID]; node == "" && known == "" {
@@ -192,13 +195,13 @@ func (s *Scheduler) nominate(pod *v1.Pod) {
 	s.nominated.set(s.view.NewPod(pod), node)
 }
 
-// placedEvents returns what a change of a pod on a node can mean for waiting pods.
+// placedEvents returns the events for waiting pods that follow from the change of a pod on a node.
 func placedEvents(old, pod *v1.Pod) scheduling.Event {
 	switch {
 	case old == nil || old.Spec.NodeName == "" || (old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil):
 		return scheduling.PodAdded
 	case old.Generation != pod.Generation || !sameLabels(old.Labels, pod.Labels):
-		// The pod may request less than before, as if another pod was removed.
+		// The pod may request less than before, which frees room as the removal of a pod does.
 		return scheduling.PodAdded | scheduling.PodRemoved
 	}
 	return 0
@@ -230,13 +233,14 @@ func (s *Scheduler) podGone(pod *v1.Pod) {
 	}
 	s.view.RemovePod(pod.UID)
 	if len(pod.Spec.Volumes) > 0 {
-		s.volumesMoved.raise() // the goroutine that binds the pod may be waiting for volumes
+		s.volumesMoved.raise() // goroutines that wait for volumes check whether their pod still exists
 	}
 	s.queue.HappenedFor(scheduling.PodRemoved, s.roomOn(node, ready))
 }
 
-// roomOn returns a function that reports whether a waiting pod fits a node now, or belongs to a
-// gang that can be tried. Pods that are alike are evaluated once. The caller holds s.mu.
+// roomOn returns a function that reports whether a waiting pod may be scheduled after a pod left
+// the node: the pod fits the node, or its gang is in ready. Pods of the same class and priority are
+// evaluated once. The caller holds s.mu.
 func (s *Scheduler) roomOn(node string, ready map[string]bool) func(*queue.Item) bool {
 	n := s.view.NodeByName(node)
 	if n == nil {
@@ -275,7 +279,7 @@ func (s *Scheduler) fits(item *queue.Item, c *compiled, n *scheduling.Node) bool
 	return e.class.reject == nil && e.filter(n) == nil
 }
 
-// nodeSet returns what the change can mean for waiting pods.
+// nodeSet stores a node, and returns the events for waiting pods that follow from the change.
 func (s *Scheduler) nodeSet(node *v1.Node) scheduling.Event {
 	s.mu.Lock()
 	events := s.view.SetNode(node)
@@ -288,7 +292,8 @@ func (s *Scheduler) nodeGone(name string) {
 	s.mu.Lock()
 	s.view.RemoveNode(name)
 	s.mu.Unlock()
-	s.volumesMoved.raise() // goroutines that bind pods to the node may be waiting
-	// The last node of a domain may have been removed, which changes what spread constraints allow.
+	s.volumesMoved.raise() // goroutines that wait for volumes check whether their node still exists
+	// The node may have been the last of its topology domain, and that changes what spread
+	// constraints allow.
 	s.queue.Happened(scheduling.NodeLabelsChanged)
 }

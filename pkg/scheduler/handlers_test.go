@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// TestLateEvents checks that an event which arrives late does not requeue a bound pod, and that an
-// event during a try updates the pod.
+// TestLateEvents checks that an event about a bound pod that arrives late does not requeue the pod,
+// and that an event about a pod in flight updates the pod.
 func TestLateEvents(t *testing.T) {
 	set, err := profile.Build(&configv1.KubeSchedulerConfiguration{}, nil)
 	if err != nil {

@@ -8,10 +8,12 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// maxKept limits the tallies: their number times the number of nodes.
+// maxKept limits how many tallies are kept: their number times the number of nodes is at most
+// maxKept.
 const maxKept = 1 << 21
 
-// keeper stores tallies of plugins, and updates them as pods are added and removed.
+// keeper caches tallies. A tally has counts of pods by node or topology domain, for a plugin. The
+// keeper updates it as pods are added and removed.
 type keeper struct {
 	byKey map[string]*kept
 	turn  uint64
@@ -20,7 +22,7 @@ type keeper struct {
 type kept struct {
 	scheduling.Tally
 	at         cell.Mark
-	namespaces uint64 // version of the labels of namespaces
+	namespaces uint64 // value of namespacesChanged when the tally was made
 	used       uint64
 }
 
@@ -49,8 +51,8 @@ func (v *view) Keep(key string, newTally func() scheduling.Tally) scheduling.Tal
 	return c.Tally
 }
 
-// evict drops tallies that were used longest ago. It drops half of them at once, so that the cost
-// of finding them is small for each tally.
+// evict drops the least recently used tallies if there are too many. It drops about half of the
+// limit at once, so that its scan of all tallies is rare.
 func (k *keeper) evict(nodes int) {
 	limit := max(maxKept/max(nodes, 1), 64)
 	if len(k.byKey) <= limit {

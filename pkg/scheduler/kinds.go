@@ -15,21 +15,23 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// maxKinds is how many kinds are kept.
+// maxKinds is how many kinds are cached. When the limit is reached, all are dropped.
 const maxKinds = 1 << 12
 
-// compiled is what is computed once for a pod in the queue.
+// compiled has the results of a pod's spec that are computed once and used for every attempt: the
+// parsed pod and its class key.
 type compiled struct {
 	pod   *scheduling.Pod
 	class string
 }
 
-// kinds has the compiled forms of pods that share their spec and labels. Package intake makes pods
-// of one controller share them.
+// kinds caches the compiled form of pods that share the same spec and labels in memory. Package
+// intake lets the pods of one controller share them.
 type kinds map[kindKey]*compiled
 
-// kindKey is equal for pods that compile to the same result. The first pod compiled keeps the
-// objects behind its pointers alive, so that no other object gets the same address.
+// kindKey is equal for pods that compile to the same result. Two of its fields are addresses. The
+// first compiled pod keeps the objects at these addresses alive, so that they are not reused for
+// other objects.
 type kindKey struct {
 	profile    *profile.Profile
 	namespace  string
@@ -37,7 +39,7 @@ type kindKey struct {
 	labels     unsafe.Pointer
 }
 
-// of returns what is computed once for the pod of an item.
+// of returns the compiled form of the item's pod, from a cache if possible.
 func (k kinds) of(p *profile.Profile, item *queue.Item) (*compiled, error) {
 	if c, ok := item.Memo.(*compiled); ok && c.pod.Pod == item.Pod {
 		return c, nil
@@ -76,8 +78,8 @@ func compileAlone(p *profile.Profile, pod *v1.Pod) (*compiled, error) {
 	return &compiled{out, class}, err
 }
 
-// ordinary reports whether plugins read only a pod's spec and labels, and nothing in these is
-// specific to the pod.
+// ordinary reports whether the compiled form of a pod depends only on its namespace, spec and
+// labels, and no part of its spec is specific to the pod.
 func ordinary(pod *v1.Pod) bool {
 	s := &pod.Status
 	return len(pod.Spec.Containers) > 0 && len(pod.Spec.Volumes) == 0 && pod.Spec.NodeName == "" &&

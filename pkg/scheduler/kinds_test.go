@@ -20,8 +20,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// TestKindsEqualCompile checks that a pod which shares its spec with others has the same compiled
-// form as without sharing, whichever fields it does not share.
+// TestKindsEqualCompile checks that a pod which shares its spec with other pods gets the same
+// compiled form as without sharing, whichever of its other fields differ.
 func TestKindsEqualCompile(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -83,7 +83,7 @@ func TestKindsAreBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkCompile compiles pods of one controller.
+// BenchmarkCompile compiles pods of one controller, which share their spec.
 func BenchmarkCompile(b *testing.B) {
 	p := defaultProfile(b)
 	read, err := intake.NewReader()

@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// mailbox queues work for pods, so that decisions need not wait for it. For each pod only the
-// latest entry is kept, besides entries that must not be dropped.
+// mailbox queues work for pods, so that the scheduling goroutine does not wait for that work. A
+// later entry for a pod replaces the pod's queued entry, unless that entry is marked with must.
 type mailbox[T any] struct {
 	mu      sync.Mutex
 	waiting map[types.UID][]letter[T]
 	order   []types.UID
-	wake    chan struct{} // has a token if there is work
+	wake    chan struct{} // has an element if there is work
 }
 
 type letter[T any] struct {
@@ -28,8 +28,8 @@ func newMailbox[T any]() *mailbox[T] {
 	return &mailbox[T]{waiting: map[types.UID][]letter[T]{}, wake: make(chan struct{}, 1)}
 }
 
-// put adds work for a pod. It replaces the last queued entry of the pod, unless that must not be
-// dropped.
+// put adds an entry for a pod. It replaces the pod's last queued entry, unless that entry was added
+// with must.
 func (m *mailbox[T]) put(uid types.UID, of T, must bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,7 +52,7 @@ func (m *mailbox[T]) signal() {
 }
 
 // take waits for work and returns at most limit entries, at most one for each pod. It returns
-// nothing once ctx is done.
+// nothing once ctx ends.
 func (m *mailbox[T]) take(ctx context.Context, limit int) []T {
 	for {
 		if out := m.poll(limit); len(out) > 0 {

@@ -19,8 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// runningPod returns a pod of a controller with fifty pods, with the status that its kubelet
-// reports.
+// runningPod returns pod number i. Each controller has fifty pods. The status is complete, as a
+// kubelet reports it.
 func runningPod(i int) *v1.Pod {
 	requests := v1.ResourceList{v1.ResourceCPU: resource.MustParse("80m"), v1.ResourceMemory: resource.MustParse("128Mi")}
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -64,7 +64,7 @@ func runningPod(i int) *v1.Pod {
 	return p
 }
 
-// message returns an object as the API server sends it.
+// message returns an encoded object as the API server sends it.
 func message(tb testing.TB, o interface{ Marshal() ([]byte, error) }) []byte {
 	tb.Helper()
 	enc, err := o.Marshal()
@@ -74,8 +74,8 @@ func message(tb testing.TB, o interface{ Marshal() ([]byte, error) }) []byte {
 	return enc
 }
 
-// BenchmarkMemory measures the memory of a cell: nodes and pods in the caches, and the state that
-// the scheduler computes from them.
+// BenchmarkMemory measures the scheduler's memory for a cluster: nodes and pods in the caches, and
+// the state that the scheduler computes from them.
 func BenchmarkMemory(b *testing.B) {
 	const nodes, pods = 5000, 50000
 	for b.Loop() {

@@ -14,45 +14,45 @@ import (
 )
 
 const (
-	// sampleEvery is how many evaluations there are for each one whose plugins are timed, as in
-	// Kubernetes.
+	// sampleEvery is the sampling interval of plugin timing: plugins are timed in one of
+	// sampleEvery evaluations, as in Kubernetes.
 	sampleEvery = 10
 	// maxTimed is how many calls of plugins are timed in one evaluation. An evaluation of all nodes
 	// would otherwise spend more time on reading the clock than on plugins.
 	maxTimed = 256
 )
 
-// meter counts and times what evaluations do. Scheduler.mu guards it. Its counts are plain numbers
-// that a collector reads, because the evaluation of a node takes less time than several atomic
-// additions.
+// meter counts and times plugin calls of evaluations. Scheduler.mu guards it. The counts are plain
+// numbers that a collector reads, because incrementing several atomic counters would take longer
+// than the evaluation of a node.
 type meter struct {
-	clock    clock.Clock // nil if nothing is timed
+	clock    clock.Clock // nil if the meter is off
 	metrics  *metrics
 	profiles map[*profile.Profile]*profileMeter
-	last     time.Time // see lap
+	last     time.Time // time of the last call of lap or begin
 	begun    uint64    // number of evaluations
-	left     int       // number of calls that may still be timed in this evaluation
+	left     int       // number of calls that may still be timed in the current evaluation
 }
 
-// profileMeter has the meters of a profile's plugins, in the order of the profile's lists.
+// profileMeter has the meters of a profile's plugins, in the order of the plugins in the profile.
 type profileMeter struct {
-	points                                           *times // of the extension points
+	points                                           *times // durations of the extension points
 	nodeFilters, cellFilters, nodeScores, cellScores []*pluginMeter
 	plugins                                          map[string]*pluginMeter
 }
 
-// pluginMeter has the numbers of one plugin in one profile.
+// pluginMeter has the call counts and durations of one plugin in one profile.
 type pluginMeter struct {
 	calls [points]uint64
 	times *times
 }
 
-// newMeter returns a meter. If c is nil, nothing is timed, and m may be nil too.
+// newMeter returns a meter. If c is nil, the meter is off, and m may be nil.
 func newMeter(c clock.Clock, m *metrics) *meter {
 	return &meter{clock: c, metrics: m, profiles: map[*profile.Profile]*profileMeter{}}
 }
 
-// of returns the meter of a profile.
+// of returns the meter of a profile. It creates the meter on first use.
 func (m *meter) of(p *profile.Profile) *profileMeter {
 	if known := m.profiles[p]; known != nil {
 		return known
@@ -91,7 +91,7 @@ func (m *meter) of(p *profile.Profile) *profileMeter {
 	return out
 }
 
-// begin starts an evaluation.
+// begin starts an evaluation, and decides whether plugins are timed in it.
 func (m *meter) begin() {
 	if m.clock == nil {
 		return
@@ -104,7 +104,7 @@ func (m *meter) begin() {
 	m.last = m.clock.Now()
 }
 
-// lap returns the time since the last lap or begin.
+// lap returns the time since the last call of lap or begin.
 func (m *meter) lap() time.Duration {
 	if m.clock == nil {
 		return 0
@@ -115,10 +115,10 @@ func (m *meter) lap() time.Duration {
 	return took
 }
 
-// timed reports whether the next call of a plugin is to be timed.
+// timed reports whether the next plugin call is to be timed.
 func (m *meter) timed() bool { return m.left > 0 }
 
-// compileFilter calls a plugin's Compile.
+// compileFilter calls a plugin's Compile, and counts and times the call.
 func (m *meter) compileFilter(by *pluginMeter, plugin *profile.Filter, v *view, pod *scheduling.Pod) (profile.Compiled,
 	*scheduling.Status) {
 	by.calls[preFilter]++
@@ -132,7 +132,8 @@ func (m *meter) compileFilter(by *pluginMeter, plugin *profile.Filter, v *view, 
 	return f, st
 }
 
-// compileScorer compiles the scorer of one plugin; ok is false if it ranks all nodes equally.
+// compileScorer calls the Compile of a scoring plugin, and counts and times the call. ok is false
+// if the scorer gives all nodes the same score.
 func (m *meter) compileScorer(by *pluginMeter, p *profile.Score, v *view, pod *scheduling.Pod) (s weightedScorer,
 	ok bool) {
 	by.calls[preScore]++
@@ -149,7 +150,8 @@ func (m *meter) compileScorer(by *pluginMeter, p *profile.Score, v *view, pod *s
 	return s, scorer.Score != nil || scorer.ScoreAt != nil
 }
 
-// first is the function first, with each plugin timed.
+// first does the same as the package's function first, and times each filter. at is the index of
+// the filter that rejected the node, or len(filters).
 func (m *meter) first(filters []scheduling.Filter, by []*pluginMeter, n *scheduling.Node) (at int,
 	st *scheduling.Status) {
 	for i := range filters {
@@ -164,7 +166,7 @@ func (m *meter) first(filters []scheduling.Filter, by []*pluginMeter, n *schedul
 	return len(filters), nil
 }
 
-// evaluations is a collector of the number of plugins' calls.
+// evaluations is a collector of how often plugins were called.
 type evaluations struct {
 	s    *Scheduler
 	desc *prometheus.Desc

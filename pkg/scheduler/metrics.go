@@ -15,18 +15,19 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/queue"
 )
 
-// Results of an attempt, as Kubernetes names them.
+// Results of an attempt to schedule a pod, as values of Kubernetes' label "result".
 const (
 	resultScheduled     = "scheduled"
 	resultUnschedulable = "unschedulable"
 	resultError         = "error"
 )
 
-// maxAttemptsLabel is the first number of attempts that shares its label with all larger numbers.
+// maxAttemptsLabel is the largest value of the label "attempts". Pods with more attempts have the
+// label of this number too.
 const maxAttemptsLabel = 15
 
-// metrics has the metrics. Names, types, labels and buckets are Kubernetes', except for those that
-// begin with keelson_.
+// metrics has the scheduler's metrics. Names, types, labels and buckets are the same as in
+// Kubernetes, except for metrics whose name begins with keelson_.
 type metrics struct {
 	attempts    *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
@@ -38,23 +39,23 @@ type metrics struct {
 	victims     prometheus.Histogram
 	evictions   prometheus.Counter
 	claims      *prometheus.CounterVec
-	// binding counts the pods that are being bound. Each pod counts as a goroutine, although several
-	// pods are bound in one request.
+	// binding is the gauge of pods that are being bound. It corresponds to Kubernetes' number of
+	// binding goroutines, so each pod counts, although one request binds several pods.
 	binding func() prometheus.Gauge
 
 	plugins  *prometheus.HistogramVec
-	points   map[string]*times                             // by profile
+	points   map[string]*times                             // by profile name
 	handling func(event string) func() prometheus.Observer // see Scheduler.timed
 
 	results       sync.Map                                                  // from attemptLabels to *attemptMetrics
-	sliByAttempts [maxAttemptsLabel + 1]atomic.Pointer[prometheus.Observer] // children of sli
+	sliByAttempts [maxAttemptsLabel + 1]atomic.Pointer[prometheus.Observer] // histograms of sli, by number of attempts
 }
 
-// attemptLabels has the labels of an attempt.
+// attemptLabels has the label values of an attempt's metrics.
 type attemptLabels struct{ result, profile string }
 
-// attemptMetrics has the metrics of attempts with the same labels. Finding a child of a vector
-// costs more than counting.
+// attemptMetrics caches the metrics for one attemptLabels, because looking up a labelled metric
+// costs more than incrementing it.
 type attemptMetrics struct {
 	attempts prometheus.Counter
 	duration prometheus.Observer
@@ -167,7 +168,8 @@ func (m *metrics) attempt(result, profile string, d time.Duration) {
 	o.duration.Observe(d.Seconds())
 }
 
-// bound records that a pod was bound. total is the time since its first attempt.
+// bound records that a pod was bound. attempt is the duration of the last attempt, and total the
+// time since the pod's first attempt.
 func (m *metrics) bound(profile string, item *queue.Item, attempt, total time.Duration) {
 	m.attempt(resultScheduled, profile, attempt)
 	m.tries.Observe(float64(item.Attempts))
@@ -177,8 +179,8 @@ func (m *metrics) bound(profile string, item *queue.Item, attempt, total time.Du
 	}
 }
 
-// sliOf returns the child of sli for a number of attempts. It is created on first use, so that a
-// scrape shows no empty series.
+// sliOf returns the histogram of sli for a number of attempts. It is created on first use, so that
+// a scrape shows no empty series.
 func (m *metrics) sliOf(attempts int) prometheus.Observer {
 	i := min(attempts, maxAttemptsLabel)
 	if o := m.sliByAttempts[i].Load(); o != nil {
@@ -234,7 +236,8 @@ func (q queued) Collect(ch chan<- prometheus.Metric) {
 	gauge(q.pending, n.Backoff, "backoff")
 	gauge(q.pending, n.Unschedulable, "unschedulable")
 	gauge(q.pending, n.Gated, "gated")
-	// Kubernetes' queue also keeps a list of the events since a pod was popped. Ours does not need it.
+	// Kubernetes also reports the events that its queue stores while pods are in flight. Keelson's
+	// queue stores no such list, so only the pods in flight are reported.
 	gauge(q.popped, n.Popped, "PodPopped")
 	for by, pods := range n.Rejected {
 		gauge(q.rejected, pods, by.Plugin, by.Profile)

@@ -13,8 +13,7 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/queue"
 )
 
-// TestBoundMetrics checks what is recorded for pods that were bound after different numbers of
-// attempts.
+// TestBoundMetrics checks the metrics of pods that were bound after different numbers of attempts.
 func TestBoundMetrics(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m, err := newMetrics(r, &Scheduler{

@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// Model is a scheduler's view of a cluster without an API server. It computes the scheduler's
-// decisions with the same code. It is not safe for concurrent use.
+// Model runs the scheduler's code for decisions on a cluster in memory, without an API server. It
+// is not safe for concurrent use.
 type Model struct {
 	profile   *profile.Profile
 	view      *view
@@ -32,7 +32,7 @@ type Model struct {
 	rand      *rand.Rand
 }
 
-// NewModel returns an empty cell that uses a profile.
+// NewModel returns a model without nodes and pods. Its decisions use the profile p.
 func NewModel(p *profile.Profile, r *rand.Rand) (*Model, error) {
 	s := newSourcesOf(follow.NewInformers(nil, 0))
 	if err := s.index(); err != nil {
@@ -44,7 +44,7 @@ func NewModel(p *profile.Profile, r *rand.Rand) (*Model, error) {
 	}, nil
 }
 
-// Set adds or replaces an object. A pod must be on a node.
+// Set adds or replaces an object. A pod must have a node.
 func (m *Model) Set(obj runtime.Object) error {
 	switch o := obj.(type) {
 	case *v1.Node:
@@ -114,7 +114,7 @@ func (m *Model) SetAll(list runtime.Object) error {
 	})
 }
 
-// RemoveNode removes a node. Its pods count again if it is added again.
+// RemoveNode removes a node. If the node is added again, the pods that were on it count again.
 func (m *Model) RemoveNode(name string) { m.view.RemoveNode(name) }
 
 // RemovePod removes a pod from its node.

@@ -9,13 +9,14 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// nominations has the pending pods for which nodes are being cleared.
+// nominations has the pending pods that are nominated to a node. The scheduler evicts pods from
+// that node to make room for them.
 type nominations struct {
 	byNode map[string]map[types.UID]*scheduling.Pod
 	node   map[types.UID]string
-	// repelling has the nominated pods with required anti-affinity.
+	// repelling has the nominated pods with required pod anti-affinity.
 	repelling map[types.UID]struct{}
-	// changed is called with a node when its nominated pods change.
+	// changed is called with the name of a node when the pods nominated to it change.
 	changed func(node string)
 }
 
@@ -24,7 +25,7 @@ func newNominations() *nominations {
 		node: map[types.UID]string{}, repelling: map[types.UID]struct{}{}}
 }
 
-// set nominates a pod to a node, or to none if node is "".
+// set nominates a pod to a node, or removes its nomination if node is "".
 func (m *nominations) set(pod *scheduling.Pod, node string) {
 	if known := m.node[pod.UID]; known == node && known != "" {
 		m.byNode[node][pod.UID] = pod
@@ -58,7 +59,8 @@ func (m *nominations) remove(uid types.UID) {
 	m.changed(node)
 }
 
-// on returns the pods that are nominated to a node and for which the given pod must leave room.
+// on returns the pods nominated to a node for which the given pod must leave room: the other pods
+// of the same or higher priority.
 func (m *nominations) on(node string, pod *scheduling.Pod) []*scheduling.Pod {
 	var out []*scheduling.Pod
 	for uid, p := range m.byNode[node] {
@@ -69,7 +71,7 @@ func (m *nominations) on(node string, pod *scheduling.Pod) []*scheduling.Pod {
 	return out
 }
 
-// below returns the pods nominated to a node whose priority is lower than the given one.
+// below returns the pods nominated to a node whose priority is lower than the given priority.
 func (m *nominations) below(node string, priority int32) []*scheduling.Pod {
 	var out []*scheduling.Pod
 	for _, p := range m.byNode[node] {

@@ -23,8 +23,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// scrape returns the values of counters and gauges, and the counts of histograms, by name and label
-// values.
+// scrape returns the values of counters and gauges, and the sample counts of histograms. The key
+// has the metric's name and label values.
 func scrape(t *testing.T, from prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := from.Gather()
@@ -45,8 +45,8 @@ func scrape(t *testing.T, from prometheus.Gatherer) map[string]float64 {
 	return got
 }
 
-// TestFrameworkMetrics checks what is recorded about extension points, plugins, the queue and events
-// while one pod is placed, one is rejected and one is gated.
+// TestFrameworkMetrics checks the metrics of extension points, plugins, the queue and events after
+// one pod was placed, one was rejected and one was gated.
 func TestFrameworkMetrics(t *testing.T) {
 	set, err := profile.Build(&configv1.KubeSchedulerConfiguration{}, nil)
 	if err != nil {
@@ -122,8 +122,8 @@ func TestFrameworkMetrics(t *testing.T) {
 	}
 }
 
-// TestSampling checks that the plugins of one evaluation in ten are timed, and at most maxTimed calls
-// of them.
+// TestSampling checks that plugins are timed in one of ten evaluations, and that at most maxTimed
+// calls are timed in it.
 func TestSampling(t *testing.T) {
 	m := newMeter(clock.Real(), nil)
 	sampled := 0
@@ -148,7 +148,7 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// TestPodResources checks the metrics of a pod's requests and limits.
+// TestPodResources checks the metrics at /metrics/resources for one pod's requests and limits.
 func TestPodResources(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}, Spec: v1.PodSpec{
 		NodeName: "n", SchedulerName: "s", Priority: ptr.To[int32](7),

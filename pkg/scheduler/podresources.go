@@ -13,8 +13,8 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// PodResources is the collector of the metrics at /metrics/resources: the requests and limits of all
-// pods that have not ended.
+// PodResources returns the collector of the metrics at /metrics/resources: the requests and limits
+// of all pods that have not terminated.
 func (s *Scheduler) PodResources() prometheus.Collector {
 	labels := []string{"namespace", "pod", "node", "scheduler", "priority", "resource", "unit"}
 	return podResources{
@@ -61,7 +61,8 @@ func (podResources) collect(ch chan<- prometheus.Metric, desc *prometheus.Desc, 
 	}
 }
 
-// unitOf returns the unit of a resource in the metrics, or "" if it has none.
+// unitOf returns the unit of a resource for the metrics' label "unit", or "" if the resource has no
+// unit.
 func unitOf(name v1.ResourceName) string {
 	switch {
 	case name == v1.ResourceCPU:

@@ -12,9 +12,9 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// point is an extension point of Kubernetes' scheduler, in metrics. Keelson's extension points stand
-// for several of them: Compile of a filter is PreFilter, and Compile of a score is PreScore. Permit
-// and PostBind are missing, because no plugin can run there.
+// point is an extension point of Kubernetes' scheduler, as the metrics name it. The Compile of a
+// Keelson filter is reported as PreFilter, and the Compile of a scorer as PreScore. Permit and
+// PostBind are missing, because Keelson's plugins cannot run there.
 type point int8
 
 const (
@@ -35,10 +35,10 @@ func (p point) String() string {
 		"Bind"}[p]
 }
 
-// codes is the number of codes of a status, with 0 for success.
+// codes is the number of status codes, including 0 for success.
 const codes = scheduling.Failed + 1
 
-// codeOf returns the code of a status; st may be nil.
+// codeOf returns the code of a status, or 0 (success) if st is nil.
 func codeOf(st *scheduling.Status) scheduling.Code {
 	if st == nil {
 		return 0
@@ -46,7 +46,7 @@ func codeOf(st *scheduling.Status) scheduling.Code {
 	return st.Code
 }
 
-// codeOfError returns the code of an error; err may be nil.
+// codeOfError returns the code for an error, or 0 (success) if err is nil.
 func codeOfError(err error) scheduling.Code {
 	if err == nil {
 		return 0
@@ -54,16 +54,16 @@ func codeOfError(err error) scheduling.Code {
 	return scheduling.Failed
 }
 
-// codeLabel returns Kubernetes' name of a code.
+// codeLabel returns Kubernetes' name of a code, for metrics.
 func codeLabel(c scheduling.Code) string {
 	return [codes]string{"Success", "Unschedulable", "UnschedulableAndUnresolvable", "Pending", "Error"}[c]
 }
 
-// times has a histogram for each extension point and code. They are created on first use, so that a
-// scrape shows no empty series. A nil *times observes nothing.
+// times has a histogram for each extension point and status code. Each is created on first use, so
+// that a scrape shows no empty series. A nil *times observes nothing.
 type times [points][codes]func() prometheus.Observer
 
-// newTimes returns the times whose histograms create returns.
+// newTimes returns a times that calls create for each histogram on its first use.
 func newTimes(create func(point, code string) prometheus.Observer) *times {
 	var out times
 	for p := range points {

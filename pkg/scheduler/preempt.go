@@ -17,7 +17,7 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Reasons for nodes on which preemption does not help.
+// Messages, as in Kubernetes, for nodes on which preemption does not help.
 const (
 	reasonNotHelpful = "Preemption is not helpful for scheduling"
 	reasonNoVictims  = "No preemption victims found for incoming pod"
@@ -28,14 +28,14 @@ var (
 	noVictims  = &scheduling.Status{Reasons: []string{reasonNoVictims}}
 )
 
-// candidate is a node on which a pod fits without the victims.
+// candidate is a node that the pod fits once the victims have left it.
 type candidate struct {
 	node       string
 	victims    []*scheduling.Pod // most important first
-	violations int               // number of violated disruption budgets
+	violations int               // number of victims whose eviction violates a disruption budget
 }
 
-// ineligible returns why a pod must not preempt others, or "" if it may.
+// ineligible returns the reason why the pod must not preempt other pods, or "" if it may.
 func ineligible(view *view, e *evaluation) string {
 	pod := e.pod
 	if !mayPreempt(pod.Pod) {
@@ -64,7 +64,7 @@ func preempted(pod *v1.Pod) bool {
 	return false
 }
 
-// mayPreempt reports whether a pod may preempt others.
+// mayPreempt reports whether a pod's preemptionPolicy lets it preempt other pods.
 func mayPreempt(pod *v1.Pod) bool {
 	return pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != v1.PreemptNever
 }
@@ -77,8 +77,8 @@ func (e *evaluation) unresolvable(n *scheduling.Node) bool {
 	return st != nil && st.Code == scheduling.Unresolvable
 }
 
-// preempt finds nodes on which the pod fits if pods of lower rank are evicted. The result is valid
-// until the next evaluation. If there is no such node, it returns a message with the reason.
+// preempt finds nodes that the pod fits if pods with a priority below e.rank are evicted. The
+// result is valid until the next evaluation. If there is no such node, preempt returns the reason.
 func (e *evaluation) preempt(budgets []budget, r *rand.Rand) ([]candidate, string) {
 	if why := ineligible(e.view, e); why != "" {
 		return nil, "preemption: " + why
@@ -97,7 +97,7 @@ func (e *evaluation) preempt(budgets []budget, r *rand.Rand) ([]candidate, strin
 	}
 	want := min(max(len(nodes)*e.profile.Preemption.MinPercent/100, e.profile.Preemption.MinAbsolute), len(potential))
 	if len(potential) > 0 {
-		// Start at a random node, so that victims are not always on the same nodes.
+		// Start at a random node, so that preemption does not always hit the same nodes.
 		start := r.IntN(len(potential))
 		for i := range potential {
 			n := potential[(start+i)%len(potential)]
@@ -117,15 +117,16 @@ func (e *evaluation) preempt(budgets []budget, r *rand.Rand) ([]candidate, strin
 	return found, ""
 }
 
-// plan is the result of victims for a node, for pods of one class and priority.
+// plan is a cached result of the function victims for a node, for pods of one class and priority.
 type plan struct {
-	generation uint64 // generation of the node
+	generation uint64 // generation of the node when the plan was made
 	candidate  candidate
 	status     *scheduling.Status
 }
 
-// keptVictims returns the result of victims from a cache if possible. It does not use the cache if
-// the result depends on other nodes or on disruption budgets.
+// keptVictims returns the result of victims for a node, from the class's cache if possible. It does
+// not use the cache if the result may depend on other nodes or on disruption budgets, or if the pod
+// is nominated to the node.
 func (e *evaluation) keptVictims(n *scheduling.Node, budgets []budget) (candidate, *scheduling.Status) {
 	if len(e.cell) > 0 || len(budgets) > 0 || e.nominated.node[e.pod.UID] == n.Name {
 		return e.victims(n, budgets)
@@ -139,9 +140,9 @@ func (e *evaluation) keptVictims(n *scheduling.Node, budgets []budget) (candidat
 	return p.candidate, p.status
 }
 
-// victims finds the pods that must leave n so that the pod fits: all pods of lower rank, except
-// those that fit on the node together with it. Pods protected by a disruption budget are the first
-// that are spared, and then the most important ones.
+// victims finds the pods that must leave n so that the pod fits. It removes all pods of lower
+// priority than e.rank, and then puts back each pod that fits together with the new pod. Pods whose
+// eviction violates a disruption budget are put back first, and then the most important pods.
 func (e *evaluation) victims(n *scheduling.Node, budgets []budget) (candidate, *scheduling.Status) {
 	t := e.trial(n)
 	defer t.end()
@@ -181,7 +182,8 @@ func (e *evaluation) victims(n *scheduling.Node, budgets []budget) (candidate, *
 	return c, nil
 }
 
-// moreImportant orders pods by priority, then by age.
+// moreImportant sorts the more important pod first: the pod of higher priority, or of the same
+// priority the pod that started earlier.
 func moreImportant(a, b *scheduling.Pod) int {
 	if pa, pb := a.Priority(), b.Priority(); pa != pb {
 		if pa > pb {
@@ -192,7 +194,7 @@ func moreImportant(a, b *scheduling.Pod) int {
 	return compareStart(a.Pod, b.Pod)
 }
 
-// compareStart orders pods by start. Pods that have not started come last.
+// compareStart sorts pods by start time. Pods that have not started come last.
 func compareStart(a, b *v1.Pod) int {
 	sa, sb := a.Status.StartTime, b.Status.StartTime
 	switch {
@@ -206,7 +208,7 @@ func compareStart(a, b *v1.Pod) int {
 	return sa.Compare(sb.Time)
 }
 
-// budget is a disruption budget with the evictions that it still allows.
+// budget is a PodDisruptionBudget with the number of evictions that it still allows.
 type budget struct {
 	of       *policyv1.PodDisruptionBudget
 	selector labels.Selector
@@ -225,7 +227,8 @@ func compileBudgets(of []*policyv1.PodDisruptionBudget) []budget {
 	return out
 }
 
-// charge counts the eviction of a pod. It reports whether that violates a budget.
+// charge counts the eviction of a pod in all budgets that cover it. It reports whether the eviction
+// violates one of them.
 func charge(budgets []budget, pod *v1.Pod) (overdrawn bool) {
 	for i := range budgets {
 		b := &budgets[i]
@@ -239,8 +242,8 @@ func charge(budgets []budget, pod *v1.Pod) (overdrawn bool) {
 	return overdrawn
 }
 
-// covers reports whether an eviction of pod counts against the budget. An empty selector selects
-// every pod of the namespace, even one without labels.
+// covers reports whether an eviction of pod counts against the budget. It does not if the budget's
+// status already lists the pod as evicted. An empty selector covers every pod of the namespace.
 func (b *budget) covers(pod *v1.Pod) bool {
 	if b.of.Namespace != pod.Namespace || !b.selector.Matches(labels.Set(pod.Labels)) {
 		return false
@@ -249,8 +252,8 @@ func (b *budget) covers(pod *v1.Pod) bool {
 	return !counted
 }
 
-// splitByBudgets separates the pods whose eviction would violate a disruption budget, if all are
-// evicted in the given order.
+// splitByBudgets separates the pods whose eviction would violate a disruption budget from the other
+// pods, if all are evicted in the given order.
 func splitByBudgets(pods []*scheduling.Pod, budgets []budget) (violating, others []*scheduling.Pod) {
 	left := slices.Clone(budgets)
 	for _, p := range pods {
@@ -263,9 +266,10 @@ func splitByBudgets(pods []*scheduling.Pod, budgets []budget) (violating, others
 	return violating, others
 }
 
-// compareCandidates orders candidates as Kubernetes does: first the candidate with the fewest
-// violated budgets, then with the lowest priority of the most important victim, the lowest sum of
-// priorities, the fewest victims, and the latest start of the most important victims.
+// compareCandidates orders candidates as Kubernetes does. The best candidate has the fewest
+// violations of budgets, then the lowest priority of its most important victim, the lowest sum of
+// priorities, the fewest victims, and the latest start time of the earliest victim of highest
+// priority.
 func compareCandidates(a, b candidate) int {
 	if d := cmp.Compare(a.violations, b.violations); d != 0 {
 		return d
@@ -289,7 +293,7 @@ func highest(c candidate) int64 {
 	return int64(c.victims[0].Priority())
 }
 
-// sum returns the sum of the victims' priorities. Each priority is raised so that it is positive;
+// sum returns the sum of the victims' priorities. A constant makes each priority positive, because
 // otherwise a victim with negative priority would lower the sum.
 func sum(c candidate) int64 {
 	var s int64
@@ -299,10 +303,10 @@ func sum(c candidate) int64 {
 	return s
 }
 
-// earliest returns the victim that started first among those of the highest priority.
+// earliest returns the victim that started first among the victims with the highest priority.
 func earliest(c candidate) *v1.Pod {
 	if len(c.victims) == 0 {
 		return &v1.Pod{}
 	}
-	return c.victims[0].Pod // victims are sorted by priority
+	return c.victims[0].Pod // victims are sorted by priority, then start time
 }

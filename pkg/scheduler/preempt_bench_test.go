@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// BenchmarkPreempt evicts one pod on each of many full nodes. For each pod it makes two decisions:
-// one finds the victim, and one places the pod when the victim has left.
+// BenchmarkPreempt measures preemption on many full nodes. For each pod it makes two decisions: the
+// first finds the victim, and the second places the pod after the victim has left.
 func BenchmarkPreempt(b *testing.B) {
 	const nodes = 5000
 	p, r := defaultProfile(b), rand.New(rand.NewPCG(1, 1))

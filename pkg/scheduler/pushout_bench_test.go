@@ -18,9 +18,10 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// BenchmarkPushOut creates 1,000 pods on 1,000 full nodes, each of which evicts another. It
-// measures from the first creation until the watch shows all pods bound. API server, scheduler and
-// client are one process; cpu-ms/pod is the CPU time of that process per pod.
+// BenchmarkPushOut creates 1,000 pods on 1,000 full nodes. Each pod evicts another pod. It measures
+// the time from the first creation until the watch shows all pods bound. The API server, the
+// scheduler and the client run in one process; the metric cpu-ms/pod is the CPU time of that
+// process per pod.
 func BenchmarkPushOut(b *testing.B) {
 	const nodes = 1000
 	spent := time.Duration(0)
@@ -66,7 +67,7 @@ func BenchmarkPushOut(b *testing.B) {
 	b.ReportMetric(nodes*float64(b.N)/b.Elapsed().Seconds(), "pods/s")
 }
 
-// fullCell creates nodes with four pods each and no room for a fifth.
+// fullCell creates nodes with four pods each, so that a fifth pod does not fit.
 func fullCell(b *testing.B, c kubernetes.Interface, nodes int) {
 	b.Helper()
 	addAccount(b, c)
@@ -119,7 +120,7 @@ func pushPod(b *testing.B, c kubernetes.Interface, class, node string, i int) er
 	return err
 }
 
-// cpuTime returns the CPU time of the process.
+// cpuTime returns the CPU time that the process has used so far.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u unix.Rusage

@@ -8,12 +8,12 @@ import (
 	"math/rand/v2"
 )
 
-// excluded is the total of a node that is not feasible.
+// excluded is the total of a node that the pod does not fit.
 const excluded = math.MinInt64
 
-// ranking finds the nodes with the highest total. It is a tree whose leaves are the nodes. Each
-// inner vertex has the highest total below it, and the number of nodes with that total. The cost of
-// a change is the logarithm of the number of nodes.
+// ranking finds the nodes with the highest total score. It is a binary tree whose leaves are the
+// nodes. Each inner vertex has the highest total of the leaves below it, and the number of leaves
+// with that total. A change of one total costs time logarithmic in the number of nodes.
 type ranking struct {
 	size    int // number of leaves, a power of two
 	highest []int64
@@ -40,8 +40,8 @@ func (r *ranking) set(node int, total int64) {
 	}
 }
 
-// put changes a total without updating the inner vertices. The caller must call rebuild after all
-// changes.
+// put changes the total of a leaf without updating the inner vertices. After all changes, the
+// caller must update them, for example with rebuild. put returns the index of the leaf.
 func (r *ranking) put(node int, total int64) int {
 	i := r.size + node
 	r.highest[i], r.count[i] = total, 1
@@ -72,8 +72,8 @@ func (r *ranking) sum(i int) {
 // total returns the total of a node.
 func (r *ranking) total(node int) int64 { return r.highest[r.size+node] }
 
-// best returns one of the nodes with the highest total, each with the same probability, or -1 if no
-// node is feasible.
+// best returns one of the nodes with the highest total, each with the same probability, or -1 if
+// the pod fits no node.
 func (r *ranking) best(rnd *rand.Rand) int {
 	if r.size == 1 && r.count[1] == 0 || r.count[1] == 0 {
 		return -1

@@ -17,10 +17,12 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// reasonSchedulerError is the reason of the condition if the pod could not be evaluated.
+// reasonSchedulerError is the reason of the PodScheduled condition if the evaluation of the pod
+// failed.
 const reasonSchedulerError = "SchedulerError"
 
-// reject reports why a pod has no node, and evicts its victims.
+// reject queues the verdict about a pod without a node: its condition with the reason, its
+// nominated node, and the pods to evict for it.
 func (s *Scheduler) reject(p *profile.Profile, item *queue.Item, d decision) {
 	v := &verdict{
 		profile: p, pod: d.about, condition: conditionOf(v1.PodReasonUnschedulable, d.message),
@@ -31,11 +33,12 @@ func (s *Scheduler) reject(p *profile.Profile, item *queue.Item, d decision) {
 	}
 	s.report(v)
 	for _, other := range d.displaced {
-		s.report(&verdict{profile: p, pod: other.Pod, must: true}) // removes its nomination
+		s.report(&verdict{profile: p, pod: other.Pod, must: true}) // removes the other pod's nomination
 	}
 }
 
-// patchStatus writes a verdict into the pod's status.
+// patchStatus writes a verdict's nominated node and condition into the pod's status, unless they
+// are already there.
 func (s *Scheduler) patchStatus(ctx context.Context, pod *v1.Pod, v *verdict) error {
 	status := map[string]any{}
 	if v.nominated != pod.Status.NominatedNodeName {
@@ -56,7 +59,7 @@ func (s *Scheduler) patchStatus(ctx context.Context, pod *v1.Pod, v *verdict) er
 	return s.patch(ctx, pod, status)
 }
 
-// patch applies a merge patch to a pod's status.
+// patch applies a strategic merge patch to a pod's status.
 func (s *Scheduler) patch(ctx context.Context, pod *v1.Pod, status map[string]any) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
 	if err != nil {
@@ -83,8 +86,8 @@ func hasCondition(pod *v1.Pod, c *v1.PodCondition) bool {
 		old.ObservedGeneration == pod.Generation
 }
 
-// evict deletes a pod to make room for another, after it has written the reason into the pod's
-// status.
+// evict makes room for pod: it writes the reason into the victim's status and then deletes the
+// victim.
 func (s *Scheduler) evict(ctx context.Context, pod *v1.Pod, victim *scheduling.Pod) error {
 	err := s.patch(ctx, victim.Pod, map[string]any{"conditions": []v1.PodCondition{{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler,

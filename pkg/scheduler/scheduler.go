@@ -30,7 +30,8 @@ import (
 )
 
 const (
-	// flushPeriod is the time between searches for pods that have waited too long.
+	// flushPeriod is the interval at which the scheduler looks for pods that have waited too long
+	// in the queue, and retries them.
 	flushPeriod = 30 * time.Second
 )
 
@@ -39,12 +40,12 @@ type Config struct {
 	Client   kubernetes.Interface
 	Profiles *profile.Set
 	Clock    clock.Clock
-	Rand     *rand.Rand // used under Scheduler.mu
+	Rand     *rand.Rand // the caller holds Scheduler.mu
 	Log      *slog.Logger
 	Metrics  prometheus.Registerer
-	// Traces records the scheduling of pods in their traces. It may be nil.
+	// Traces adds scheduling spans to the traces of pods. It may be nil.
 	Traces *podtrace.Tracer
-	// Identity identifies this scheduler in events. "" stands for the host's name.
+	// Identity names this scheduler in events. If it is empty, the host's name is used.
 	Identity string
 }
 
@@ -59,11 +60,11 @@ type Scheduler struct {
 	batches      *batches
 	binder       *binder
 	verdicts     *mailbox[*verdict]
-	extended     *mailbox[func()] // work for pods that need extenders
+	extended     *mailbox[func()] // scheduling of pods that need extenders
 	devicesMoved signal           // raised when resource claims, device classes or slices change
-	volumesMoved signal           // raised when volume claims, volumes or classes change
+	volumesMoved signal           // raised when volumes, claims or classes change, and nodes or pods are deleted
 	running      sync.WaitGroup
-	hold         time.Duration // see maxHold
+	hold         time.Duration // maxHold, except in tests
 
 	mu        sync.Mutex // guards the fields below
 	view      *view
@@ -73,7 +74,7 @@ type Scheduler struct {
 	gangs     *gangs
 }
 
-// New returns a scheduler. It sends no request before Follow.
+// New returns a scheduler. The scheduler sends no requests before Follow is called.
 func New(cfg Config) (*Scheduler, error) {
 	if cfg.Profiles.Less == nil {
 		return nil, errors.New("no queue sort plugin is enabled")
@@ -104,8 +105,8 @@ func New(cfg Config) (*Scheduler, error) {
 	return s, s.sources.follow(s.handlers())
 }
 
-// Follow fills the caches and keeps them up to date until ctx ends. It returns when they are
-// filled, so that a scheduler that is not the leader can take over quickly.
+// Follow fills the caches and keeps them up to date until ctx ends. It returns once the caches are
+// filled. A scheduler that is not the leader also calls it, so that it can take over quickly.
 func (s *Scheduler) Follow(ctx context.Context) error {
 	if err := s.sources.run(ctx); err != nil {
 		return fmt.Errorf("follow the API server: %w", err)
@@ -133,7 +134,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 }
 
-// gate returns the first objection to queueing a pod, or nil.
+// gate returns the status of the first PreEnqueue plugin that keeps a pod out of the active queue,
+// or nil.
 func (s *Scheduler) gate(pod *v1.Pod) *scheduling.Status {
 	start := s.cfg.Clock.Now()
 	st := s.cfg.Profiles.Gate(pod)
@@ -154,7 +156,7 @@ func (s *Scheduler) flush(ctx context.Context) {
 	}
 }
 
-// schedule schedules one pod.
+// schedule tries to schedule the pod of an item that was popped from the queue.
 func (s *Scheduler) schedule(ctx context.Context, item *queue.Item) {
 	pod := item.Pod
 	p := s.cfg.Profiles.Profiles[pod.Spec.SchedulerName]
@@ -181,7 +183,7 @@ func (s *Scheduler) schedule(ctx context.Context, item *queue.Item) {
 	s.conclude(ctx, p, item, d, err, start)
 }
 
-// conclude carries out a decision.
+// conclude carries out a decision: it binds the pod, or reports why the pod has no node.
 func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, err error,
 	start time.Time) {
 	if err != nil {
@@ -206,33 +208,35 @@ func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queu
 	s.reject(p, item, d)
 }
 
-// decision is the result for one pod.
+// decision is the result of one attempt to schedule a pod.
 type decision struct {
-	decided time.Time // zero unless pods are traced
+	decided time.Time // time of the decision; zero if pods are not traced
 	node    string    // "" if none
 	volumes volumePlan
 	claims  dynamicresources.Plan
 
-	// For a pod that has no node:
-	about     *v1.Pod // the pod as it was evaluated
+	// The following fields are set only if the pod has no node.
+	about     *v1.Pod // the pod as it was when it was evaluated
 	message   string
 	reject    *scheduling.Status
 	objected  map[*scheduling.Status]int
 	events    scheduling.Event // changes that may let the pod fit
-	local     bool             // every objection to a node depends on that node alone
+	local     bool             // the results of all filters for a node depend on that node alone
 	nominate  string
 	victims   []*scheduling.Pod
 	displaced []*scheduling.Pod // pods of lower priority nominated to the same node
-	// deallocate is a claim whose devices are to be released.
+	// deallocate is a resource claim whose devices are to be released, or nil.
 	deallocate *resourcev1.ResourceClaim
-	// discard is a claim for extended resources left by an earlier attempt.
+	// discard is a claim for extended resources that an earlier attempt left and that is to be
+	// deleted, or nil.
 	discard *resourcev1.ResourceClaim
 }
 
-// silent reports whether the pod's status is not to be updated yet.
+// silent reports whether the pod waits for a plugin, so that its status is not updated yet.
 func (d *decision) silent() bool { return d.reject != nil && d.reject.Code == scheduling.Waiting }
 
-// decide finds a node and assumes the pod there, or finds out why there is none.
+// decide finds a node and assumes the pod there. If no node fits, it returns the reason and
+// possible victims, and puts the pod back into the queue.
 func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,10 +272,10 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 	return d, nil
 }
 
-// park returns a pod without a node to the queue. The caller has held s.mu since the evaluation, so
-// that no pod can leave a node unnoticed.
+// park puts a pod without a node back into the queue. The caller has held s.mu since the
+// evaluation, so that no other pod can leave a node between the evaluation and park.
 func (s *Scheduler) park(item *queue.Item, d *decision) {
-	d.about = item.Pod // after this another goroutine can pop the item
+	d.about = item.Pod // from here on, another goroutine can change item.Pod
 	item.Rejectors = d.rejectors()
 	if d.silent() {
 		s.queue.Await(item, d.events)
@@ -279,8 +283,7 @@ func (s *Scheduler) park(item *queue.Item, d *decision) {
 	}
 	s.queue.Unschedulable(item, d.events, d.local)
 	if len(d.victims) > 0 {
-		// The pod has victims. If it were tried again before they are evicted, it would only evict
-		// more pods.
+		// The pod has victims. A retry before they are evicted would choose more victims.
 		s.queue.Hold(item)
 	}
 }
@@ -294,7 +297,7 @@ func (s *Scheduler) evaluateItem(p *profile.Profile, item *queue.Item) (*evaluat
 	return s.evaluator.evaluateAs(s.view, p, c.pod, c.class, s.nominated), nil
 }
 
-// evaluateOn evaluates one node. n is nil if the pod does not fit there.
+// evaluateOn evaluates the pod on one node. The returned n is nil if the pod does not fit there.
 func (s *Scheduler) evaluateOn(p *profile.Profile, item *queue.Item, node string) (e *evaluation,
 	n *scheduling.Node, err error) {
 	c, err := s.kinds.of(p, item)
@@ -309,7 +312,7 @@ func (s *Scheduler) evaluateOn(p *profile.Profile, item *queue.Item, node string
 	return e, n, nil
 }
 
-// assume counts the pod on its node, and reserves the volumes and devices that it gets there.
+// assume counts the pod on the node, and reserves the volumes and devices that it gets there.
 func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) (decision, error) {
 	d := decision{node: n.Name, volumes: e.planVolumes(n), decided: s.traceTime()}
 	if e.devices != nil {
@@ -328,7 +331,8 @@ func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) (decision, error) 
 	return d, nil
 }
 
-// preempt fills in the victims, or returns why there are none.
+// preempt stores the node to clear and its victims in d. If there is no such node, it returns the
+// reason.
 func (s *Scheduler) preempt(e *evaluation, d *decision) string {
 	found, why := s.found(e)
 	if len(found) > 0 {
@@ -336,7 +340,7 @@ func (s *Scheduler) preempt(e *evaluation, d *decision) string {
 		return ""
 	}
 	if waits := e.pod.Status.NominatedNodeName; waits != "" && ineligible(s.view, e) != "" {
-		d.nominate = waits // victims of an earlier attempt have not left their nodes yet
+		d.nominate = waits // an earlier attempt's victims are still terminating, so keep the nomination
 	}
 	return why
 }
@@ -350,8 +354,8 @@ func (s *Scheduler) found(e *evaluation) (found []candidate, why string) {
 	return e.preempt(compileBudgets(budgets), s.cfg.Rand)
 }
 
-// clear decides to evict the victims of a candidate for a pod that may evict pods of lower priority
-// than rank.
+// clear decides to evict the victims of candidate c for a pod, and stores them in d. Pods nominated
+// to the node with a priority lower than rank lose their nomination.
 func (s *Scheduler) clear(rank int32, c candidate, d *decision) {
 	d.nominate, d.victims = c.node, c.victims
 	s.metrics.victims.Observe(float64(len(c.victims)))
@@ -364,9 +368,9 @@ func (s *Scheduler) clear(rank int32, c candidate, d *decision) {
 	}
 }
 
-// nominateTo nominates a pod to a node, or to none if node is "". A pod that has left the queue is
-// not nominated: the handler that removed it from the queue removes its nomination only after it
-// has got s.mu.
+// nominateTo nominates a pod to a node, or removes its nomination if node is "". A pod that has
+// left the queue is not nominated: its nomination would remain, because the handler that removed it
+// from the queue may have run already.
 func (s *Scheduler) nominateTo(pod *scheduling.Pod, node string) {
 	if s.queue.Get(pod.UID) == nil {
 		node = ""
@@ -374,8 +378,8 @@ func (s *Scheduler) nominateTo(pod *scheduling.Pod, node string) {
 	s.nominated.set(pod, node)
 }
 
-// local reports whether every objection to a node depends on that node alone. Then a pod that
-// leaves a node can help on that node only.
+// local reports whether the results of all filters for a node depend on that node alone. If so, a
+// pod that leaves a node can make this pod fit on that node only.
 func (e *evaluation) local() bool { return e.reject == nil && len(e.cell) == 0 }
 
 // rejectors returns the names of the plugins that rejected the pod.
@@ -392,7 +396,8 @@ func (d *decision) rejectors() []string {
 	return out
 }
 
-// events returns the changes that may let the pod fit: the events of the plugins that rejected it.
+// events returns the events after which the pod may fit. They are the events of the plugins that
+// rejected it.
 func (e *evaluation) events() scheduling.Event {
 	rejected := map[string]bool{}
 	if e.reject != nil {

@@ -30,7 +30,7 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// start runs a real API server and a scheduler against it.
+// start runs a real API server and a scheduler that uses it.
 func start(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	server := testserver.Start(t, testserver.Options{})
@@ -38,7 +38,8 @@ func start(t *testing.T) kubernetes.Interface {
 	return server.Client
 }
 
-// withoutBatches is a transport that makes the server look as if it did not support batches.
+// withoutBatches is a transport that makes the API server look like one without support for
+// batches.
 type withoutBatches struct{ http.RoundTripper }
 
 func (w withoutBatches) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -48,19 +49,19 @@ func (w withoutBatches) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(r)
 }
 
-// follow runs a scheduler until the test ends.
+// follow runs a scheduler with the default configuration until the test ends.
 func follow(t testing.TB, client kubernetes.Interface) {
 	t.Helper()
 	followWith(t, client, &configv1.KubeSchedulerConfiguration{})
 }
 
-// followWith runs a scheduler with a configuration until the test ends.
+// followWith runs a scheduler with the given configuration until the test ends.
 func followWith(t testing.TB, client kubernetes.Interface, config *configv1.KubeSchedulerConfiguration) {
 	t.Helper()
 	followAs(t, client, config, func(*scheduler.Config) {})
 }
 
-// followAs is followWith with further settings.
+// followAs does the same as followWith. change can modify the scheduler's settings first.
 func followAs(t testing.TB, client kubernetes.Interface, config *configv1.KubeSchedulerConfiguration,
 	change func(*scheduler.Config)) {
 	t.Helper()
@@ -106,7 +107,7 @@ func addNode(t *testing.T, c kubernetes.Interface, name string, change func(*v1.
 	if created, err = c.CoreV1().Nodes().UpdateStatus(t.Context(), created, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	created.Spec.Taints = nil // remove the taint not-ready, which new nodes get
+	created.Spec.Taints = nil // remove the taint node.kubernetes.io/not-ready, which new nodes get
 	if change != nil {
 		change(created)
 	}
@@ -146,7 +147,8 @@ func create(t *testing.T, c kubernetes.Interface, p *v1.Pod) *v1.Pod {
 	return created
 }
 
-// await watches a pod until a condition holds.
+// await watches a pod until ok returns true for it, and returns the pod. what describes the
+// condition in the message of a failure.
 func await(t *testing.T, c kubernetes.Interface, name string, what string, ok func(*v1.Pod) bool) *v1.Pod {
 	t.Helper()
 	w, err := c.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{
@@ -171,8 +173,8 @@ func await(t *testing.T, c kubernetes.Interface, name string, what string, ok fu
 
 func bound(p *v1.Pod) bool { return p.Spec.NodeName != "" }
 
-// refused reports whether the pod's condition PodScheduled is False and its message contains the
-// words.
+// refused returns a function that reports whether a pod's PodScheduled condition is False with a
+// message that contains words.
 func refused(words string) func(*v1.Pod) bool {
 	return func(p *v1.Pod) bool {
 		for _, c := range p.Status.Conditions {
@@ -202,8 +204,8 @@ func TestPodsAreSpread(t *testing.T) {
 	c := setup(t)
 	addNode(t, c, "a", nil)
 	addNode(t, c, "b", nil)
-	// The scheduler watches nodes and pods independently. When each node has a pod, the scheduler
-	// has seen both nodes.
+	// The scheduler watches nodes and pods separately. Once each node has a pod, the scheduler has
+	// certainly seen both nodes.
 	for _, name := range []string{"a", "b"} {
 		create(t, c, pod("on-"+name, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelHostname: name} }))
 		await(t, c, "on-"+name, "bound", bound)
@@ -286,7 +288,7 @@ func preempts(t *testing.T, c kubernetes.Interface) {
 	}
 	create(t, c, pod("low", func(p *v1.Pod) {
 		cpu("1500m")(p)
-		p.Finalizers = []string{"example.com/hold"} // keeps the terminating pod visible
+		p.Finalizers = []string{"example.com/hold"} // keeps the terminating pod in the API server
 	}))
 	await(t, c, "low", "bound", bound)
 	create(t, c, pod("high", func(p *v1.Pod) { cpu("1")(p); p.Spec.PriorityClassName = "high" }))
@@ -301,7 +303,7 @@ func preempts(t *testing.T, c kubernetes.Interface) {
 	if want := "PreemptionByScheduler: default-scheduler: preempting to accommodate a higher priority pod"; why != want {
 		t.Errorf("condition of the victim %q, want %q", why, want)
 	}
-	// Change the status as the kubelet would.
+	// Remove the finalizer, so that the victim is deleted.
 	if _, err := c.CoreV1().Pods("default").Patch(t.Context(), "low", types.JSONPatchType,
 		[]byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -333,8 +335,8 @@ func TestAntiAffinityAndNewNode(t *testing.T) {
 	}
 }
 
-// TestShrunkPodMakesRoom checks that a pod which is resized makes room once its kubelet reports
-// that it has shrunk.
+// TestShrunkPodMakesRoom checks that another pod gets the room of a pod that is resized to a
+// smaller size, but only once the kubelet reports the new size.
 func TestShrunkPodMakesRoom(t *testing.T) {
 	c := setup(t)
 	addNode(t, c, "a", nil)
@@ -353,7 +355,7 @@ func TestShrunkPodMakesRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	allocated("1800m") // the pod is to shrink, but its kubelet has not shrunk it yet
+	allocated("1800m") // the spec requests less, but the kubelet has not resized the pod yet
 	create(t, c, pod("waits", cpu("1")))
 	await(t, c, "waits", "refused", refused("1 Insufficient cpu"))
 	allocated("500m")

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// selectorCases has selectors that are easily confused: a missing selector matches nothing, an
-// empty one matches everything.
+// selectorCases has label selectors that are easily confused: a missing selector matches nothing,
+// and an empty selector matches everything.
 var selectorCases = map[string]struct {
 	selector *metav1.LabelSelector
 	labels   map[string]string
@@ -34,8 +34,8 @@ var selectorCases = map[string]struct {
 				{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist}}}, nil, true},
 }
 
-// TestBudgetSelectors checks that preemption charges the budgets that select a pod. See
-// kubernetes/kubernetes#141785.
+// TestBudgetSelectors checks that preemption counts evictions against exactly the disruption
+// budgets whose selector matches the pod. See kubernetes/kubernetes#141785.
 func TestBudgetSelectors(t *testing.T) {
 	for name, tc := range selectorCases {
 		t.Run(name, func(t *testing.T) {
@@ -53,8 +53,9 @@ func TestBudgetSelectors(t *testing.T) {
 	}
 }
 
-// TestSpreadSelectors checks that a constraint counts the pods that its selector matches: two of
-// them in the only zone with room exceed a skew of one. See kubernetes/kubernetes#141339.
+// TestSpreadSelectors checks that a spread constraint counts exactly the pods that its selector
+// matches. If it matches, two such pods in the only zone with room would exceed maxSkew 1. See
+// kubernetes/kubernetes#141339.
 func TestSpreadSelectors(t *testing.T) {
 	for name, tc := range selectorCases {
 		t.Run(name, func(t *testing.T) {

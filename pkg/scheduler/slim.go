@@ -10,8 +10,9 @@ import (
 	"keelson.dev/keelson/pkg/follow"
 )
 
-// slim removes fields from objects that no plugin reads, before a cache stores them. Pods are read
-// without such fields (package intake). Extenders need whole objects and have other caches.
+// slim removes the fields that no plugin reads from an object before a cache stores it. Pods are
+// not handled here: package intake decodes them without such fields. With extenders, slim is not
+// used, because extenders are sent whole objects.
 func slim(obj any) (any, error) {
 	obj, err := follow.WithoutManagedFields(obj)
 	switch o := obj.(type) {

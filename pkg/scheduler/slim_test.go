@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/intake"
 )
 
-// TestSlimKeepsRequests checks that a pod's requests are the same after fields of its status were
-// removed, also during a resize.
+// TestSlimKeepsRequests checks that the computed requests of a pod stay the same when package
+// intake omits fields of its status, even during a resize.
 func TestSlimKeepsRequests(t *testing.T) {
 	read, err := intake.NewReader()
 	if err != nil {

@@ -31,15 +31,15 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// sources are the caches that the scheduler reads.
+// sources has the caches of API objects that the scheduler reads.
 type sources struct {
 	factory  informers.SharedInformerFactory
-	handled  []cache.DoneChecker // the handlers have seen the first lists
+	handled  []cache.DoneChecker // whether each handler has seen all objects of the first list
 	handlers handlers
 
-	// Pods, and what selects and protects them.
+	// Pods, and the objects that select them or protect them from eviction.
 
-	pods         *follow.Cache[v1.Pod, v1.Pod] // pods that have not ended; nil in a Model
+	pods         *follow.Cache[v1.Pod, v1.Pod] // pods that have not terminated; nil in a Model
 	services     corelisters.ServiceLister
 	controllers  corelisters.ReplicationControllerLister
 	replicaSets  appslisters.ReplicaSetLister
@@ -50,7 +50,7 @@ type sources struct {
 
 	nodes             cache.SharedIndexInformer
 	namespaces        corelisters.NamespaceLister
-	namespacesChanged atomic.Uint64 // number of changes of namespaces' labels
+	namespacesChanged atomic.Uint64 // number of label changes of namespaces so far
 
 	// Volumes and devices.
 
@@ -60,12 +60,12 @@ type sources struct {
 	csiNodes    storagelisters.CSINodeLister
 	csiDrivers  storagelisters.CSIDriverLister
 	capacities  storagelisters.CSIStorageCapacityLister
-	attachments cache.SharedIndexInformer // attachments of volumes, indexed by node
+	attachments cache.SharedIndexInformer // VolumeAttachments, indexed by node
 	devices     *devices
 }
 
 // newSources returns caches of the objects that cfg.Client serves. If extenders are configured, the
-// caches keep whole objects, because extenders are sent whole objects.
+// caches keep all fields, because extenders are sent whole objects.
 func newSources(cfg Config) (*sources, error) {
 	transform, source := slim, slimPods
 	if len(cfg.Profiles.Extenders) > 0 {
@@ -82,7 +82,7 @@ func newSources(cfg Config) (*sources, error) {
 	return s, nil
 }
 
-// presentPods selects the pods that have not ended.
+// presentPods selects the pods that have not terminated.
 var presentPods = fields.AndSelectors(
 	fields.OneTermNotEqualSelector("status.phase", string(v1.PodSucceeded)),
 	fields.OneTermNotEqualSelector("status.phase", string(v1.PodFailed))).String()
@@ -91,11 +91,11 @@ func wholePods(client kubernetes.Interface) (cache.ListerWatcher, error) {
 	return follow.Source(client.CoreV1().Pods(metav1.NamespaceAll), follow.Fields(presentPods)), nil
 }
 
-// slimPods returns a source of pods that decodes only the fields that plugins read.
+// slimPods returns a ListerWatcher of pods that decodes only the fields that plugins read.
 func slimPods(client kubernetes.Interface) (cache.ListerWatcher, error) {
 	c, ok := client.CoreV1().RESTClient().(*rest.RESTClient)
 	if !ok || c == nil {
-		return wholePods(client) // the client is a fake
+		return wholePods(client) // only a fake client has no RESTClient
 	}
 	r, err := intake.NewReader(v1alpha1.AnnGang, v1alpha1.AnnGangSize)
 	if err != nil {
@@ -104,7 +104,8 @@ func slimPods(client kubernetes.Interface) (cache.ListerWatcher, error) {
 	return r.ListWatch(c, presentPods)
 }
 
-// newSourcesOf returns sources without pods, whose other caches are those of f.
+// newSourcesOf returns sources that use the caches of f for all objects except pods, which they do
+// not have.
 func newSourcesOf(f informers.SharedInformerFactory) *sources {
 	core, apps := f.Core().V1(), f.Apps().V1()
 	s := &sources{
@@ -131,19 +132,20 @@ func newSourcesOf(f informers.SharedInformerFactory) *sources {
 	return s
 }
 
-// handlers are called for changes of the kinds of objects that the cell or waiting pods depend on.
+// handlers has the functions that are called when objects change.
 type handlers struct {
 	podSet        func(old, pod *v1.Pod) // old is nil for a new pod
 	podGone       func(*v1.Pod)
-	nodes, claims cache.ResourceEventHandler // for nodes, and for claims of devices
-	// changed is called when something has changed that pods may wait for.
+	nodes, claims cache.ResourceEventHandler // for nodes, and for resource claims
+	// changed is called with the event when an object changes that waiting pods may depend on.
 	changed func(scheduling.Event)
-	// timed returns a handler that calls another one and measures how long that takes.
+	// timed returns a handler that calls h and observes how long each call takes.
 	timed func(resource string, h cache.ResourceEventHandler) cache.ResourceEventHandler
 }
 
-// podChanged calls the handlers for a changed pod. A pod can be replaced by one of the same name
-// while the watch is interrupted.
+// podChanged calls the handlers for a changed pod. While the watch is interrupted, a pod can be
+// deleted and created again with the same name, so the old pod's UID may differ. It is handled as a
+// deletion and a creation.
 func (s *sources) podChanged(_ types.NamespacedName, old, pod *v1.Pod) {
 	if old != nil && (pod == nil || old.UID != pod.UID) {
 		s.handlers.podGone(old)
@@ -154,7 +156,7 @@ func (s *sources) podChanged(_ types.NamespacedName, old, pod *v1.Pod) {
 	}
 }
 
-// follow sets the handlers.
+// follow registers the handlers with the caches.
 func (s *sources) follow(h handlers) error {
 	if err := s.index(); err != nil {
 		return err
@@ -214,8 +216,8 @@ func attachmentNode(o any) ([]string, error) {
 	return nil, nil
 }
 
-// namespaceHandler reports changes of namespaces' labels. Plugins read no other fields of a
-// namespace.
+// namespaceHandler calls changed when the labels of a namespace change. Plugins read no other
+// fields of a namespace.
 func (s *sources) namespaceHandler(changed func(scheduling.Event)) cache.ResourceEventHandler {
 	notify := func(any) {
 		s.namespacesChanged.Add(1)
@@ -232,8 +234,8 @@ func (s *sources) namespaceHandler(changed func(scheduling.Event)) cache.Resourc
 	}
 }
 
-// run follows the API until ctx ends. It returns when the caches are complete and the handlers have
-// seen all objects.
+// run fills the caches and keeps them up to date until ctx ends. It returns when the caches are
+// complete and the handlers have seen all objects.
 func (s *sources) run(ctx context.Context) error {
 	s.factory.StartWithContext(ctx)
 	go s.pods.Run(ctx)

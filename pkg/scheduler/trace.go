@@ -17,12 +17,12 @@ import (
 
 // Names of the scheduler's spans in the trace of a pod.
 const (
-	spanQueue  = "scheduler.queue"  // from the pod's arrival to the attempt that found its node
-	spanDecide = "scheduler.decide" // an attempt, without the binding
-	spanBind   = "scheduler.bind"   // preparation of volumes and devices, and the binding
+	spanQueue  = "scheduler.queue"  // from the pod's arrival to the start of the attempt that found its node
+	spanDecide = "scheduler.decide" // an attempt to find a node, without the binding
+	spanBind   = "scheduler.bind"   // preparing volumes and devices, and binding
 )
 
-// traceTime returns the time if pods are traced, and otherwise zero.
+// traceTime returns the current time if pods are traced, and otherwise the zero time.
 func (s *Scheduler) traceTime() time.Time {
 	if s.cfg.Traces == nil {
 		return time.Time{}
@@ -30,7 +30,8 @@ func (s *Scheduler) traceTime() time.Time {
 	return s.cfg.Clock.Now()
 }
 
-// traceBinding records the attempt that bound a pod, which began at start.
+// traceBinding records spans for a pod that was bound. start is when the attempt that bound it
+// began.
 func (s *Scheduler) traceBinding(ctx context.Context, item *queue.Item, d decision, start time.Time) {
 	if s.cfg.Traces == nil {
 		return
@@ -43,7 +44,7 @@ func (s *Scheduler) traceBinding(ctx context.Context, item *queue.Item, d decisi
 		Attributes: []attribute.KeyValue{attribute.String("k8s.node.name", d.node)}})
 }
 
-// traceRejection records an attempt that found no node.
+// traceRejection records a span for an attempt that found no node and began at start.
 func (s *Scheduler) traceRejection(ctx context.Context, pod *v1.Pod, start time.Time, message string) {
 	if s.cfg.Traces == nil {
 		return

@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/scheduler"
 )
 
-// TestTraces checks the spans of a pod that is rejected at first: each attempt, the time in the
-// queue until the last attempt, and the binding.
+// TestTraces checks the trace spans of a pod that is rejected at first: one span for each attempt,
+// the time in the queue until the last attempt, and the binding.
 func TestTraces(t *testing.T) {
 	server := testserver.Start(t, testserver.Options{})
 	addAccount(t, server.Client)
@@ -35,7 +35,7 @@ func TestTraces(t *testing.T) {
 	for _, want := range []string{"scheduler.queue", "scheduler.decide", "scheduler.bind"} {
 		s := <-spans
 		for s.Name() == "scheduler.decide" && s.Status().Description != "" {
-			s = <-spans // another attempt, before the node was ready
+			s = <-spans // the attempt may have been repeated before the node was ready
 		}
 		if s.Name() != want || s.SpanContext().TraceID() != podtrace.TraceID(p.UID) {
 			t.Errorf("span %s in trace %s, want %s", s.Name(), s.SpanContext().TraceID(), want)

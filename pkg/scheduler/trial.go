@@ -10,8 +10,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// trial evaluates a node as if other pods were on it. It works on a copy of the node. Filters that
-// count pods are called for each change, and again when end reverses it.
+// trial evaluates a node as if other pods were on it. It changes a copy of the node. Filters that
+// count pods are told of each change, and end reverses these changes.
 type trial struct {
 	e    *evaluation
 	node *scheduling.Node
@@ -30,7 +30,6 @@ func (e *evaluation) trial(n *scheduling.Node) *trial {
 	return &trial{e: e, node: &c}
 }
 
-// adjust adds a pod to the node (d is 1) or removes it (d is -1).
 func (t *trial) adjust(pod *scheduling.Pod, d int) {
 	cell.Adjust(t.node, pod, d)
 	t.notify(pod, d)

@@ -18,33 +18,34 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// reporters is how many requests with verdicts are sent at a time. singleReporters is how many
-// requests are sent at a time if the server does not support batches.
+// reporters is how many requests with batches of verdicts are sent at the same time.
+// singleReporters is how many requests with one verdict are sent at the same time if the server
+// does not support batches.
 const (
 	reporters       = 2
 	singleReporters = 16
 )
 
-// verdict is what is reported about a pod without a node: its condition, its nominated node, and
-// the victims to evict.
+// verdict is what the scheduler writes about a pod without a node: the pod's condition, its
+// nominated node, and the victims to evict for it.
 type verdict struct {
 	profile   *profile.Profile
 	pod       *v1.Pod
 	condition *v1.PodCondition // nil if the condition does not change
 	nominated string
 	victims   []*scheduling.Pod
-	must      bool   // a later verdict about the pod does not replace it
-	done      func() // called when the verdict was carried out; may be nil
+	must      bool   // later verdicts about the pod must not replace this one in the mailbox
+	done      func() // called after the verdict was sent; may be nil
 }
 
 func conditionOf(reason, message string) *v1.PodCondition {
 	return &v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// report queues a verdict.
+// report queues a verdict for runVerdicts.
 func (s *Scheduler) report(v *verdict) { s.verdicts.put(v.pod.UID, v, v.must) }
 
-// runVerdicts carries out verdicts until ctx ends. It may run several times at once.
+// runVerdicts sends queued verdicts until ctx ends. Several goroutines may run it.
 func (s *Scheduler) runVerdicts(ctx context.Context) {
 	for {
 		some := s.verdicts.take(ctx, v1alpha1.MaxVerdicts)
@@ -72,8 +73,8 @@ func (s *Scheduler) runVerdicts(ctx context.Context) {
 	}
 }
 
-// fitting returns how many verdicts fit into one batch, which may have at most MaxVictims victims.
-// It returns at least one.
+// fitting returns how many of the verdicts fit into one batch, which may have at most MaxVictims
+// victims. It returns at least 1.
 func fitting(some []*verdict) int {
 	victims := 0
 	for i, v := range some {
@@ -84,7 +85,8 @@ func fitting(some []*verdict) int {
 	return len(some)
 }
 
-// sendBatch sends verdicts in one request. It returns false if they must be sent one by one.
+// sendBatch sends verdicts in one request. It returns false if the caller must send them one by
+// one.
 func (s *Scheduler) sendBatch(ctx context.Context, p *profile.Profile, some []*verdict) bool {
 	if len(some[0].victims) > v1alpha1.MaxVictims {
 		return false
@@ -93,7 +95,7 @@ func (s *Scheduler) sendBatch(ctx context.Context, p *profile.Profile, some []*v
 		TypeMeta:            v1alpha1.TypeMeta("VerdictBatch"),
 		ReportingController: p.Name, ReportingInstance: s.batches.instance,
 	}
-	var victims [][]*scheduling.Pod // victims of each verdict in the body
+	var victims [][]*scheduling.Pod // victims of each verdict in the request
 	for _, v := range some {
 		if out, of := s.outgoing(v); out != nil {
 			body.Verdicts, victims = append(body.Verdicts, *out), append(victims, of)
@@ -130,7 +132,8 @@ func (s *Scheduler) sendBatch(ctx context.Context, p *profile.Profile, some []*v
 	return true
 }
 
-// outgoing returns a verdict as it is sent, with its victims, or nil if it has nothing new.
+// outgoing converts a verdict to the form in which it is sent, and returns its victims. It returns
+// nil if the pod's status would not change and there are no victims.
 func (s *Scheduler) outgoing(v *verdict) (*v1alpha1.Verdict, []*scheduling.Pod) {
 	pod := s.latestPod(v.pod)
 	if pod == nil {
@@ -155,8 +158,8 @@ func (s *Scheduler) outgoing(v *verdict) (*v1alpha1.Verdict, []*scheduling.Pod) 
 	return out, victims
 }
 
-// remaining returns the victims of a verdict that are not terminating yet. They are copies, because
-// the cell updates its pods.
+// remaining returns copies of the verdict's victims that are not terminating yet. The copies are
+// needed because event handlers update the originals.
 func (s *Scheduler) remaining(v *verdict) []*scheduling.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +177,8 @@ func ref(p *v1.Pod) v1alpha1.PodRef {
 	return v1alpha1.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
-// latestPod returns a pod's latest state, or nil if it has a node or does not exist.
+// latestPod returns the latest state of a pending pod, or nil if the pod has a node or does not
+// exist.
 func (s *Scheduler) latestPod(pod *v1.Pod) *v1.Pod {
 	s.mu.Lock()
 	_, _, placed := s.view.Placed(pod.UID)
@@ -185,7 +189,8 @@ func (s *Scheduler) latestPod(pod *v1.Pod) *v1.Pod {
 	return s.queue.Get(pod.UID)
 }
 
-// sendEach sends verdicts one by one, to a server that does not support batches.
+// sendEach sends verdicts one by one, several at the same time. It is used if the server does not
+// support batches.
 func (s *Scheduler) sendEach(ctx context.Context, some []*verdict) {
 	var next atomic.Int64
 	var workers sync.WaitGroup
@@ -199,8 +204,8 @@ func (s *Scheduler) sendEach(ctx context.Context, some []*verdict) {
 	workers.Wait()
 }
 
-// send sends one verdict. It writes the nomination first: if the scheduler is killed in between,
-// other pods must not get the room that the evictions make.
+// send sends one verdict. It writes the nominated node before it evicts victims: if the scheduler
+// is killed in between, other pods must not take the room of the victims.
 func (s *Scheduler) send(ctx context.Context, v *verdict) {
 	pod := s.latestPod(v.pod)
 	if pod == nil {
@@ -223,15 +228,15 @@ func (s *Scheduler) send(ctx context.Context, v *verdict) {
 	}
 }
 
-// cancelEvictions cancels the evictions of a verdict, because its pod needs no room any more.
+// cancelEvictions cancels the evictions of a verdict whose pod no longer needs room.
 func (s *Scheduler) cancelEvictions(v *verdict) {
 	for _, victim := range v.victims {
 		s.cancelEviction(victim)
 	}
 }
 
-// cancelEviction cancels the eviction of a pod. A gang that waits only for this victim is tried
-// again.
+// cancelEviction cancels the eviction of a pod. If a gang waited only for this victim to leave, the
+// gang is tried again.
 func (s *Scheduler) cancelEviction(victim *scheduling.Pod) {
 	s.mu.Lock()
 	delete(s.view.evicting, victim.UID)
@@ -242,15 +247,15 @@ func (s *Scheduler) cancelEviction(victim *scheduling.Pod) {
 	}
 }
 
-// logStatusError logs that a pod's status could not be written, unless the pod does not exist any
-// more.
+// logStatusError logs an error of writing a pod's status, unless the error means that the pod no
+// longer exists.
 func (s *Scheduler) logStatusError(ctx context.Context, namespace, name string, err error) {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
 		s.cfg.Log.Warn("Failed to write pod status", "pod", namespace+"/"+name, "err", err)
 	}
 }
 
-// finishEviction handles the result of an eviction.
+// finishEviction handles the result of an eviction. err is nil if the victim was deleted.
 func (s *Scheduler) finishEviction(ctx context.Context, victim *scheduling.Pod, err error) {
 	if err == nil {
 		s.metrics.evictions.Inc()
@@ -263,5 +268,5 @@ func (s *Scheduler) finishEviction(ctx context.Context, victim *scheduling.Pod, 
 	if !apierrors.IsNotFound(err) {
 		s.cfg.Log.Warn("Failed to evict pod", "pod", victim.Namespace+"/"+victim.Name, "err", err)
 	}
-	s.queue.Happened(scheduling.PodRemoved) // pods that waited for its room are tried again
+	s.queue.Happened(scheduling.PodRemoved) // the pod that needed the room may now choose other victims
 }

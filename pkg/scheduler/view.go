@@ -17,14 +17,15 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// view is the cell with the other objects that plugins read.
+// view is the state of nodes and pods (cell.Cell), together with the other objects that plugins
+// read.
 type view struct {
 	*cell.Cell
 	keeper    *keeper
 	nominated *nominations
 	sources   *sources
 	devices   *devices
-	// evicting has the pods that are being evicted.
+	// evicting has the pods that the scheduler is evicting.
 	evicting map[types.UID]bool
 	reserved reservations
 }
@@ -47,7 +48,7 @@ func (v *view) Devices() scheduling.DeviceView { return v.devices }
 func (v *view) NamespaceLabels(namespace string) labels.Set {
 	ns, err := v.sources.namespaces.Get(namespace)
 	if err != nil {
-		return nil // the namespace does not exist
+		return nil // the cache does not have the namespace
 	}
 	return ns.Labels
 }
@@ -76,8 +77,8 @@ func (v *view) Selectors(pod *v1.Pod) labels.Selector {
 	return labels.SelectorFromSet(equal).Add(requirements...)
 }
 
-// ownerRequirements returns the requirements of a pod's controller. The selector of a
-// ReplicationController is added to equal.
+// ownerRequirements returns the label requirements of a pod's controller. A ReplicationController's
+// selector is a plain map of labels, which is added to equal instead.
 func (v *view) ownerRequirements(namespace string, owner *metav1.OwnerReference, equal labels.Set) labels.Requirements {
 	var sel *metav1.LabelSelector
 	switch owner.APIVersion + " " + owner.Kind {
@@ -122,7 +123,8 @@ func (v *view) Volume(name string) *v1.PersistentVolume { return found(v.sources
 // Class implements scheduling.VolumeView.
 func (v *view) Class(name string) *storagev1.StorageClass { return found(v.sources.classes.Get(name)) }
 
-// found returns nil if a cache's getter failed. The error can only be NotFound.
+// found returns the object of a cache's getter, or nil on an error. The only possible error is
+// NotFound.
 func found[T any](o *T, err error) *T {
 	if err != nil {
 		return nil
@@ -165,7 +167,7 @@ func (v *view) CSINode(node string) *storagev1.CSINode { return found(v.sources.
 func (v *view) Attachments(node string) []*storagev1.VolumeAttachment {
 	objs, err := v.sources.attachments.GetIndexer().ByIndex(byNode, node)
 	if err != nil {
-		return nil // the index does not exist before Follow
+		return nil // the index is added when handlers are registered
 	}
 	out := make([]*storagev1.VolumeAttachment, 0, len(objs))
 	for _, o := range objs {

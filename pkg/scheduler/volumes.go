@@ -20,13 +20,14 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// volumePlan has the volumes that must be bound or provisioned before the pod is bound.
+// volumePlan has the volumes that must be bound or provisioned before the pod can be bound.
 type volumePlan struct{ volumebinding.Plan }
 
 func (p volumePlan) empty() bool { return len(p.Bind)+len(p.Provision) == 0 }
 
-// reservations has the volumes and nodes chosen for claims by decisions that are being carried out.
-// Pods that share a claim share its reservation. The caches may not show them yet.
+// reservations has the volumes and nodes that the scheduler has chosen for claims, until the
+// decisions are carried out. The caches may not show these choices yet. Pods that share a claim
+// share its reservation.
 type reservations struct {
 	volumes map[string]*reservation    // reservations by volume name
 	nodes   map[types.UID]*reservation // reservations by UID of the claim to provision
@@ -36,14 +37,15 @@ func newReservations() reservations {
 	return reservations{map[string]*reservation{}, map[types.UID]*reservation{}}
 }
 
-// reservation is a choice of one or more decisions.
+// reservation is the choice of a volume or node for a claim. decisions counts the decisions that
+// rely on it.
 type reservation struct {
 	claim     *v1.PersistentVolumeClaim
 	node      string
 	decisions int
 }
 
-// reserve adds the choices of a plan. node is the pod's node.
+// reserve adds the choices of a plan for a pod on the given node.
 func (r reservations) reserve(p volumePlan, node string) {
 	for _, m := range p.Bind {
 		hold(r.volumes, m.Volume.Name, m.Claim, node)
@@ -53,7 +55,7 @@ func (r reservations) reserve(p volumePlan, node string) {
 	}
 }
 
-// release removes the choices of a plan once the decision is carried out.
+// release removes the choices of a plan after its decision was carried out or failed.
 func (r reservations) release(p volumePlan) {
 	for _, m := range p.Bind {
 		drop(r.volumes, m.Volume.Name)
@@ -78,7 +80,8 @@ func drop[K comparable](in map[K]*reservation, key K) {
 	}
 }
 
-// volume returns a volume as it will be once the decision about it is carried out.
+// volume returns a volume as it will be after its reservation is carried out: with a reference to
+// the claim.
 func (r reservations) volume(pv *v1.PersistentVolume) *v1.PersistentVolume {
 	held := r.volumes[pv.Name]
 	if held == nil || pv.Spec.ClaimRef != nil {
@@ -89,7 +92,8 @@ func (r reservations) volume(pv *v1.PersistentVolume) *v1.PersistentVolume {
 	return pv
 }
 
-// withNode returns a claim as it will be once the decision about it is carried out.
+// withNode returns a claim as it will be after its reservation is carried out: with the annotation
+// for the selected node.
 func (r reservations) withNode(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
 	held := r.nodes[claim.UID]
 	if held == nil || metav1.HasAnnotation(claim.ObjectMeta, volume.AnnSelectedNode) {
@@ -107,12 +111,12 @@ func (e *evaluation) planVolumes(n *scheduling.Node) volumePlan {
 	return volumePlan{e.volumes.Plan(n)}
 }
 
-// writes has the resource versions of volumes and claims that prepareVolumes has written or seen,
-// by name. Cached objects with an older version are ignored.
+// writes has the resource versions of volumes and claims after the scheduler's own writes, by name.
+// Older versions in the caches are ignored.
 type writes struct{ volumes, claims map[string]string }
 
-// prepareVolumes binds the plan's volumes to claims, and waits until the volume controller has
-// bound the claims.
+// prepareVolumes writes the choices of the plan into volumes and claims, and waits until the volume
+// controller has bound the claims.
 func (s *Scheduler) prepareVolumes(ctx context.Context, pod *v1.Pod, d decision) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Profiles.BindTimeout)
 	defer cancel()
@@ -134,8 +138,8 @@ func (s *Scheduler) prepareVolumes(ctx context.Context, pod *v1.Pod, d decision)
 	return s.awaitClaims(ctx, pod, d, w)
 }
 
-// bindVolume writes the claim into a volume. Another pod with the same claim may have done that
-// already.
+// bindVolume writes the reference to the claim into a volume. Another pod with the same claim may
+// already have caused that.
 func (s *Scheduler) bindVolume(ctx context.Context, m volumebinding.Match) (*v1.PersistentVolume, error) {
 	volumes := s.cfg.Client.CoreV1().PersistentVolumes()
 	pv := s.view.Volume(m.Volume.Name)
@@ -160,8 +164,8 @@ func (s *Scheduler) bindVolume(ctx context.Context, m volumebinding.Match) (*v1.
 	return nil, err
 }
 
-// selectNode writes the node for provisioning into a claim. It never replaces another selection:
-// only the provisioner may remove it.
+// selectNode writes the node into a claim, so that the provisioner makes a volume there. It never
+// replaces another selected node, because only the provisioner may remove the selection.
 func (s *Scheduler) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim,
 	node string) (*v1.PersistentVolumeClaim, error) {
 	claims := s.cfg.Client.CoreV1().PersistentVolumeClaims(claim.Namespace)
@@ -197,8 +201,8 @@ func (s *Scheduler) awaitClaims(ctx context.Context, pod *v1.Pod, d decision, w 
 	}
 }
 
-// stillPlaced returns the node of a decision. It fails if the pod or the node was deleted
-// meanwhile.
+// stillPlaced returns the node of a decision. It returns an error if the pod or the node was
+// deleted after the decision.
 func (s *Scheduler) stillPlaced(pod *v1.Pod, d decision) (*v1.Node, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,8 +216,8 @@ func (s *Scheduler) stillPlaced(pod *v1.Pod, d decision) (*v1.Node, error) {
 	return n.Node, nil
 }
 
-// unbound returns the name of a claim of the plan that has no volume yet, or "". It fails if the
-// claim cannot get a volume on the node any more.
+// unbound returns the name of a claim of the plan that is not bound yet, or "" if all are bound. It
+// returns an error if the claim cannot get a volume on the node any more.
 func (s *Scheduler) unbound(node *v1.Node, d decision, w writes) (string, error) {
 	for _, m := range d.volumes.Bind {
 		if done, err := s.volumeBound(node, m, w); err != nil || !done {
@@ -248,7 +252,7 @@ func (s *Scheduler) volumeBound(node *v1.Node, m volumebinding.Match, w writes) 
 	return volumebinding.Bound(claim), nil
 }
 
-// provisioned reports whether a claim is bound to a volume that the node reaches.
+// provisioned reports whether a claim is bound to a volume that is accessible from the node.
 func (s *Scheduler) provisioned(node *v1.Node, c *v1.PersistentVolumeClaim, w writes) (bool, error) {
 	claim, err := s.claimNow(c)
 	switch {
@@ -263,7 +267,7 @@ func (s *Scheduler) provisioned(node *v1.Node, c *v1.PersistentVolumeClaim, w wr
 	}
 	pv := s.view.Volume(claim.Spec.VolumeName)
 	if pv == nil {
-		return false, nil // the cache does not have it yet, or the claim is lost
+		return false, nil // the cache does not have the volume yet, or the volume was deleted
 	}
 	if err := volume.CheckNodeAffinity(pv, node.Labels); err != nil {
 		return false, fmt.Errorf("pv %q node affinity doesn't match node %q: %w", pv.Name, node.Name, err)
@@ -271,13 +275,14 @@ func (s *Scheduler) provisioned(node *v1.Node, c *v1.PersistentVolumeClaim, w wr
 	return volumebinding.Bound(claim), nil
 }
 
-// older reports whether a version in a cache is older than a known one.
+// older reports whether the resource version shown in a cache is older than the known version.
 func older(shown, known string) bool {
 	order, err := resourceversion.CompareResourceVersion(shown, known)
 	return err == nil && order < 0
 }
 
-// claimNow returns a claim from the cache.
+// claimNow returns the current version of a claim from the cache. It returns an error if the claim
+// was deleted.
 func (s *Scheduler) claimNow(c *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
 	now := found(s.view.sources.claims.PersistentVolumeClaims(c.Namespace).Get(c.Name))
 	if now == nil || now.UID != c.UID {
@@ -286,7 +291,7 @@ func (s *Scheduler) claimNow(c *v1.PersistentVolumeClaim) (*v1.PersistentVolumeC
 	return now, nil
 }
 
-// signal wakes all goroutines that wait for the next change.
+// signal wakes all goroutines that wait for the next change of some objects.
 type signal struct {
 	mu *sync.Mutex
 	ch *chan struct{}
@@ -297,7 +302,7 @@ func newSignal() signal {
 	return signal{&sync.Mutex{}, &ch}
 }
 
-// next returns a channel that is closed at the next raise.
+// next returns a channel that the next call of raise closes.
 func (s signal) next() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,8 +21,8 @@ import (
 
 const nothingToBind = "didn't find available persistent volumes to bind"
 
-// volumeSetup creates two nodes, and a class whose claims wait for their first consumer. The test
-// acts as the provisioner and the volume controller.
+// volumeSetup creates two nodes, and a storage class with the binding mode WaitForFirstConsumer.
+// The tests themselves act as the provisioner and the volume controller.
 func volumeSetup(t *testing.T, provisioner string) kubernetes.Interface {
 	t.Helper()
 	c := setup(t)
@@ -54,7 +54,7 @@ func addStorageClaim(t *testing.T, c kubernetes.Interface, name string) {
 	}
 }
 
-// addVolume creates a volume that only one node can use, or all nodes if node is empty.
+// addVolume creates a volume that only the given node can access, or all nodes if node is empty.
 func addVolume(t *testing.T, c kubernetes.Interface, name, node string) {
 	t.Helper()
 	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{
@@ -77,7 +77,8 @@ func addVolume(t *testing.T, c kubernetes.Interface, name, node string) {
 	}
 }
 
-// using returns a pod with a claim. Unless node is empty, the pod selects that node.
+// using returns a pod with a claim. If node is not empty, the pod's node selector selects that
+// node.
 func using(name, claim, node string) *v1.Pod {
 	return pod(name, func(p *v1.Pod) {
 		p.Spec.Volumes = []v1.Volume{
@@ -89,7 +90,7 @@ func using(name, claim, node string) *v1.Pod {
 	})
 }
 
-// poll waits until a condition holds.
+// poll waits until ok returns true. what describes the condition in the message of a failure.
 func poll(t *testing.T, what string, ok func(context.Context) (bool, error)) {
 	t.Helper()
 	if err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, time.Minute, true, ok); err != nil {
@@ -97,7 +98,7 @@ func poll(t *testing.T, what string, ok func(context.Context) (bool, error)) {
 	}
 }
 
-// selected waits until a node is selected for a claim.
+// selected waits until the scheduler has selected the node for a claim.
 func selected(t *testing.T, c kubernetes.Interface, claim, node string) {
 	t.Helper()
 	poll(t, "claim "+claim+" is to be provisioned on "+node, func(ctx context.Context) (bool, error) {
@@ -106,8 +107,8 @@ func selected(t *testing.T, c kubernetes.Interface, claim, node string) {
 	})
 }
 
-// takeBack removes the selected node from a claim, as a provisioner does if it cannot provision the
-// volume.
+// takeBack removes the selected node from a claim, as a provisioner does when it cannot provision
+// the volume there.
 func takeBack(t *testing.T, c kubernetes.Interface, claim string) {
 	t.Helper()
 	patch := []byte(`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":null}}}`)
@@ -117,7 +118,7 @@ func takeBack(t *testing.T, c kubernetes.Interface, claim string) {
 	}
 }
 
-// bindClaim binds a claim, as the volume controller does.
+// bindClaim binds a claim to a volume, as the volume controller does.
 func bindClaim(t *testing.T, c kubernetes.Interface, claim, name string) {
 	t.Helper()
 	got, err := c.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), claim, metav1.GetOptions{})
@@ -145,8 +146,8 @@ func remove(t *testing.T, c kubernetes.Interface, pod string) {
 	}
 }
 
-// TestSelectedNodeIsKept checks that pods with a claim are rejected on all nodes but the one
-// selected for provisioning, until the provisioner removes the selection.
+// TestSelectedNodeIsKept checks that pods with a claim for which a node is selected are rejected on
+// all other nodes, until the provisioner removes the selection.
 func TestSelectedNodeIsKept(t *testing.T) {
 	c := volumeSetup(t, "example.com/test")
 	addStorageClaim(t, c, "data")
@@ -156,7 +157,8 @@ func TestSelectedNodeIsKept(t *testing.T) {
 	await(t, c, "second", "refused", refused(nothingToBind))
 	selected(t, c, "data", "a")
 
-	// A suitable volume is not used instead, and deleting the pod changes nothing.
+	// The scheduler must keep the selection even if a suitable volume appears or the pod is
+	// deleted.
 	addVolume(t, c, "fits", "")
 	remove(t, c, "first")
 	create(t, c, using("third", "data", "b"))
@@ -174,7 +176,7 @@ func TestSelectedNodeIsKept(t *testing.T) {
 }
 
 // TestProvisionedElsewhere checks that a pod is not bound to the selected node if the node cannot
-// use the volume that was provisioned.
+// access the volume that was provisioned.
 func TestProvisionedElsewhere(t *testing.T) {
 	c := volumeSetup(t, "example.com/test")
 	addStorageClaim(t, c, "data")
@@ -196,7 +198,7 @@ func TestProvisionedElsewhere(t *testing.T) {
 }
 
 // TestSharedClaimGetsOneVolume checks that two pods which share a claim and are scheduled at the
-// same time bind one volume together.
+// same time bind one volume to it.
 func TestSharedClaimGetsOneVolume(t *testing.T) {
 	c := volumeSetup(t, volume.NotSupportedProvisioner)
 	addVolume(t, c, "x", "")
@@ -216,7 +218,7 @@ func TestSharedClaimGetsOneVolume(t *testing.T) {
 		}
 		return name != "", err
 	})
-	// The decision about the first pod is still being carried out.
+	// The scheduler is still carrying out its decision about the first pod.
 	create(t, c, using("third", "data", ""))
 	addStorageClaim(t, c, "other")
 	create(t, c, using("fourth", "other", ""))
@@ -235,8 +237,8 @@ func TestSharedClaimGetsOneVolume(t *testing.T) {
 	}
 }
 
-// TestVolumesAreFreeAfterTheirPod checks that reserved volumes are released when the pod or its
-// node is deleted, and not only when the timeout ends.
+// TestVolumesAreFreeAfterTheirPod checks that reserved volumes are released as soon as the pod or
+// its node is deleted, without waiting for the timeout.
 func TestVolumesAreFreeAfterTheirPod(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, kubernetes.Interface){
 		"pod deleted": func(t *testing.T, c kubernetes.Interface) { remove(t, c, "first") },
@@ -263,7 +265,8 @@ func TestVolumesAreFreeAfterTheirPod(t *testing.T) {
 				return err == nil && pv.Spec.ClaimRef != nil, err
 			})
 			end(t, c)
-			// The claim is deleted too, and its volume is bound to another claim.
+			// Delete the claim and its reference in the volume, so that another claim can use the
+			// volume.
 			if err := c.CoreV1().PersistentVolumeClaims("default").Delete(t.Context(), "data",
 				metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)

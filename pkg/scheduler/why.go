@@ -20,16 +20,17 @@ import (
 type Why struct {
 	Pod  string `json:"pod"`
 	Node string `json:"node,omitempty"` // the pod's node
-	// Gated is why the pod is not tried.
+	// Gated has the reasons why scheduling gates keep the pod from being scheduled.
 	Gated []string `json:"gated,omitempty"`
-	// Ended is the reason for which the pod was evicted, from its status.
+	// Ended is the reason and message with which the pod was evicted, from its status.
 	Ended string `json:"ended,omitempty"`
-	// Reasons has the objections, each with the number of nodes.
+	// Reasons has the objections of plugins, each with the number of nodes that it excludes.
 	Reasons []Reason `json:"reasons,omitempty"`
-	// Changes has changes of the pod, each of which would let it fit a node, the smallest first.
+	// Changes has changes to the pod. Each would let the pod fit a node. Changes that open more
+	// nodes come first.
 	Changes []Change `json:"changes,omitempty"`
-	// Fits is the number of nodes that the pod fits. A pod on a node is evaluated as if it were on
-	// none.
+	// Fits is the number of nodes that the pod fits. A pod that is on a node is evaluated as if it
+	// had no node.
 	Fits int `json:"fits"`
 	Explanation
 }
@@ -41,15 +42,15 @@ type Reason struct {
 	Nodes  int    `json:"nodes"`
 }
 
-// Change is a change of the pod that would let it fit.
+// Change is a change to the pod that would let it fit.
 type Change struct {
 	What  string `json:"what"`
-	Nodes int    `json:"nodes"`          // number of nodes that it would fit
-	Node  string `json:"node,omitempty"` // one of them
+	Nodes int    `json:"nodes"`          // number of nodes that the pod would fit
+	Node  string `json:"node,omitempty"` // one of these nodes
 }
 
-// asker computes answers. It has its own evaluator, so that it does not evict results that the
-// scheduler has cached. It holds the lock for one evaluation at a time.
+// asker computes explanations of pods. It has its own evaluator, so that it does not evict results
+// that the scheduler has cached. It locks the scheduler for one evaluation at a time.
 type asker struct {
 	lock      sync.Locker
 	view      *view
@@ -58,7 +59,7 @@ type asker struct {
 	rounds    int // evaluations so far
 }
 
-// why explains a pod. It explains at most limit nodes one by one, or all if limit is 0.
+// why explains a pod. At most limit nodes are listed individually, or all nodes if limit is 0.
 func (a *asker) why(pod *v1.Pod, limit int) (*Why, error) {
 	w := &Why{Pod: pod.Namespace + "/" + pod.Name, Node: pod.Spec.NodeName, Ended: ended(pod)}
 	if st := a.profile.Gate(pod); st != nil {
@@ -110,7 +111,7 @@ func (a *asker) explain(w *Why, pod *v1.Pod) error {
 	return err
 }
 
-// ended returns the reason of an eviction from a pod's status.
+// ended returns the reason and message of an eviction from a pod's status, or "".
 func ended(pod *v1.Pod) string {
 	if c := condition(pod, v1.DisruptionTarget); c != nil && c.Status == v1.ConditionTrue {
 		return c.Reason + ": " + c.Message
@@ -118,7 +119,7 @@ func ended(pod *v1.Pod) string {
 	return ""
 }
 
-// fits returns the nodes that a pod would fit.
+// fits returns the nodes that all filters accept for a pod.
 func (a *asker) fits(pod *v1.Pod) (nodes []*scheduling.Node) {
 	a.lock.Lock()
 	defer a.lock.Unlock()

@@ -13,18 +13,19 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Cell holds the nodes and the pods that are on them.
+// Cell is the scheduler's state of all nodes, and of the pods that are on them.
 type Cell struct {
 	generation uint64
 	nodes      []*scheduling.Node // nodes[i].Index is i
 	byName     map[string]*scheduling.Node
 	pods       map[types.UID]*placed
-	assumed    int // pods that are only assumed
-	// waiting has the pods that are bound to nodes which do not exist, by node name and UID.
+	assumed    int // number of pods that are assumed on their node but not shown there by the watch yet
+	// waiting has the pods that are bound to a node which the cell does not have, by node name and
+	// UID.
 	waiting   map[string]map[types.UID]*scheduling.Pod
-	groups    map[string]*scheduling.Group // groups of placed pods, by key
+	groups    map[string]*scheduling.Group // groups (of pods that are equal for affinity) with placed pods, by key
 	groupKeys map[*scheduling.Group]string
-	members   map[*scheduling.Group]int      // placed pods
+	members   map[*scheduling.Group]int      // number of placed pods in each group
 	onNodes   map[*scheduling.Group]struct{} // groups that have a pod on an existing node
 	held      [scheduling.TermKinds]map[string]*scheduling.HeldTerm
 	images    map[string]imageState
@@ -60,19 +61,19 @@ func New() *Cell {
 	}
 }
 
-// Nodes returns all nodes. The slice belongs to the cell.
+// Nodes returns all nodes. The caller must not change the slice.
 func (c *Cell) Nodes() []*scheduling.Node { return c.nodes }
 
 // NodeByName returns a node, or nil if it does not exist.
 func (c *Cell) NodeByName(name string) *scheduling.Node { return c.byName[name] }
 
-// Groups returns the groups that have pods on nodes.
+// Groups returns the groups that have at least one pod on a node.
 func (c *Cell) Groups() map[*scheduling.Group]struct{} { return c.onNodes }
 
-// Held returns the affinity terms of one kind that pods on nodes have, by the key of the term.
+// Held returns the affinity terms of one kind that the pods on nodes have, by the key of the term.
 func (c *Cell) Held(kind scheduling.TermKind) map[string]*scheduling.HeldTerm { return c.held[kind] }
 
-// hold adds d to the count of each of the group's terms on a node.
+// hold adds d to the node's count of each affinity term that pods of group g have.
 func (c *Cell) hold(n *scheduling.Node, g *scheduling.Group, d int) {
 	if g.Affinity.Empty() {
 		return
@@ -139,7 +140,8 @@ func (c *Cell) update(n *scheduling.Node, node *v1.Node) {
 	c.changes.add(Change{Node: n})
 }
 
-// changes returns the differences between two states of a node that may let a pod fit.
+// changes returns the events that describe how node differs from old, as far as the difference may
+// let a pod fit.
 func changes(old, node *v1.Node) scheduling.Event {
 	var e scheduling.Event
 	if !equalMaps(old.Labels, node.Labels) {
@@ -183,7 +185,7 @@ func equalTaints(a, b []v1.Taint) bool {
 	return true
 }
 
-// RemoveNode removes a node. Its pods are counted again if the node is added again.
+// RemoveNode removes a node. If the node is added again, the pods that were on it count again.
 func (c *Cell) RemoveNode(name string) {
 	n := c.byName[name]
 	if n == nil {
@@ -209,8 +211,8 @@ func (c *Cell) wait(node string, uid types.UID, p *scheduling.Pod) {
 	c.waiting[node][uid] = p
 }
 
-// SetPod adds or updates a pod that the API server shows on a node. If the pod was assumed, it no
-// longer is. SetPod reports whether the pod now requests less of a resource.
+// SetPod adds or updates a pod that the API server shows on a node. The pod is no longer assumed
+// then. SetPod reports whether the pod now requests less of a resource than before.
 func (c *Cell) SetPod(pod *v1.Pod) (less bool) {
 	p := c.pods[pod.UID]
 	known := p != nil && p.node == pod.Spec.NodeName
@@ -228,7 +230,7 @@ func (c *Cell) SetPod(pod *v1.Pod) (less bool) {
 	return less
 }
 
-// exceeds reports whether a has more of a resource than b.
+// exceeds reports whether a has a larger amount of at least one resource than b.
 func exceeds(a, b *scheduling.Resources) bool {
 	if a.MilliCPU > b.MilliCPU || a.Memory > b.Memory || a.EphemeralStorage > b.EphemeralStorage {
 		return true
@@ -241,20 +243,23 @@ func exceeds(a, b *scheduling.Resources) bool {
 	return false
 }
 
-// Assume counts a pod on a node before the API server shows it there.
+// Assume counts a pod on a node before the watch shows it there.
 func (c *Cell) Assume(pod *scheduling.Pod, node string) { c.place(pod, node, true) }
 
-// Forget reverses Assume. It does nothing if the watch has already shown that the pod is bound.
+// Forget reverses Assume. It does nothing if the watch has already shown that the pod is on its
+// node.
 func (c *Cell) Forget(uid types.UID) {
 	if p := c.pods[uid]; p != nil && p.assumed {
 		c.RemovePod(uid)
 	}
 }
 
-// Sizes returns the number of nodes, of placed pods, and of those pods that are only assumed.
+// Sizes returns the number of nodes, the number of placed pods, and the number of placed pods that
+// are only assumed.
 func (c *Cell) Sizes() (nodes, pods, assumed int) { return len(c.nodes), len(c.pods), c.assumed }
 
-// Placed returns the node on which a pod is counted, and whether the pod is only assumed.
+// Placed returns the node on which a pod is counted, and whether the pod is only assumed there. ok
+// is false if the pod is on no node.
 func (c *Cell) Placed(uid types.UID) (node string, assumed, ok bool) {
 	p := c.pods[uid]
 	if p == nil {
@@ -279,14 +284,14 @@ func (c *Cell) place(pod *scheduling.Pod, node string, assumed bool) {
 	}
 }
 
-// Without calls f. During the call the pod is not counted on its node.
+// Without calls f. During the call, the pod does not count on its node.
 func (c *Cell) Without(uid types.UID, f func()) {
 	defer c.Lift(uid)()
 	f()
 }
 
-// Lift stops counting a pod until back is called. The cell must not be changed or used by other
-// code before that.
+// Lift takes a pod off its node until the returned function is called, which puts the pod back.
+// Between the two calls, the pod must not be changed in the cell.
 func (c *Cell) Lift(uid types.UID) (back func()) {
 	p := c.pods[uid]
 	if p == nil {
@@ -296,7 +301,7 @@ func (c *Cell) Lift(uid types.UID) (back func()) {
 	return func() { c.place(p.pod, p.node, p.assumed) }
 }
 
-// RemovePod removes a pod. It reports whether the cell had the pod.
+// RemovePod removes a pod. It returns false if the cell does not have the pod.
 func (c *Cell) RemovePod(uid types.UID) bool {
 	p := c.pods[uid]
 	if p == nil {
@@ -334,7 +339,7 @@ func (c *Cell) account(n *scheduling.Node, p *scheduling.Pod, d int) {
 }
 
 // Adjust adds a pod's requests and ports to a node (d is 1) or removes them (d is -1). The node may
-// be a copy, if the copy shares no map with a node of a cell.
+// be a copy, provided that the copy does not share a map with a node of a cell.
 func Adjust(n *scheduling.Node, p *scheduling.Pod, d int) {
 	if d > 0 {
 		n.Pods[string(p.UID)] = p
@@ -344,8 +349,8 @@ func Adjust(n *scheduling.Node, p *scheduling.Pod, d int) {
 		delete(n.Pods, string(p.UID))
 		exact := subtract(&n.Requested, &p.Requests)
 		if exact = subtract(&n.NonZero, &p.NonZero) && exact; !exact {
-			// Adding the requests of all pods again is slow, but needed only while a sum exceeds 64
-			// bits.
+			// A sum exceeded 64 bits, so it cannot be computed by subtraction. Add the requests of
+			// all pods again; this is slow but rare.
 			n.Requested, n.NonZero = scheduling.Resources{}, scheduling.Resources{}
 			for _, other := range n.Pods {
 				add(&n.Requested, &other.Requests)
@@ -371,8 +376,8 @@ func (c *Cell) ungroup(n *scheduling.Node, p *scheduling.Pod) {
 	}
 }
 
-// register counts one more placed pod of a group. release counts one pod less, and drops a group
-// without pods.
+// register counts one more placed pod of a group. The function release counts one pod less, and
+// drops a group without pods.
 func (c *Cell) register(g *scheduling.Group, key string) {
 	if c.members[g]++; c.members[g] == 1 {
 		c.groups[key], c.groupKeys[g] = g, key
@@ -424,7 +429,8 @@ func (c *Cell) touch(n *scheduling.Node) {
 	n.Generation = c.generation
 }
 
-// Touch marks a node as changed because of something that is not in the cell.
+// Touch marks a node as changed, so that cached results for it are computed again, because of a
+// change outside the cell.
 func (c *Cell) Touch(node string) {
 	if n := c.byName[node]; n != nil {
 		c.touch(n)
@@ -470,7 +476,8 @@ func (c *Cell) countImage(name string, d int) {
 	c.images[name] = s
 }
 
-// ImageName returns an image reference as nodes report it: with the tag latest if it has none.
+// ImageName returns an image reference in the form in which nodes report it: with the tag "latest"
+// if the reference has no tag.
 func ImageName(ref string) string {
 	if strings.LastIndex(ref, ":") <= strings.LastIndex(ref, "/") {
 		return ref + ":latest"

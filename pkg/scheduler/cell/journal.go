@@ -14,7 +14,7 @@ import (
 
 const (
 	maxChanges    = 1 << 13 // maximum number of changes in the journal
-	maxTopologies = 64      // the maximum number of topologies that are stored
+	maxTopologies = 64      // maximum number of cached topologies
 )
 
 // Change is a change of one node: a pod was added (N is 1) or removed (N is -1). If Pod is nil, the
@@ -25,14 +25,15 @@ type Change struct {
 	N    int
 }
 
-// Mark is a point in the cell's history.
+// Mark is a position in the journal of a cell's changes.
 type Mark struct {
-	// Layout changes when a node is added or removed. Shape also changes with labels and taints.
+	// Layout changes when a node is added or removed. Shape changes then too, and also when a
+	// node's labels or taints change.
 	Layout, Shape uint64
 	seq           uint64
 }
 
-// journal stores the latest changes.
+// journal stores a cell's latest changes.
 type journal struct {
 	layout, shape uint64
 	base          uint64 // number of the first entry, counted from the creation of the cell
@@ -48,8 +49,8 @@ func (j *journal) add(c Change) {
 	j.entries = append(j.entries, c)
 }
 
-// reshape records a change of the nodes, their labels or taints. It drops what was computed from
-// them.
+// reshape records a change of the nodes, or of their labels or taints, and drops the cached
+// topologies. layout is true if a node was added or removed.
 func (c *Cell) reshape(layout bool) {
 	j := &c.changes
 	j.shape++
@@ -59,14 +60,14 @@ func (c *Cell) reshape(layout bool) {
 	clear(c.topologies)
 }
 
-// Now returns the current point in the history.
+// Now returns the current position in the journal.
 func (c *Cell) Now() Mark {
 	j := &c.changes
 	return Mark{Layout: j.layout, Shape: j.shape, seq: j.base + uint64(len(j.entries))}
 }
 
-// Since returns the changes since m, oldest first. ok is false if the journal no longer has them,
-// or if nodes were added or removed. The slice is valid until the cell changes.
+// Since returns the changes after position m, oldest first. ok is false if the journal no longer
+// has all of them, or if nodes were added or removed. The slice is valid until the cell changes.
 func (c *Cell) Since(m Mark) (changes []Change, ok bool) {
 	j := &c.changes
 	if m.seq < j.base || m.Layout != j.layout {
@@ -81,7 +82,7 @@ func (c *Cell) Topology(key string) *scheduling.Topology {
 		return t
 	}
 	if len(c.topologies) >= maxTopologies {
-		clear(c.topologies) // callers may still use topologies that are dropped here
+		clear(c.topologies) // callers may keep using the topologies that are dropped here
 	}
 	t := &scheduling.Topology{Key: key, Of: make([]int32, len(c.nodes))}
 	domains := map[string]int32{}
@@ -93,7 +94,7 @@ func (c *Cell) Topology(key string) *scheduling.Topology {
 		}
 		d, known := domains[value]
 		if !known {
-			d = int32(len(domains)) // at most the number of nodes
+			d = int32(len(domains)) // there are fewer domains than nodes, so this does not overflow
 			domains[value] = d
 		}
 		t.Of[i] = d
@@ -104,7 +105,7 @@ func (c *Cell) Topology(key string) *scheduling.Topology {
 }
 
 // sameShare reports whether two states of a pod certainly have the same requests and the same
-// group. If in doubt it returns false, and the pod is compiled again.
+// group. In doubtful cases it returns false, and the caller compiles the pod again.
 func sameShare(a, b *v1.Pod) bool {
 	return (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && maps.Equal(a.Labels, b.Labels) &&
 		plain(a) && plain(b) && sameQuantities(a.Spec.Overhead, b.Spec.Overhead) &&
@@ -112,8 +113,8 @@ func sameShare(a, b *v1.Pod) bool {
 		slices.EqualFunc(a.Spec.InitContainers, b.Spec.InitContainers, sameRequests)
 }
 
-// plain reports whether a pod's requests are those in its containers' specs: no container is being
-// resized, and there are no requests at pod level.
+// plain reports whether the requests in the specs of a pod's containers are all that counts: no
+// container is being resized, and there are no requests at pod level.
 func plain(p *v1.Pod) bool {
 	if p.Spec.Resources != nil {
 		return false

@@ -19,8 +19,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// TestModel calls random methods of a cell, and makes the same changes to a model that has only
-// nodes and pods. After each call it compares the cell with what can be computed from the model.
+// TestModel calls random methods of a cell, and makes the same changes to a simple model. After
+// each call it compares the cell with values that are computed from the model.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{
@@ -41,14 +41,14 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// model has the nodes and pods that a cell should have, in the simplest form.
+// model is the expected state of a cell: plain maps of the nodes and pods.
 type model struct {
 	cell  *Cell
 	nodes map[string]*v1.Node
 	pods  map[types.UID]modelPod
 
-	// What the cell returned after earlier steps: the state of each image, the generation and state
-	// of each node, the state for each generation, and the pods of each node at a mark.
+	// Results of the cell after earlier steps: the state of each image; each node's generation; the
+	// node state for each generation; and the pods of each node at a mark.
 	images      map[string]imageState
 	generations map[string]uint64
 	last, seen  map[string]string
@@ -195,7 +195,7 @@ func (m *model) removePod(t *rapid.T) {
 	delete(m.pods, uid)
 }
 
-// lift compares the cell without a pod with the model without it.
+// lift takes a pod off its node with Lift, and compares the cell with the model without that pod.
 func (m *model) lift(t *rapid.T) {
 	uid := types.UID(rapid.SampledFrom(podNames).Draw(t, "pod"))
 	lifted, known := m.pods[uid]
@@ -227,7 +227,7 @@ func (m *model) check(t *rapid.T) {
 	m.checkChanges(t)
 }
 
-// checkNodes compares each node's sums with its pods.
+// checkNodes compares each node's sums of requests with the sums over its pods in the model.
 func (m *model) checkNodes(t *rapid.T) {
 	nodes := m.cell.Nodes()
 	if len(nodes) != len(m.nodes) {
@@ -295,8 +295,8 @@ func (m *model) checkGeneration(t *rapid.T, n *scheduling.Node, state string) {
 	m.seen[key], m.last[n.Name], m.generations[n.Name] = state, state, n.Generation
 }
 
-// checkPods compares the nodes of pods and the claims that they use, and checks that the cell has
-// no other pods.
+// checkPods compares each pod's node, and the users of each claim, with the model. It also checks
+// that the cell has no other pods.
 func (m *model) checkPods(t *rapid.T) {
 	users := map[string][]types.UID{}
 	waiting := map[string]int{}
@@ -347,11 +347,12 @@ func groupOf(pod *v1.Pod) string {
 	return fmt.Sprint(pod.Labels["app"], pod.DeletionTimestamp != nil, pod.Spec.Affinity != nil)
 }
 
-// checkGroups compares the groups of pods, their counts on nodes, and their terms.
+// checkGroups compares the groups of pods, their counts on nodes, and their affinity terms with the
+// model.
 func (m *model) checkGroups(t *rapid.T) {
 	members := map[string]map[string]int{} // pods by group and node
 	all := map[string]bool{}
-	apart := map[string]int{} // numbers of pods with the term, by node
+	apart := map[string]int{} // number of pods with the anti-affinity term, by node
 	for _, p := range m.pods {
 		key := groupOf(p.pod)
 		all[key] = true
@@ -407,7 +408,8 @@ func byName(nodes map[*scheduling.Node]int) map[string]int {
 	return out
 }
 
-// checkImages checks that an image's version changes with the number of nodes that have it.
+// checkImages checks that an image's version changes when the number of nodes with the image
+// changes.
 func (m *model) checkImages(t *rapid.T) {
 	for _, image := range []string{"i:1", "i:2", "j:1"} {
 		want := 0
@@ -427,8 +429,8 @@ func (m *model) checkImages(t *rapid.T) {
 	}
 }
 
-// checkTopology checks that two nodes are in one domain if their labels are equal, and in none
-// without the label.
+// checkTopology checks that nodes with equal labels are in the same domain, and that nodes without
+// the label are in no domain.
 func (m *model) checkTopology(t *rapid.T) {
 	topology := m.cell.Topology("zone")
 	domains := map[string]int32{}
@@ -450,8 +452,8 @@ func (m *model) checkTopology(t *rapid.T) {
 	}
 }
 
-// checkChanges checks that the pods at a mark and the changes since then result in the pods that
-// the cell has now.
+// checkChanges applies the changes since a mark to the pods at that mark, and checks that the
+// result equals the pods that the cell has now.
 func (m *model) checkChanges(t *rapid.T) {
 	if m.atMark == nil {
 		return
@@ -481,8 +483,8 @@ func (m *model) checkChanges(t *rapid.T) {
 	}
 }
 
-// TestJournalIsBounded checks that the journal drops old changes, and that Since then returns
-// false.
+// TestJournalIsBounded checks that the journal drops old changes, and that Since returns false for
+// a mark before the dropped changes.
 func TestJournalIsBounded(t *testing.T) {
 	c := New()
 	c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})

@@ -26,14 +26,14 @@ const (
 	defaultMemory   = 200 << 20
 )
 
-// NewPod compiles a pod and sets its group.
+// NewPod compiles a pod and sets its group, as Compile and Join do.
 func (c *Cell) NewPod(pod *v1.Pod) *scheduling.Pod {
 	p := Compile(pod)
 	c.Join(p)
 	return p
 }
 
-// Compile computes what the scheduler needs of a pod, except its group.
+// Compile computes what the scheduler needs to know about a pod, except its group.
 func Compile(pod *v1.Pod) *scheduling.Pod {
 	return &scheduling.Pod{
 		Pod:       pod,
@@ -44,13 +44,13 @@ func Compile(pod *v1.Pod) *scheduling.Pod {
 	}
 }
 
-// Join sets a pod's group: the group of the placed pods with the same key, or a new group if there
-// are no such pods. Affinity terms that do not parse select nothing; the API server rejects such
-// terms.
+// Join sets the group of a pod: the group of placed pods with the same key, or a new group if there
+// are no such pods. A selector in an affinity term that does not parse matches no pod; the API
+// server rejects such terms.
 func (c *Cell) Join(p *scheduling.Pod) {
 	switch g := c.groups[p.GroupKey]; {
 	case g != nil:
-		p.Group, p.GroupKey = g, c.groupKeys[g] // the key is shared
+		p.Group, p.GroupKey = g, c.groupKeys[g] // use the group's copy of the key, to save memory
 	case p.Group == nil || len(p.Group.Nodes) > 0:
 		p.Group = newGroup(p.Pod)
 	}
@@ -58,7 +58,7 @@ func (c *Cell) Join(p *scheduling.Pod) {
 
 // requests returns a pod's requests, computed as in Kubernetes: the sum of the containers or the
 // largest init container, whichever is more, plus overhead. Requests at pod level replace those of
-// containers. If nonZero is true, nonZeroRequests replaces missing requests of containers.
+// containers. If nonZero is true, containers without requests count with nonZeroRequests.
 func requests(pod *v1.Pod, nonZero bool) scheduling.Resources {
 	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true,
 		InPlacePodLevelResourcesVerticalScalingEnabled: true}
@@ -181,7 +181,7 @@ func compileTerm(pod *v1.Pod, t *v1.PodAffinityTerm, weight int64) scheduling.Te
 	return out
 }
 
-// selector parses s. A nil s selects nothing.
+// selector parses s. A nil s matches no pod.
 func selector(s *metav1.LabelSelector) labels.Selector {
 	sel, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -190,7 +190,7 @@ func selector(s *metav1.LabelSelector) labels.Selector {
 	return sel
 }
 
-// nonZeroRequests replaces missing requests of a container.
+// nonZeroRequests has the requests that scores assume for a container without requests.
 var nonZeroRequests = v1.ResourceList{
 	v1.ResourceCPU:    *resource.NewMilliQuantity(defaultMilliCPU, resource.DecimalSI),
 	v1.ResourceMemory: *resource.NewQuantity(defaultMemory, resource.BinarySI),

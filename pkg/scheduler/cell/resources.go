@@ -12,8 +12,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// FromList converts quantities to Resources. An amount above 64 bits becomes math.MaxInt64. A negative
-// amount, which only a status can have, becomes 0.
+// FromList converts quantities to Resources. An amount that exceeds 64 bits becomes math.MaxInt64.
+// A negative amount, which can only occur in a status, becomes 0.
 func FromList(list v1.ResourceList) scheduling.Resources {
 	var r scheduling.Resources
 	for name, q := range list {
@@ -37,8 +37,8 @@ func FromList(list v1.ResourceList) scheduling.Resources {
 	return r
 }
 
-// add adds b to a. A sum above 64 bits becomes math.MaxInt64. A node has no room for another pod
-// then.
+// add adds b to a. A sum that exceeds 64 bits becomes math.MaxInt64; a node with such a sum has no
+// room for another pod.
 func add(a, b *scheduling.Resources) {
 	each(a, b, func(x, y int64) int64 {
 		if x > math.MaxInt64-y {
@@ -48,8 +48,8 @@ func add(a, b *scheduling.Resources) {
 	})
 }
 
-// subtract subtracts b from a. It returns false, and a is wrong, if a sum in a did not fit into 64
-// bits. Then the caller must add everything again.
+// subtract subtracts b from a. It returns false if a sum in a had been limited to 64 bits. In that
+// case a is wrong, and the caller must compute the sum again.
 func subtract(a, b *scheduling.Resources) bool {
 	exact := true
 	each(a, b, func(x, y int64) int64 {
@@ -60,7 +60,7 @@ func subtract(a, b *scheduling.Resources) bool {
 }
 
 // each replaces each amount x in a by f(x, y), where y is the amount in b. Resources that b does
-// not have are not changed. Amounts in b are not negative: see FromList.
+// not have stay unchanged. Amounts in b are not negative, because FromList makes them.
 func each(a, b *scheduling.Resources, f func(x, y int64) int64) {
 	a.MilliCPU = f(a.MilliCPU, b.MilliCPU)
 	a.Memory = f(a.Memory, b.Memory)

@@ -18,7 +18,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// TestAllocatableIsExact checks amounts of a node around 2^53 and around 2^63.
+// TestAllocatableIsExact checks that a node's amounts around 2^53 and around 2^63 are converted
+// exactly, or limited to 64 bits.
 func TestAllocatableIsExact(t *testing.T) {
 	for text, want := range map[string]int64{
 		"9007199254740992":     1 << 53,
@@ -42,7 +43,8 @@ func TestAllocatableIsExact(t *testing.T) {
 }
 
 // TestSumsAreExact adds pods to a node and removes them, and compares the node's sums with sums of
-// big integers. A sum above 64 bits is math.MaxInt64, and is exact again after pods are removed.
+// big integers. A sum that exceeds 64 bits is math.MaxInt64, and is exact again once enough pods
+// are removed.
 func TestSumsAreExact(t *testing.T) {
 	amount := rapid.SampledFrom([]int64{0, 1, 1 << 53, 1<<53 + 1, 1 << 62, math.MaxInt64 - 1, math.MaxInt64})
 	rapid.Check(t, func(t *rapid.T) {

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command is the scheduler process: it parses flags and the configuration file, takes part
-// in leader election and serves the HTTP endpoints.
+// Package command implements the scheduler's process: it parses flags and the configuration file,
+// takes part in leader election and serves the HTTP endpoints.
 package command
 
 import (
@@ -30,10 +30,11 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// resourcesPath is the path of the requests and limits of pods, which are many metrics.
+// resourcesPath is the path of the metrics for requests and limits of pods. They are separate from
+// /metrics because there are many.
 const resourcesPath = "/metrics/resources"
 
-// defaultPort is the port that Kubernetes' scheduler has by default.
+// defaultPort is the default port of Kubernetes' scheduler.
 const defaultPort = 10259
 
 type options struct {
@@ -77,9 +78,9 @@ func parse(args []string, stderr io.Writer) (*options, *configv1.KubeSchedulerCo
 	return o, cfg, nil
 }
 
-// New returns the function that runs the process. It returns when ctx ends, or with an error if the
-// process cannot continue. plugins has plugins beside the built-in ones; a profile of the
-// configuration file enables them by name. It may be nil.
+// New returns the main function of the process. That function returns when ctx ends, or with an
+// error if the process cannot continue. plugins has plugins besides the built-in ones, and may be
+// nil. A profile of the configuration file enables them by name.
 func New(plugins profile.Registry) func(ctx context.Context, args []string, stderr io.Writer) error {
 	return func(ctx context.Context, args []string, stderr io.Writer) error {
 		return start(ctx, args, stderr, plugins)
@@ -111,7 +112,7 @@ func start(ctx context.Context, args []string, stderr io.Writer, plugins profile
 	return run(ctx, o, client, profiles, shown, stderr)
 }
 
-// show writes the values of flags into the configuration that /configz returns.
+// show copies the values of flags into the configuration that /configz returns.
 func (o *options) show(c *configv1.KubeSchedulerConfiguration, rc *rest.Config) {
 	profiling, contention := !o.serving.NoProfiling, false
 	c.EnableProfiling, c.EnableContentionProfiling = &profiling, &contention

@@ -36,8 +36,8 @@ import (
 
 var killPods = flag.Int("kill-pods", 300, "pods that are scheduled while the scheduler is killed")
 
-// asScheduler is an environment variable. If it is set, the test binary runs as a scheduler with
-// the arguments in it.
+// asScheduler is an environment variable. If it is set, the test binary runs as a scheduler whose
+// arguments are the variable's value.
 const asScheduler = "KEELSON_TEST_SCHEDULER"
 
 func TestMain(m *testing.M) {
@@ -51,8 +51,8 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// process starts a scheduler process. It must be a process of its own, because it replaces the
-// logger of Kubernetes' libraries.
+// process starts a scheduler in a process of its own. The test's own process cannot run it, because
+// the scheduler replaces the logger of Kubernetes' libraries.
 func process(t *testing.T, kubeconfig string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -64,9 +64,9 @@ func process(t *testing.T, kubeconfig string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// front starts a proxy to the API server for one scheduler. The scheduler needs no credentials for
-// the proxy. Writes that have reached the proxy are completed even if the scheduler is killed.
-// Close waits for them.
+// front starts a proxy between one scheduler and the API server. The scheduler needs no credentials
+// for the proxy. If the scheduler is killed, writes that have reached the proxy are still
+// completed; Close waits for them.
 func front(t *testing.T, s *testserver.Server) *httptest.Server {
 	t.Helper()
 	transport, err := rest.TransportFor(s.UserConfig(t, "system:kube-scheduler"))
@@ -117,16 +117,16 @@ func kubeconfig(t *testing.T, server string) string {
 	return path
 }
 
-// kill kills the process, and returns when all its requests have been answered. Otherwise the next
-// scheduler could use the same room without knowing of a late binding.
+// kill kills the process, and waits until the proxy has completed all its requests. Otherwise the
+// next scheduler could give away room that a late binding uses.
 func (k *killable) kill() {
 	_ = k.process.Process.Kill()
 	_ = k.process.Wait() // Wait returns an error, because the process was killed
 	k.front.Close()
 }
 
-// TestKill kills the scheduler three times while it binds pods. Every pod is bound, none to a
-// second node, and no node gets more pods than fit.
+// TestKill kills the scheduler three times while it binds pods. It checks that every pod is bound,
+// no pod is bound to two nodes, and no node gets more pods than fit.
 func TestKill(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Etcd: true})
 	c, ctx := s.Client, t.Context()
@@ -135,7 +135,7 @@ func TestKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	const perNode = 10
-	for i := range (*killPods + perNode - 1) / perNode { // room for exactly these pods, rounded up to whole nodes
+	for i := range (*killPods + perNode - 1) / perNode { // room for these pods only, rounded up to whole nodes
 		addNode(t, c, fmt.Sprint("n", i), perNode)
 	}
 	scheduler := newKillable(t, s)
@@ -171,8 +171,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// followPods calls seen for all pods and their changes, until seen returns false. If the watch
-// ends, it continues with a new list.
+// followPods calls seen for each pod and for each of its changes, until seen returns false. If the
+// watch ends, it starts again with a new list.
 func followPods(ctx context.Context, t *testing.T, c kubernetes.Interface, seen func(*v1.Pod) bool) {
 	t.Helper()
 	pods := c.CoreV1().Pods("default")
@@ -233,7 +233,7 @@ func addNode(t *testing.T, c kubernetes.Interface, name string, pods int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Spec.Taints = nil // remove the taint not-ready, which new nodes get
+	n.Spec.Taints = nil // remove the taint node.kubernetes.io/not-ready, which new nodes get
 	if n, err = c.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

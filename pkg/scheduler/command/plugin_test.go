@@ -38,10 +38,11 @@ func newRejecting(args []byte) (scheduling.Plugin, error) {
 	}}, nil
 }
 
-// plugins are the plugins of the schedulers in tests that are not built in. They are off by default.
+// plugins returns the plugins that the schedulers of these tests have besides the built-in ones.
+// They are disabled by default.
 func plugins() profile.Registry { return profile.Registry{"Rejecting": newRejecting} }
 
-// The main function of a scheduler with a plugin that is not built in.
+// ExampleNew shows the main function of a scheduler with a plugin that is not built in.
 func ExampleNew() { //nolint:testableexamples // a scheduler does not end
 	daemon.Main("scheduler", command.New(profile.Registry{"Rejecting": newRejecting}))
 }
@@ -76,7 +77,7 @@ func TestPlugin(t *testing.T) {
 	scheduler := process(t, kubeconfig(t, proxy.URL), "--config="+config)
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		_ = scheduler.Wait() // the error is that it was killed
+		_ = scheduler.Wait() // Wait returns an error because the process was killed
 		stop()
 	})
 	defer waiting.Wait()

@@ -13,8 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/scheduler"
 )
 
-// whyPath serves /why/NAMESPACE/POD?nodes=N: why a pod is on its node, or why it has none. At most
-// N nodes are explained one by one; the default is 20, and 0 means all.
+// whyPath serves /why/NAMESPACE/POD?nodes=N. The response says why a pod is on its node, or why it
+// has no node. At most N nodes are listed individually; the default is 20, and 0 means all nodes.
 const whyPath = "/why/"
 
 const whyNodes = 20
@@ -46,6 +46,6 @@ func whyHandler(s *scheduler.Scheduler) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
-		_ = enc.Encode(answer) // fails only if the client has gone
+		_ = enc.Encode(answer) // fails only if the client has closed the connection
 	})
 }

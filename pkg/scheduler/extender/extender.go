@@ -1,11 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package extender calls HTTP extenders: programs beside the scheduler that filter and score nodes,
-// choose victims or bind pods, as k8s.io/kube-scheduler/extender/v1 defines.
+// Package extender calls HTTP extenders: separate programs that filter and score nodes, choose
+// victims of preemption, or bind pods. Their protocol is defined by
+// k8s.io/kube-scheduler/extender/v1.
 //
-// An extender may hang or return wrong answers. Calls have a timeout, the size of answers is
-// limited, and an answer about a node or pod that was not in the request is an error.
+// An extender may hang or return wrong responses. Calls have a timeout, the size of responses is
+// limited, and a response about a node or pod that was not in the request is an error.
 package extender
 
 import (
@@ -69,7 +70,7 @@ func transport(c configv1.Extender) (http.RoundTripper, error) {
 		}
 	}
 	if c.EnableHTTPS && tls.CAFile == "" && len(tls.CAData) == 0 {
-		tls.Insecure = true // as in Kubernetes
+		tls.Insecure = true // as in Kubernetes, do not verify the server's certificate
 	}
 	config, err := rest.TLSConfigFor(&rest.Config{TLSClientConfig: tls})
 	if err != nil {
@@ -81,7 +82,7 @@ func transport(c configv1.Extender) (http.RoundTripper, error) {
 // Name returns the extender's URL.
 func (e *Extender) Name() string { return e.config.URLPrefix }
 
-// Ignorable reports whether pods are scheduled without the extender if it fails.
+// Ignorable reports whether scheduling continues without the extender if a call fails.
 func (e *Extender) Ignorable() bool { return e.config.Ignorable }
 
 // Weight returns the weight of the extender's scores.
@@ -90,10 +91,10 @@ func (e *Extender) Weight() int64 { return e.config.Weight }
 // Binds reports whether the extender binds pods.
 func (e *Extender) Binds() bool { return e.config.BindVerb != "" }
 
-// Preempts reports whether the extender chooses victims.
+// Preempts reports whether the extender chooses victims of preemption.
 func (e *Extender) Preempts() bool { return e.config.PreemptVerb != "" }
 
-// IgnoredResources returns the resources that the scheduler must ignore.
+// IgnoredResources returns the managed resources that the scheduler itself must not check.
 func (e *Extender) IgnoredResources() []string {
 	var out []string
 	for _, r := range e.config.ManagedResources {
@@ -105,7 +106,7 @@ func (e *Extender) IgnoredResources() []string {
 }
 
 // Interested reports whether the extender must be called for a pod: the pod requests a resource
-// that the extender manages, or the extender manages none.
+// that the extender manages, or the extender is not limited to certain resources.
 func (e *Extender) Interested(pod *v1.Pod) bool {
 	if len(e.managed) == 0 {
 		return true
@@ -124,8 +125,8 @@ func (e *Extender) Interested(pod *v1.Pod) bool {
 	return false
 }
 
-// args returns the arguments of a call. It has only the names of nodes if the extender caches
-// nodes, otherwise whole nodes.
+// args returns the arguments of a call. If the extender caches nodes, args sends only the nodes'
+// names, and otherwise whole nodes.
 func (e *Extender) args(pod *v1.Pod, nodes []*v1.Node) *extenderv1.ExtenderArgs {
 	args := &extenderv1.ExtenderArgs{Pod: pod}
 	if e.config.NodeCacheCapable {
@@ -143,15 +144,16 @@ func (e *Extender) args(pod *v1.Pod, nodes []*v1.Node) *extenderv1.ExtenderArgs 
 	return args
 }
 
-// Filtered is the result of Filter: the nodes that remain, and why others do not.
+// Filtered is the result of Filter: the nodes that the extender accepts, and the reasons for which
+// it rejects the other nodes.
 type Filtered struct {
 	Nodes []*v1.Node
-	// Failed has nodes that may fit if other pods are removed. Unresolvable has nodes that do not
-	// fit even then.
+	// Failed has the reasons for nodes that may fit if other pods are removed. Unresolvable has the
+	// reasons for nodes that do not fit even then. Both are by node name.
 	Failed, Unresolvable map[string]string
 }
 
-// Filter returns the nodes that the pod fits according to the extender.
+// Filter asks the extender which of the nodes the pod fits.
 func (e *Extender) Filter(ctx context.Context, pod *v1.Pod, nodes []*v1.Node) (Filtered, error) {
 	if e.config.FilterVerb == "" {
 		return Filtered{Nodes: nodes}, nil
@@ -183,14 +185,14 @@ func (e *Extender) Filter(ctx context.Context, pod *v1.Pod, nodes []*v1.Node) (F
 			return Filtered{}, fmt.Errorf(
 				"extender %q claims a filtered node %q which is not found in the input node list", e.Name(), name)
 		}
-		delete(asked, name) // the answer may name each node only once
+		delete(asked, name) // a second result for the same node is an error
 		out.Nodes = append(out.Nodes, n)
 	}
 	return out, nil
 }
 
-// Prioritize returns scores from 0 to 10, by node. Scores of nodes that were not in the request are
-// left out.
+// Prioritize returns the extender's scores of nodes, from 0 to 10, by node name. Scores of nodes
+// that were not in the request are left out.
 func (e *Extender) Prioritize(ctx context.Context, pod *v1.Pod, nodes []*v1.Node) (map[string]int64, error) {
 	if e.config.PrioritizeVerb == "" {
 		return nil, nil
@@ -206,7 +208,7 @@ func (e *Extender) Prioritize(ctx context.Context, pod *v1.Pod, nodes []*v1.Node
 	return out, nil
 }
 
-// Bind lets the extender bind a pod.
+// Bind asks the extender to bind a pod to a node.
 func (e *Extender) Bind(ctx context.Context, pod *v1.Pod, node string) error {
 	var result extenderv1.ExtenderBindingResult
 	err := e.send(ctx, e.config.BindVerb, &extenderv1.ExtenderBindingArgs{
@@ -218,8 +220,8 @@ func (e *Extender) Bind(ctx context.Context, pod *v1.Pod, node string) error {
 	return err
 }
 
-// Preempt lets the extender choose among nodes and their victims. victims is by node; the result
-// has UIDs of victims by node.
+// Preempt asks the extender to choose among nodes and victims. victims has the candidates by node
+// name; the result has the UIDs of the chosen victims by node name.
 func (e *Extender) Preempt(ctx context.Context, pod *v1.Pod, victims map[string]*extenderv1.Victims) (
 	map[string]*extenderv1.MetaVictims, error) {
 	args := &extenderv1.ExtenderPreemptionArgs{Pod: pod}

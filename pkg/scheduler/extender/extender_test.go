@@ -15,7 +15,8 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// TestFilterAnswers checks that wrong answers and missing answers of an extender are errors.
+// TestFilterAnswers checks that Filter returns an error if the extender's response is wrong or
+// missing.
 func TestFilterAnswers(t *testing.T) {
 	ended := make(chan struct{})
 	defer close(ended)

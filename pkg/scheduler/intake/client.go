@@ -20,8 +20,8 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// ListWatch returns a source of the pods of all namespaces that a field selector matches. It uses
-// the connections of another client.
+// ListWatch returns a ListWatch of the pods of all namespaces that match a field selector. It uses
+// the connections of the client of.
 func (r *Reader) ListWatch(of *rest.RESTClient, selector string) (*cache.ListWatch, error) {
 	client, err := rest.NewRESTClient(of.Get().URL(), "", rest.ClientContentConfig{
 		AcceptContentTypes: runtime.ContentTypeProtobuf, ContentType: runtime.ContentTypeProtobuf,
@@ -46,7 +46,7 @@ func (r *Reader) ListWatch(of *rest.RESTClient, selector string) (*cache.ListWat
 	}, nil
 }
 
-// negotiator is the content negotiator of a client. It makes the client decode pods with a Reader.
+// negotiator is a client's content negotiator that makes the client decode pods with a Reader.
 type negotiator struct {
 	runtime.ClientNegotiator
 	reader *Reader
@@ -66,8 +66,8 @@ func (n negotiator) StreamDecoder(contentType string, params map[string]string) 
 	return decoder{d, n.reader}, s, f, err
 }
 
-// decoder decodes pods and lists of pods. It passes other kinds and encodings to the usual
-// decoder.
+// decoder decodes pods and lists of pods with a Reader. It passes other kinds and encodings to the
+// embedded decoder.
 type decoder struct {
 	runtime.Decoder
 	reader *Reader
@@ -97,8 +97,9 @@ func (d decoder) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	return d.Decoder.Decode(data, defaults, into)
 }
 
-// eventReader decodes watch events, which are plain protobuf messages, without copying the object
-// inside. The client decodes that object before it reads the next event.
+// eventReader decodes watch events from protobuf. The object inside is not copied: its bytes are a
+// part of the event's buffer. This is safe, because the client decodes the object before it reads
+// the next event.
 type eventReader struct{ runtime.Serializer }
 
 func (e eventReader) Decode(data []byte, defaults *schema.GroupVersionKind,
@@ -110,8 +111,8 @@ func (e eventReader) Decode(data []byte, defaults *schema.GroupVersionKind,
 	return event, defaults, nil
 }
 
-// parseEvent decodes the message of a watch event. Field 1 is the event's type; field 2 is a
-// RawExtension, whose field 1 has the object's bytes.
+// parseEvent decodes a watch event. Field 1 of the message is the event's type; field 2 is a
+// RawExtension, whose field 1 has the object's bytes. It returns false if raw is malformed.
 func parseEvent(event *metav1.WatchEvent, raw []byte) bool {
 	for len(raw) > 0 {
 		number, typ, tag := protowire.ConsumeTag(raw)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// event is an encoded watch event, and its decoders.
+// event returns an encoded watch event with a pod, a decoder of events and a decoder of pods.
 func event(tb testing.TB) (raw []byte, events runtime.Serializer, pods runtime.Decoder) {
 	tb.Helper()
 	n := negotiator{runtime.NewClientNegotiator(scheme.Codecs.WithoutConversion(), v1.SchemeGroupVersion), newReader(tb)}
@@ -36,8 +36,8 @@ func event(tb testing.TB) (raw []byte, events runtime.Serializer, pods runtime.D
 	return raw, events, pods
 }
 
-// TestEventsAreNotCopied checks that the object of an event shares the memory that the event was
-// decoded from.
+// TestEventsAreNotCopied checks that the object bytes of a decoded event share the memory of the
+// encoded event.
 func TestEventsAreNotCopied(t *testing.T) {
 	raw, events, pods := event(t)
 	var got metav1.WatchEvent

@@ -1,12 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package intake decodes pods from the API server for the scheduler. It decodes only those parts of a
-// pod's bytes that plugins look at. Parts that pods have in common are decoded once and shared.
+// Package intake decodes pods from the API server for the scheduler. It decodes only those fields
+// of a pod that plugins read. Parts that are equal in several pods are decoded once and shared, to
+// save memory and time.
 //
-// The pods of one controller differ in little: name, node, status. Other parts (labels, owners, and
-// the spec without the node and without volumes that plugins ignore) are looked up by their bytes.
-// Shared parts must not be modified, as is the rule for objects in any cache.
+// The pods of one controller differ only in a few fields such as name, node and status. The other
+// parts (labels, owners, and the spec without the node and without volumes that plugins ignore) are
+// looked up by their bytes. Callers must not modify shared parts, as with objects in any informer
+// cache.
 //
-// Other kinds are decoded as usual.
+// Objects of other kinds are decoded as usual.
 package intake

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/apiserver/transcode"
 )
 
-// Fields that no plugin reads. Most fields of a pod are for its kubelet.
+// Fields of a pod that no plugin reads. Most of them are only for the kubelet.
 var (
 	uselessInSpec = []string{
 		"dnsConfig", "ephemeralContainers", "hostAliases", "imagePullSecrets", "securityContext",
@@ -31,17 +31,18 @@ var (
 		"message", "reason"}
 )
 
-// Fields that are decoded for each pod, and not shared with the rest of the spec.
+// apartInSpec has the fields of the spec that are decoded for each pod separately, not shared with
+// the other fields.
 var apartInSpec = []string{"nodeName", "hostname", "volumes"}
 
-// pickers extract parts of a pod from its bytes.
+// pickers extract parts of an encoded pod.
 type pickers struct {
 	own     *transcode.Picker // fields that differ between pods, except volumes
 	volumes *transcode.Picker
 	labels  *transcode.Picker
 	owners  *transcode.Picker
 	spec    *transcode.Picker // fields that pods of one controller share
-	has     *transcode.Picker // resources in container statuses, which mostly equal the requests
+	has     *transcode.Picker // resources in container statuses; in most pods they equal the requests
 }
 
 func newPickers() (*pickers, error) {
@@ -77,7 +78,7 @@ func newPickers() (*pickers, error) {
 	return &out, nil
 }
 
-// fields returns the paths of a type's fields, except some.
+// fields returns the paths of all fields of type T, except the fields in without, followed by more.
 func fields[T any](prefix string, without []string, more ...string) []string {
 	var out []string
 	for f := range reflect.TypeFor[T]().Fields() {
@@ -89,12 +90,12 @@ func fields[T any](prefix string, without []string, more ...string) []string {
 	return out
 }
 
-// Field numbers on the path to the kind of a volume.
+// Protobuf field numbers on the path from a pod to the kind of a volume.
 const (
 	specNumber, volumesNumber, sourceNumber protowire.Number = 2, 1, 2
 )
 
-// plainVolumes are the field numbers of the kinds of volumes that no plugin reads.
+// plainVolumes has the protobuf field numbers of the kinds of volumes that no plugin reads.
 var plainVolumes = plainVolumeNumbers()
 
 func plainVolumeNumbers() map[protowire.Number]bool {
@@ -114,7 +115,7 @@ func plainVolumeNumbers() map[protowire.Number]bool {
 	return out
 }
 
-// matters reports whether the pod in raw has a volume of a kind that plugins look at.
+// matters reports whether the encoded pod has a volume of a kind that a plugin reads.
 func matters(raw []byte) bool {
 	return some(raw, specNumber, func(spec []byte) bool {
 		return some(spec, volumesNumber, func(volume []byte) bool {
@@ -125,13 +126,13 @@ func matters(raw []byte) bool {
 	})
 }
 
-// some reports whether is returns true for a field with the given number. If number is 0, it
-// reports whether there is a field that is not a plain volume.
+// some reports whether is returns true for a field of the message with the given number. If number
+// is 0, it reports whether the message has a field that is not in plainVolumes.
 func some(raw []byte, number protowire.Number, is func([]byte) bool) bool {
 	for len(raw) > 0 {
 		n, typ, tag := protowire.ConsumeTag(raw)
 		if tag < 0 {
-			return true // the decoder reports the error later
+			return true // let the decoder report the malformed message
 		}
 		size := protowire.ConsumeFieldValue(n, typ, raw[tag:])
 		if size < 0 {
@@ -152,7 +153,7 @@ func some(raw []byte, number protowire.Number, is func([]byte) bool) bool {
 	return false
 }
 
-// isPlain reports whether plugins ignore a volume.
+// isPlain reports whether v has a kind that no plugin reads.
 func isPlain(v v1.Volume) bool {
 	return v.ConfigMap != nil || v.DownwardAPI != nil || v.EmptyDir != nil || v.HostPath != nil ||
 		v.Projected != nil || v.Secret != nil

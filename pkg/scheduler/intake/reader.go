@@ -18,8 +18,9 @@ import (
 	"keelson.dev/apiserver/transcode"
 )
 
-// maxShared bounds the number of different shared parts. When it is reached, the Reader drops all
-// of them. Pods that were decoded keep their parts, and pods that are decoded later share new ones.
+// maxShared limits the number of different shared parts. When it is reached, the Reader drops all
+// of them. Pods that are already decoded keep their parts; pods that are decoded later share new
+// ones.
 const maxShared = 1 << 14
 
 var errMalformed = errors.New("malformed pod")
@@ -27,12 +28,13 @@ var errMalformed = errors.New("malformed pod")
 // Reader decodes pods from protobuf messages. It is safe for concurrent use.
 type Reader struct {
 	pick *pickers
-	// annotations are the names of the annotations to keep.
+	// annotations has the names of the annotations to keep.
 	annotations []string
 
 	mu    sync.Mutex
 	words map[string]string
-	// labels, owners, specs and has are the shared parts, by the bytes that they were decoded from.
+	// labels, owners, specs and has cache the shared parts. The key is the encoded form of the
+	// part.
 	labels map[string]map[string]string
 	owners map[string][]metav1.OwnerReference
 	specs  map[string]*v1.PodSpec
@@ -40,11 +42,11 @@ type Reader struct {
 	buf    []byte
 }
 
-// statuses are the statuses of a pod's containers and init containers.
+// statuses has the statuses of a pod's containers and init containers.
 type statuses struct{ containers, init []v1.ContainerStatus }
 
-// NewReader returns a reader that keeps the given annotations of pods, and the annotation that
-// marks the end of a streamed list.
+// NewReader returns a reader that keeps the given annotations of pods. It also keeps the annotation
+// that marks the end of the initial list in a watch.
 func NewReader(annotations ...string) (*Reader, error) {
 	pick, err := newPickers()
 	if err != nil {
@@ -60,7 +62,7 @@ func (r *Reader) forget() {
 	r.owners, r.specs, r.has = map[string][]metav1.OwnerReference{}, map[string]*v1.PodSpec{}, map[string]statuses{}
 }
 
-// Pod decodes a pod. It does not keep raw.
+// Pod decodes a pod. The result does not refer to raw.
 func (r *Reader) Pod(raw []byte) (*v1.Pod, error) {
 	pod := &v1.Pod{}
 	if err := r.Into(pod, raw); err != nil {
@@ -113,7 +115,7 @@ func (r *Reader) Into(pod *v1.Pod, raw []byte) error {
 	pod.Status.ContainerStatuses = slimStatuses(has.containers, pod.Spec.Containers)
 	pod.Status.InitContainerStatuses = slimStatuses(has.init, pod.Spec.InitContainers)
 	if pod.Spec.Resources == nil {
-		// Sums over the containers; the values of the containers are kept.
+		// Drop the pod-level sums, which no plugin needs beside the values of the containers.
 		pod.Status.AllocatedResources, pod.Status.Resources = nil, nil
 	}
 	if node != "" {
@@ -135,8 +137,8 @@ func (r *Reader) unmarshal(pod *v1.Pod, p *transcode.Picker, raw []byte) error {
 	return nil
 }
 
-// shared returns the part of a pod's message that a picker extracts. If known does not have it,
-// shared decodes the part, converts it with of and adds it.
+// shared decodes the part of a pod's message that a picker extracts. It returns the part from known
+// if possible; otherwise it decodes the part, converts it with of, and adds it to known.
 func shared[T any](r *Reader, known map[string]T, p *transcode.Picker, raw []byte, of func(*v1.Pod) T) (T, error) {
 	buf, ok := p.Append(r.buf[:0], raw)
 	r.buf = buf
@@ -165,7 +167,7 @@ func (r *Reader) word(w string) string {
 	return w
 }
 
-// sharedSpec returns a spec without the ports of containers that use no host port.
+// sharedSpec returns the pod's spec without container ports that have no host port.
 func sharedSpec(p *v1.Pod) *v1.PodSpec {
 	for _, containers := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
 		for i := range containers {
@@ -191,7 +193,7 @@ func (r *Reader) kept(annotations map[string]string) map[string]string {
 	return out
 }
 
-// slimConditions keeps the conditions of a pod on a node that concern evictions and resizes.
+// slimConditions returns the conditions that concern evictions and resizes.
 func slimConditions(conditions []v1.PodCondition) []v1.PodCondition {
 	var out []v1.PodCondition
 	for i := range conditions {
@@ -204,8 +206,8 @@ func slimConditions(conditions []v1.PodCondition) []v1.PodCondition {
 	return out
 }
 
-// slimStatuses keeps the statuses that concern resizes. It returns nil if every container has the
-// resources that it requests.
+// slimStatuses returns the container statuses that concern resizes. It returns nil if every
+// container has the resources that it requests.
 func slimStatuses(statuses []v1.ContainerStatus, containers []v1.Container) []v1.ContainerStatus {
 	for i := range statuses {
 		if !asAsked(&statuses[i], containers) {

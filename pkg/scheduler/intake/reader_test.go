@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// podOf returns a pod as a controller creates it.
+// podOf returns a pod like those of a controller.
 func podOf(name, uid, node string) *v1.Pod {
 	requests := v1.ResourceList{v1.ResourceCPU: resource.MustParse("80m"), v1.ResourceMemory: resource.MustParse("128Mi")}
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -49,7 +49,8 @@ func podOf(name, uid, node string) *v1.Pod {
 	return p
 }
 
-// wanted returns what a reader that keeps the annotation "kept" decodes from podOf.
+// wanted returns the result that is expected when the pod of podOf is decoded by a reader that
+// keeps the annotation "kept".
 func wanted(name, uid, node string) *v1.Pod {
 	p := podOf(name, uid, node)
 	p.Annotations, p.ManagedFields = map[string]string{"kept": "a", metav1.InitialEventsAnnotationKey: "true"}, nil
@@ -87,7 +88,8 @@ func newReader(t testing.TB, annotations ...string) *Reader {
 	return r
 }
 
-// TestShare checks that pods share equal parts and keep different ones.
+// TestShare checks that decoded pods share the parts that are equal, and do not share parts that
+// differ.
 func TestShare(t *testing.T) {
 	r := newReader(t, "kept")
 	volume := func(p *v1.Pod, claim string) *v1.Pod {
@@ -131,7 +133,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestShareIsBounded checks that the parts of pods that have nothing in common do not accumulate.
+// TestShareIsBounded checks that the cache of shared parts stays limited if all pods are different.
 func TestShareIsBounded(t *testing.T) {
 	r := newReader(t)
 	for i := range maxShared {
@@ -146,7 +148,7 @@ func TestShareIsBounded(t *testing.T) {
 	}
 }
 
-// TestVolumes checks that all kinds of volumes are kept except those that plugins ignore.
+// TestVolumes checks that volumes of all kinds are kept, except for kinds that no plugin reads.
 func TestVolumes(t *testing.T) {
 	r := newReader(t)
 	for f := range reflect.TypeFor[v1.VolumeSource]().Fields() {

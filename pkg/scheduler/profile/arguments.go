@@ -19,10 +19,11 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/plugins/volumebinding"
 )
 
-// bindTimeout is how long a pod waits for its volumes by default.
+// bindTimeout is how long the scheduler waits by default until a pod's volumes are bound.
 const bindTimeout = 10 * time.Minute
 
-// arguments has, for each plugin with arguments, a function that decodes them over their defaults.
+// arguments has a function for each plugin that has arguments. The function decodes the JSON
+// arguments into an object that already has the default values.
 var arguments = map[string]func(args []byte) (runtime.Object, error){
 	PreemptionName:             object(preemptionArgs),
 	dynamicresources.Name:      object(deviceArgs),
@@ -38,7 +39,7 @@ func object[T runtime.Object](read func([]byte) (T, error)) func([]byte) (runtim
 	return func(args []byte) (runtime.Object, error) { return read(args) }
 }
 
-// decode decodes the arguments of a plugin over the defaults in into.
+// decode decodes the JSON arguments of a plugin into into, which already has the default values.
 func decode(args []byte, into any) error {
 	if len(args) == 0 {
 		return nil
@@ -63,7 +64,8 @@ func balancedArgs(args []byte) (*configv1.NodeResourcesBalancedAllocationArgs, e
 	return a, err
 }
 
-// weighted returns the resources with their weights, or the default resources if there are none.
+// weighted returns the resources with weight 1 where it is missing, or the default resources if
+// specs is empty.
 func weighted(specs []configv1.ResourceSpec) []configv1.ResourceSpec {
 	var out []configv1.ResourceSpec
 	for _, s := range specs {

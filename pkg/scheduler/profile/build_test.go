@@ -13,8 +13,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// TestExtraPlugin checks that a plugin that is not built in is placed at each extension point that
-// it implements and where it is enabled.
+// TestExtraPlugin checks that a plugin that is not built in runs at each extension point that it
+// implements and at which the configuration enables it.
 func TestExtraPlugin(t *testing.T) {
 	filter := func(scheduling.View, *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
 		return scheduling.Filter{}, nil
@@ -39,7 +39,7 @@ func TestExtraPlugin(t *testing.T) {
 	for name, tc := range map[string]struct {
 		plugins              configv1.Plugins
 		extra                Registry
-		filter, score, gates int // numbers of plugins in addition to the default ones
+		filter, score, gates int // expected numbers of plugins, in addition to the default plugins
 		err                  string
 	}{
 		"all points":      {configv1.Plugins{MultiPoint: enabled}, Registry{"Extra": all("Extra")}, 1, 1, 1, ""},

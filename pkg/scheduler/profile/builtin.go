@@ -35,40 +35,42 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Factory creates a plugin from its arguments, which are JSON and may be empty.
+// Factory creates a plugin from its arguments. args is JSON, and may be empty.
 type Factory func(args []byte) (scheduling.Plugin, error)
 
 // Registry maps names of plugins to their factories.
 type Registry map[string]Factory
 
-// PreemptionName is the name of preemption in configuration.
+// PreemptionName is the name of the plugin for preemption in configuration files.
 const PreemptionName = "DefaultPreemption"
 
-// optional are the built-in plugins that are not enabled by default.
+// optional has the built-in plugins that are not enabled by default.
 var optional = map[string]factory{
 	ownerturns.Name: plain(ownerturns.New()),
 }
 
-// DefaultBinderName is the name of the built-in binder in configuration. No plugin can replace
-// it; an extender can.
+// DefaultBinderName is the configuration name of the built-in function that binds pods. An extender
+// can replace it; a plugin cannot.
 const DefaultBinderName = "DefaultBinder"
 
-// plugin is a plugin with functions that only built-in plugins can have.
-// docs/decisions/0030-plugin-api.md explains why the public API does not have them.
+// plugin is a plugin with additional functions that only built-in plugins can have.
+// docs/decisions/0030-plugin-api.md explains why the public API does not include them.
 type plugin struct {
 	scheduling.Plugin
 	// compile replaces Filter.Compile for a filter that also plans which volumes or devices the pod
 	// gets on its node.
 	compile func(view scheduling.View, pod *scheduling.Pod) (Compiled, *scheduling.Status)
-	// preemption is set for DefaultPreemption.
+	// preemption is set only for the plugin DefaultPreemption.
 	preemption *Preemption
-	// bindTimeout, of VolumeBinding, replaces the default unless it is 0.
+	// bindTimeout is set only for the plugin VolumeBinding. If it is not 0, it replaces the default
+	// timeout.
 	bindTimeout time.Duration
-	// deviceTimeout is set for DynamicResources.
+	// deviceTimeout is set only for the plugin DynamicResources.
 	deviceTimeout time.Duration
 }
 
-// factory creates a built-in plugin for a scheduler with these extenders.
+// factory creates a built-in plugin. extenders are the scheduler's extenders, which some plugins
+// take into account.
 type factory func(args []byte, extenders []*extender.Extender) (plugin, error)
 
 type builtin struct {
@@ -77,7 +79,7 @@ type builtin struct {
 	factory factory
 }
 
-// builtins has the default plugins in upstream's order, with upstream's weights.
+// builtins has the default plugins in Kubernetes' order, with Kubernetes' weights.
 var builtins = []builtin{
 	{schedulinggates.Name, 0, plain(schedulinggates.New())},
 	{prioritysort.Name, 0, plain(prioritysort.New())},
@@ -101,7 +103,8 @@ var builtins = []builtin{
 	{nodedeclaredfeatures.Name, 0, plain(nodedeclaredfeatures.New())},
 }
 
-// public wraps the factory of a plugin that needs no more than the public API.
+// public converts the factory of a plugin that uses only the public API to a factory of built-in
+// plugins.
 func public(f Factory) factory {
 	return func(args []byte, _ []*extender.Extender) (plugin, error) {
 		p, err := f(args)
@@ -140,7 +143,8 @@ func newFit(args []byte, extenders []*extender.Extender) (plugin, error) {
 	return plugin{Plugin: f.Plugin()}, nil
 }
 
-// setShape sets the shape if the strategy has one, and rejects unknown strategies.
+// setShape sets the function of utilization in f if the strategy is RequestedToCapacityRatio. It
+// returns an error for an unknown strategy.
 func setShape(f *noderesources.Fit, s *configv1.ScoringStrategy) error {
 	switch f.Strategy {
 	case noderesources.LeastAllocated, noderesources.MostAllocated:
@@ -187,8 +191,8 @@ func newNodeAffinity(args []byte) (scheduling.Plugin, error) {
 	return nodeaffinity.New(a.AddedAffinity)
 }
 
-// newVolumeBinding leaves the timeout unset if the profile has no arguments: all profiles share
-// one timeout, and another profile may set it.
+// newVolumeBinding leaves the timeout unset if the profile has no arguments for the plugin, because
+// all profiles share one timeout and another profile may set it.
 func newVolumeBinding(args []byte, _ []*extender.Extender) (plugin, error) {
 	p := plugin{
 		Plugin: scheduling.Plugin{Name: volumebinding.Name, Filter: &scheduling.FilterPoint{
@@ -225,7 +229,8 @@ func newDynamicResources(args []byte, _ []*extender.Extender) (plugin, error) {
 		return plugin{}, fmt.Errorf("filterTimeout must not be negative, bindingTimeout at least one second")
 	}
 	if a.FilterTimeout.Duration == 0 {
-		// Kubernetes disables the timeout. Here a search without end would delay all pods.
+		// Kubernetes has no timeout in this case. Keelson has one, because an endless search would
+		// delay all other pods.
 		a.FilterTimeout.Duration = configv1.DynamicResourcesFilterTimeoutDefault
 	}
 	devices := dynamicresources.New(a.FilterTimeout.Duration)
@@ -293,7 +298,7 @@ func set(names []string) map[string]bool {
 	return m
 }
 
-// maker creates the plugins of a profile with their arguments.
+// maker creates the plugins of a profile from their configured arguments.
 type maker struct {
 	factories map[string]factory
 	args      map[string]json.RawMessage
@@ -342,7 +347,7 @@ func (m *maker) plugin(name string) (plugin, error) {
 	return p, nil
 }
 
-// unused returns an error if there are arguments for plugins that are not enabled.
+// unused returns an error if the configuration has arguments for plugins that are not enabled.
 func (m *maker) unused() error {
 	if len(m.args) == 0 {
 		return nil

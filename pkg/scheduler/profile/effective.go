@@ -15,14 +15,14 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// Effective returns a configuration with the defaults filled in that Build uses: the default
-// profile, the default plugins with their weights, and the plugins' arguments.
+// Effective returns a copy of the configuration with the defaults that Build uses filled in: the
+// default profile, the default plugins with their weights, and the plugins' arguments.
 func Effective(c *configv1.KubeSchedulerConfiguration, s *Set) (*configv1.KubeSchedulerConfiguration, error) {
 	out := c.DeepCopy()
 	out.SetGroupVersionKind(configv1.SchemeGroupVersion.WithKind("KubeSchedulerConfiguration"))
 	first, most := int64(s.InitialBackoff/time.Second), int64(s.MaxBackoff/time.Second)
 	out.PodInitialBackoffSeconds, out.PodMaxBackoffSeconds = &first, &most
-	all := int32(100) // all nodes are scored, whatever the configuration says
+	all := int32(100) // Keelson always scores 100 percent of the nodes
 	out.PercentageOfNodesToScore = &all
 	if len(out.Profiles) == 0 {
 		out.Profiles = []configv1.KubeSchedulerProfile{{}}
@@ -35,7 +35,7 @@ func Effective(c *configv1.KubeSchedulerConfiguration, s *Set) (*configv1.KubeSc
 	return out, nil
 }
 
-// complete fills in the defaults of a profile.
+// complete fills in the default plugins and arguments of a profile.
 func complete(p *configv1.KubeSchedulerProfile) error {
 	if p.SchedulerName == nil {
 		name := v1.DefaultSchedulerName

@@ -26,7 +26,8 @@ func effective(t *testing.T, c *configv1.KubeSchedulerConfiguration) *configv1.K
 	return out
 }
 
-// TestEffective checks that defaults are filled in, and that filling them in again changes nothing.
+// TestEffective checks that Effective fills in defaults, and that a second call with its result
+// changes nothing.
 func TestEffective(t *testing.T) {
 	out := effective(t, &configv1.KubeSchedulerConfiguration{})
 	if len(out.Profiles) != 1 || *out.Profiles[0].SchedulerName != "default-scheduler" ||
@@ -70,8 +71,8 @@ func TestEffective(t *testing.T) {
 	}
 }
 
-// TestEffectiveKeeps checks that given values are kept, and that disabled plugins have no
-// arguments.
+// TestEffectiveKeeps checks that Effective keeps the values in the configuration, and adds no
+// arguments of disabled plugins.
 func TestEffectiveKeeps(t *testing.T) {
 	c := &configv1.KubeSchedulerConfiguration{PodMaxBackoffSeconds: ptr.To(int64(60)),
 		Profiles: []configv1.KubeSchedulerProfile{

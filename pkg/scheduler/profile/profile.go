@@ -1,8 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package profile builds profiles from a KubeSchedulerConfiguration: the plugins for the pods of
-// one schedulerName, with their order and weights. It has the table of built-in plugins.
+// Package profile builds scheduling profiles from a KubeSchedulerConfiguration. A profile has the
+// plugins for the pods with one schedulerName, with their order and weights. The package also has
+// the table of built-in plugins.
 package profile
 
 import (
@@ -23,43 +24,45 @@ import (
 // Filter is the filter of one plugin in a profile.
 type Filter struct {
 	Plugin string
-	// Events are the changes that can make a pod fit that the plugin rejected.
+	// Events are the events after which a pod that the plugin rejected may fit.
 	Events scheduling.Event
-	// Compile is scheduling.FilterPoint.Compile, and also returns parts that are not in the public
-	// API.
+	// Compile does the same as scheduling.FilterPoint.Compile. It also returns parts that are not
+	// in the public API.
 	Compile func(view scheduling.View, pod *scheduling.Pod) (Compiled, *scheduling.Status)
 }
 
-// Compiled is the filter of one pod. A filter that also plans which volumes or devices the pod gets
-// is in Volumes or Devices as well; both are nil for other plugins.
+// Compiled is a plugin's filter for one pod. If the filter also plans which volumes or devices the
+// pod gets, Volumes or Devices refers to the same filter; otherwise they are nil.
 type Compiled struct {
 	scheduling.Filter
 	Volumes *volumebinding.Filter
 	Devices *dynamicresources.Filter
 }
 
-// Score is the score of one plugin in a profile.
+// Score is the scorer of one plugin in a profile.
 type Score struct {
 	Plugin  string
 	Weight  int64
 	Compile func(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer
 }
 
-// Profile is how the pods of one schedulerName are scheduled. It is immutable.
+// Profile has the plugins and settings for scheduling the pods of one schedulerName. It is
+// immutable.
 type Profile struct {
 	Name string
-	// NodeFilters have NodeScope and run before CellFilters. Both are in the order of the
-	// configuration.
+	// NodeFilters have NodeScope (their result depends on one node only), and run before
+	// CellFilters. Within each slice, plugins are in the order of the configuration.
 	NodeFilters, CellFilters []Filter
 	NodeScores, CellScores   []Score
 	Gates                    []func(pod *v1.Pod) *scheduling.Status
 	Preemption               *Preemption // nil if pods of this profile never preempt
-	// DeviceTimeout is how long a pod waits for its devices to be attached. It is 0 if
-	// DynamicResources is not enabled.
+	// DeviceTimeout is how long the scheduler waits until a pod's devices are attached. It is 0 if
+	// the plugin DynamicResources is not enabled.
 	DeviceTimeout time.Duration
 }
 
-// Gate returns the first objection of the profile's plugins to queueing a pod, or nil.
+// Gate returns the status of the first plugin of the profile that keeps a pod from being scheduled,
+// or nil.
 func (p *Profile) Gate(pod *v1.Pod) *scheduling.Status {
 	for _, gate := range p.Gates {
 		if st := gate(pod); st != nil {
@@ -69,26 +72,27 @@ func (p *Profile) Gate(pod *v1.Pod) *scheduling.Status {
 	return nil
 }
 
-// Preemption limits how many nodes are searched for victims.
+// Preemption sets how many candidate nodes preemption collects before it stops its search.
 type Preemption struct {
-	MinPercent  int // minimum percentage of the nodes that are searched
+	MinPercent  int // percentage of all nodes
 	MinAbsolute int
 }
 
-// Set is the whole configuration of a scheduler.
+// Set is the whole configuration of a scheduler: all profiles and the settings that they share.
 type Set struct {
 	Profiles map[string]*Profile
-	// SortPlugin is the name of the plugin that orders the queue, and Less the function that
-	// compares two pods.
+	// SortPlugin is the name of the plugin that orders the queue. Less is that plugin's function to
+	// compare two pods.
 	SortPlugin     string
 	Less           func(a, b scheduling.QueuedPod) bool
 	InitialBackoff time.Duration
 	MaxBackoff     time.Duration
-	BindTimeout    time.Duration // timeout of binding volumes
+	BindTimeout    time.Duration // how long to wait until volumes are bound
 	Extenders      []*extender.Extender
 }
 
-// Gate returns the first objection of the pod's profile to queueing it, or nil.
+// Gate returns the status of the first plugin of the pod's profile that keeps the pod from being
+// scheduled, or nil.
 func (s *Set) Gate(pod *v1.Pod) *scheduling.Status {
 	p := s.Profiles[pod.Spec.SchedulerName]
 	if p == nil {
@@ -97,7 +101,7 @@ func (s *Set) Gate(pod *v1.Pod) *scheduling.Status {
 	return p.Gate(pod)
 }
 
-// Load reads a KubeSchedulerConfiguration file. Unknown fields are errors.
+// Load reads a KubeSchedulerConfiguration file. An unknown field is an error.
 func Load(file string) (*configv1.KubeSchedulerConfiguration, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -114,8 +118,9 @@ func Load(file string) (*configv1.KubeSchedulerConfiguration, error) {
 	return &c, nil
 }
 
-// Build builds the profiles of a configuration. If it has no profiles, Build returns one with the
-// name default-scheduler and the defaults. extra has plugins beside the built-in ones.
+// Build builds the profiles of a configuration. If the configuration has no profiles, Build returns
+// one profile with the name default-scheduler and the default plugins. extra has plugins besides
+// the built-in ones.
 func Build(c *configv1.KubeSchedulerConfiguration, extra Registry) (*Set, error) {
 	s := &Set{
 		Profiles:       map[string]*Profile{},
@@ -141,7 +146,7 @@ func Build(c *configv1.KubeSchedulerConfiguration, extra Registry) (*Set, error)
 	return s, nil
 }
 
-// extend adds the extenders. Extenders that may be ignored come last.
+// extend adds the configured extenders to the set. Ignorable extenders come last.
 func (s *Set) extend(configs []configv1.Extender) error {
 	var ignorable []*extender.Extender
 	binders := 0
@@ -202,7 +207,8 @@ func (s *Set) build(c *configv1.KubeSchedulerProfile, extra Registry) error {
 	return nil
 }
 
-// place adds a plugin at each extension point that it implements and where it is enabled.
+// place adds a plugin to the profile at each extension point that the plugin implements and at
+// which the configuration enables it.
 func (s *Set) place(p *Profile, made plugin, chosen *selection) error {
 	name := made.Name
 	if f := made.Filter; f != nil && chosen.filter.has(name) {

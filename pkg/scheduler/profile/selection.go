@@ -9,7 +9,8 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// enabled has the plugins that are enabled at one extension point, in order.
+// enabled has the names and weights of the plugins that are enabled at one extension point, in
+// order.
 type enabled struct {
 	names   []string
 	weights map[string]int64
@@ -17,7 +18,7 @@ type enabled struct {
 
 func (e *enabled) has(name string) bool { return slices.Contains(e.names, name) }
 
-// weight returns a plugin's weight, by default 1.
+// weight returns the weight of a plugin, or 1 if the configuration sets none.
 func (e *enabled) weight(name string) int64 {
 	if w := e.weights[name]; w > 0 {
 		return w
@@ -25,8 +26,8 @@ func (e *enabled) weight(name string) int64 {
 	return 1
 }
 
-// apply removes the plugins that set disables and then adds those that it enables, as upstream
-// does. A plugin that is already enabled keeps its place and gets the new weight.
+// apply removes the plugins that set disables, and then adds the plugins that it enables, as
+// Kubernetes does. A plugin that is already enabled keeps its position and gets the new weight.
 func (e *enabled) apply(set configv1.PluginSet) {
 	for _, d := range set.Disabled {
 		if d.Name == "*" {
@@ -58,8 +59,8 @@ type selection struct {
 	filter, score, gate, sort, postFilter enabled
 }
 
-// choose applies the plugin lists of a profile to the defaults. The list multiPoint applies to all
-// extension points, and each other list to one.
+// choose applies the plugin lists of a profile to the default plugins. The list multiPoint applies
+// to all extension points. Each other list applies to one extension point.
 func choose(c *configv1.Plugins) *selection {
 	if c == nil {
 		c = &configv1.Plugins{}

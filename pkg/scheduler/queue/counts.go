@@ -9,10 +9,11 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Cause is why a pod entered a place of the queue.
+// Cause is the reason why a pod entered one of the queue's places (active, backoff, unschedulable
+// or gated).
 type Cause int8
 
-// The causes. Those after firstEvent stand for the kinds of events, in the order of their bits.
+// The causes. The values from firstEvent on stand for the bits of scheduling.Event, in their order.
 const (
 	podAdded Cause = iota + 1
 	podUpdated
@@ -25,13 +26,13 @@ const (
 	causes = firstEvent + 32
 )
 
-// causeOf returns the cause that stands for the first of the events. There must be at least one.
+// causeOf returns the cause for the lowest bit in events. events must not be 0.
 func causeOf(events scheduling.Event) Cause {
 	return firstEvent + Cause(bits.TrailingZeros32(uint32(events)))
 }
 
-// String returns Kubernetes' label of the event. Kubernetes tells more kinds of events apart: it has
-// one for each kind of object about volumes and devices.
+// String returns Kubernetes' label of the cause. Kubernetes distinguishes more events: it has one
+// for each kind of object that concerns volumes and devices.
 func (c Cause) String() string {
 	switch c {
 	case podAdded:
@@ -51,7 +52,7 @@ func (c Cause) String() string {
 	}
 }
 
-// EventLabel returns Kubernetes' label of one event.
+// EventLabel returns Kubernetes' label of an event, for metrics.
 func EventLabel(e scheduling.Event) string {
 	switch e {
 	case scheduling.NodeAdded:
@@ -82,23 +83,24 @@ func EventLabel(e scheduling.Event) string {
 	return "Unknown"
 }
 
-// incoming counts the pods that entered each place, by cause.
+// incoming counts how many pods entered each place of the queue, by cause.
 type incoming [gated + 1][causes]uint64
 
 func (in *incoming) count(where place, why Cause) { in[where][why]++ }
 
-// Counts are numbers of pods, for metrics.
+// Counts has the numbers of pods in the queue, for metrics.
 type Counts struct {
-	// Pods in each place. Popped is the number of pods in flight.
+	// Active, Backoff, Unschedulable and Gated are the numbers of pods in each place. Popped is the
+	// number of pods that Pop has returned and that are still in flight.
 	Active, Backoff, Unschedulable, Gated, Popped int
-	// Rejected is the number of pods that wait because a plugin rejected them, by plugin.
+	// Rejected is the number of unschedulable pods by the plugin that rejected them.
 	Rejected map[Rejection]int
 }
 
-// Rejection is a plugin that rejected a pod, and the profile of the pod.
+// Rejection has the name of a plugin that rejected a pod, and the profile of the pod.
 type Rejection struct{ Plugin, Profile string }
 
-// Counts returns the numbers of pods in the queue.
+// Counts returns the current numbers of pods in the queue.
 func (q *Queue) Counts() Counts {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -125,8 +127,8 @@ func (q *Queue) Counts() Counts {
 	return c
 }
 
-// Incoming calls each with the number of pods that have entered a place so far, by cause. Gated pods
-// count as unschedulable, as in Kubernetes.
+// Incoming calls each for every place of the queue and cause, with the number of pods that have
+// entered the place so far. Gated pods count as unschedulable, as in Kubernetes.
 func (q *Queue) Incoming(each func(queue string, why Cause, pods uint64)) {
 	q.mu.Lock()
 	in := q.incoming

@@ -5,7 +5,7 @@ package queue
 
 import "slices"
 
-// gangs has the items of each gang.
+// gangs has the queued items of each gang (a set of pods that are placed together), by gang key.
 type gangs map[string]map[*Item]struct{}
 
 func (g gangs) add(item *Item) {
@@ -25,7 +25,7 @@ func (g gangs) remove(item *Item) {
 	}
 }
 
-// join adds an item to the gang of its pod.
+// join adds an item to the items of its pod's gang.
 func (q *Queue) join(item *Item) {
 	gang := q.cfg.Gang(item.latest)
 	if gang == item.gang {
@@ -36,9 +36,9 @@ func (q *Queue) join(item *Item) {
 	q.gangs.add(item)
 }
 
-// Gang takes the other items of a gang out of the queue, after Pop has returned one, if the gang
-// then has at least size items in all. They are in the order in which Pop would return them. Items
-// that are gated, held, in flight or being deleted do not count.
+// Gang is called after Pop has returned an item of a gang. If the queue has at least size items of
+// the gang, including item, Gang takes them all out of the queue and returns them, in the order in
+// which Pop would. Items that are gated, held, in flight or being deleted do not count.
 func (q *Queue) Gang(item *Item, size int) (all []*Item, complete bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

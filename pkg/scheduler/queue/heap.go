@@ -3,7 +3,8 @@
 
 package queue
 
-// itemHeap is a heap whose items know their index.
+// itemHeap is a heap of items. Each item stores its index in the heap, so that it can be moved or
+// removed.
 type itemHeap struct {
 	items []*Item
 	less  func(a, b *Item) bool

@@ -3,8 +3,8 @@
 
 package queue
 
-// Hold keeps an unschedulable pod in the queue until Release, whatever happens. It is called for
-// pods whose victims are not evicted yet.
+// Hold keeps an unschedulable pod from being tried, whatever events happen, until Release is
+// called. The scheduler calls it for a pod whose victims are not evicted yet.
 func (q *Queue) Hold(item *Item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -13,7 +13,8 @@ func (q *Queue) Hold(item *Item) {
 	}
 }
 
-// Release ends Hold. The pod is tried if an event that can help it has happened.
+// Release ends Hold. If an event that may let the pod fit happened meanwhile, the pod is tried
+// again.
 func (q *Queue) Release(item *Item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

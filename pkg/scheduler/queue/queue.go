@@ -4,10 +4,10 @@
 // Package queue holds the pods that wait for a node.
 //
 // A pod is in one of four places: active (to be tried, in the order of the queue sort plugin),
-// backing off (tried recently without success), unschedulable (waiting for an event that a plugin
-// which rejected it named, or for five minutes to pass), or gated. A pod returned by Pop is in
-// flight until Done, Unschedulable, Await or Retry is called with it. Events that happen meanwhile
-// are not lost.
+// backoff (tried recently without success), unschedulable (waiting for an event that a plugin which
+// rejected it named, or for five minutes to pass), or gated (not to be tried). A pod that Pop has
+// returned is in flight until Done, Unschedulable, Await or Retry is called for it. The queue
+// remembers events that happen while a pod is in flight.
 //
 // The queue is safe for concurrent use.
 package queue
@@ -25,20 +25,21 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// maxUnschedulable is how long a pod waits for an event before it is tried again (Kubernetes:
-// podMaxInUnschedulablePodsDuration).
+// maxUnschedulable is how long a pod waits for an event. After that time it is tried again anyway.
+// Kubernetes calls this podMaxInUnschedulablePodsDuration.
 const maxUnschedulable = 5 * time.Minute
 
-// maxDoublings is the number of doublings after which the backoff is certainly at its maximum.
+// maxDoublings limits how often the backoff is doubled. After so many doublings any backoff has
+// reached its maximum.
 const maxDoublings = 62
 
 // Config is the configuration of a queue.
 type Config struct {
 	Clock clock.Clock
 	Less  func(a, b scheduling.QueuedPod) bool
-	// Gate returns why a pod must not be tried, or nil if it may.
+	// Gate returns the status that keeps a pod from being tried, or nil if the pod may be tried.
 	Gate func(*v1.Pod) *scheduling.Status
-	// Gang returns the gang of a pod, or "" if it has none.
+	// Gang returns the key of a pod's gang, or "" if the pod belongs to no gang.
 	Gang           func(*v1.Pod) string
 	InitialBackoff time.Duration
 	MaxBackoff     time.Duration
@@ -46,31 +47,31 @@ type Config struct {
 
 // Item is a pod in the queue.
 type Item struct {
-	// Pod does not change while the item is in flight.
+	// Pod is the pod's state. It does not change while the item is in flight.
 	Pod      *v1.Pod
 	Attempts int
 	Since    time.Time // when the pod entered the queue
 	Tried    time.Time // when the pod was first tried
-	// Flushed reports whether the pod is tried only because it was unschedulable for too long.
+	// Flushed is true if the pod is tried again only because it was unschedulable for too long.
 	Flushed bool
-	// Rejectors are the plugins that rejected the pod in its last try. The caller of Pop may set it
-	// while the item is in flight. Pop clears it.
+	// Rejectors has the names of the plugins that rejected the pod in its last attempt. The caller
+	// of Pop may set it while the item is in flight. Pop clears it.
 	Rejectors []string
-	// Memo is data of the caller of Pop. The queue does not use it.
+	// Memo is for data of the caller of Pop. The queue does not use it.
 	Memo any
 
-	latest  *v1.Pod // latest state
+	latest  *v1.Pod // latest state of the pod, also while in flight
 	place   place
 	index   int       // index in the heap that contains the item
 	ready   time.Time // end of backoff
 	parked  time.Time
-	events  scheduling.Event // events that can let the pod fit
+	events  scheduling.Event // events that may let the pod fit
 	popped  uint64           // value of Queue.happened when Pop returned the item
 	changed bool             // the pod changed while in flight
-	local   bool             // argument of Unschedulable
-	failed  bool             // the last try ended with an error
-	held    bool             // between Hold and Release
-	wanted  Cause            // the event that can let the pod fit and happened while it was held, or 0
+	local   bool             // the argument local of Unschedulable
+	failed  bool             // the last attempt ended with an error
+	held    bool             // Hold was called, and Release was not called since
+	wanted  Cause            // event that happened while the item was held and may let the pod fit, or 0
 	turn    int64
 	gatedBy *scheduling.Status
 	gang    string // "" if none
@@ -97,11 +98,12 @@ type Queue struct {
 	parked  map[*Item]struct{} // unschedulable items
 	turns   turns
 	gangs   gangs
-	// happened is the number of events so far. latest has, for each kind, the number of its last
-	// event. From both follows which events an item in flight has missed.
+	// happened is the number of events so far. latest has, for each kind of event, the value of
+	// happened at its last occurrence. With them, missed finds out which events happened while an
+	// item was in flight.
 	happened uint64
 	latest   [32]uint64
-	wake     chan struct{} // has a token if Pop must check the queue again
+	wake     chan struct{} // has an element if Pop must check the queue again
 	incoming incoming
 }
 
@@ -163,8 +165,9 @@ func (q *Queue) update(item *Item, pod *v1.Pod) {
 	}
 }
 
-// changed reports whether anything differs that a plugin may look at. Of the status it compares
-// only the claims created for the pod; the scheduler writes the other fields itself.
+// changed reports whether two states of a pod differ in a field that a plugin may read. In the
+// status, only the claims created for the pod are compared, because the scheduler writes the other
+// fields itself.
 func changed(old, pod *v1.Pod) bool {
 	return old.Generation != pod.Generation || old.Generation == 0 || !equal(old.Labels, pod.Labels) ||
 		!equal(old.Annotations, pod.Annotations) ||
@@ -183,7 +186,8 @@ func equal(a, b map[string]string) bool {
 	return true
 }
 
-// Delete removes a pod: it was deleted or bound, or another scheduler is responsible for it.
+// Delete removes a pod from the queue. The caller calls it when the pod was deleted or bound, or
+// when another scheduler is responsible for it.
 func (q *Queue) Delete(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -194,7 +198,7 @@ func (q *Queue) Delete(uid types.UID) {
 	}
 }
 
-// Get returns a pod's latest state, or nil if it is not in the queue.
+// Get returns a pod's latest state, or nil if the pod is not in the queue.
 func (q *Queue) Get(uid types.UID) *v1.Pod {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -204,7 +208,7 @@ func (q *Queue) Get(uid types.UID) *v1.Pod {
 	return nil
 }
 
-// Pop waits for the next pod to try. It returns ctx's error once ctx is done.
+// Pop waits for the next pod to try, and returns it. It returns ctx's error once ctx ends.
 func (q *Queue) Pop(ctx context.Context) (*Item, error) {
 	for {
 		item, wait := q.tryPop()
@@ -231,7 +235,8 @@ func (q *Queue) Pop(ctx context.Context) (*Item, error) {
 	}
 }
 
-// tryPop returns the next pod, or how long to wait for one. 0 means to wait until woken.
+// tryPop returns the next pod, or nil and how long to wait for one. A wait of 0 means to wait for a
+// signal.
 func (q *Queue) tryPop() (*Item, time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -245,8 +250,8 @@ func (q *Queue) tryPop() (*Item, time.Duration) {
 		if first.failed {
 			return nil, first.ready.Sub(now)
 		}
-		// Nothing else is waiting, so the pod is tried before its backoff ends, as in Kubernetes. A
-		// pod whose last try ended with an error waits until its backoff ends (above).
+		// No active pod is waiting, so the pod is tried before its backoff ends, as in Kubernetes.
+		// The check above excludes pods whose last attempt ended with an error.
 		heap.Pop(&q.backoff)
 		q.incoming.count(active, backoffPopped)
 		return q.take(first), 0
@@ -261,7 +266,8 @@ func (q *Queue) endBackoffs(now time.Time) {
 	}
 }
 
-// PopBefore returns the next pod to try if it comes before one that is in flight, otherwise nil.
+// PopBefore returns the next pod to try if it comes before item, which is in flight, in the queue's
+// order. Otherwise it returns nil.
 func (q *Queue) PopBefore(item *Item) *Item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -282,11 +288,11 @@ func (q *Queue) take(item *Item) *Item {
 	return item
 }
 
-// Done removes a pod in flight from the queue, after success.
+// Done removes a pod in flight from the queue after it was bound.
 func (q *Queue) Done(uid types.UID) { q.Delete(uid) }
 
-// Unschedulable ends a pod's flight. The pod waits for one of events. local means that a pod which
-// leaves a node can help on that node only.
+// Unschedulable ends the flight of a pod that fits no node. The pod waits for one of events. local
+// means that a pod which leaves a node can help this pod on that node only.
 func (q *Queue) Unschedulable(item *Item, events scheduling.Event, local bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -298,8 +304,8 @@ func (q *Queue) Unschedulable(item *Item, events scheduling.Event, local bool) {
 	q.park(item)
 }
 
-// Await ends a flight that does not count as a try. The pod waits for one of events, without
-// backoff.
+// Await ends the flight of a pod without counting an attempt. The pod waits for one of events,
+// without backoff.
 func (q *Queue) Await(item *Item, events scheduling.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -312,8 +318,8 @@ func (q *Queue) Await(item *Item, events scheduling.Event) {
 	q.park(item)
 }
 
-// land ends an item's flight and applies the pod's latest state. It returns false if the item was
-// not in flight.
+// land ends an item's flight and sets the item's Pod to the latest state. It returns false if the
+// item was not in flight.
 func (q *Queue) land(item *Item) bool {
 	if q.items[item.Pod.UID] != item || item.place != inFlight {
 		return false
@@ -322,7 +328,8 @@ func (q *Queue) land(item *Item) bool {
 	return true
 }
 
-// park makes an item unschedulable, unless an event that can let it fit has happened already.
+// park puts an item into the place unschedulable. If an event that may let the pod fit happened
+// during the flight, the item is retried instead.
 func (q *Queue) park(item *Item) {
 	if item.changed || q.missed(item) {
 		q.retry(item, attemptFailed)
@@ -334,9 +341,9 @@ func (q *Queue) park(item *Item) {
 	q.parked[item] = struct{}{}
 }
 
-// missed reports whether an event that can let an item fit happened while it was in flight. A local
-// item misses no pod that left a node: such events are sent under the lock that the decision about
-// the item holds.
+// missed reports whether an event that may let the pod fit happened while the item was in flight.
+// For a local item, the event that a pod left a node is excluded: the caller sends it under the
+// scheduler's lock, which it holds while it decides about the item.
 func (q *Queue) missed(item *Item) bool {
 	events := item.events
 	if item.local {
@@ -350,7 +357,7 @@ func (q *Queue) missed(item *Item) bool {
 	return false
 }
 
-// Retry ends a pod's flight after an error. The pod is tried again when its backoff ends.
+// Retry ends the flight of a pod after an error. The pod is tried again when its backoff ends.
 func (q *Queue) Retry(item *Item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -361,12 +368,12 @@ func (q *Queue) Retry(item *Item) {
 	q.retry(item, attemptFailed)
 }
 
-// Happened reports events. Pods that wait for one of them are tried again.
+// Happened reports events to the queue. Pods that wait for one of the events are tried again.
 func (q *Queue) Happened(events scheduling.Event) { q.HappenedFor(events, nil) }
 
-// HappenedFor is Happened for a change of one node. helps is called for pods that wait only for
-// room on a node. It reports whether the pod now fits the node that changed. The queue is locked
-// during the call.
+// HappenedFor does the same as Happened, for events about one node. For pods that wait only for
+// room on a node (local), it calls helps, which reports whether the pod now fits the node that
+// changed. The queue is locked during that call.
 func (q *Queue) HappenedFor(events scheduling.Event, helps func(*Item) bool) {
 	if events == 0 {
 		return
@@ -392,15 +399,16 @@ func (q *Queue) HappenedFor(events scheduling.Event, helps func(*Item) bool) {
 	}
 }
 
-// Flush makes pods active that have been unschedulable for too long. The caller calls it
-// periodically.
+// Flush retries pods that have been unschedulable for longer than maxUnschedulable. The scheduler
+// calls it periodically.
 func (q *Queue) Flush() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.cfg.Clock.Now()
 	limit := now.Add(-maxUnschedulable)
 	for item := range q.parked {
-		// The clock may have been set back. That must not keep a pod in the queue forever.
+		// An item parked in the future means that the clock was set back. It is retried too,
+		// because otherwise it could wait forever.
 		if item.parked.Before(limit) || item.parked.After(now) {
 			item.Flushed = true
 			q.retry(item, timedOut)
@@ -408,7 +416,7 @@ func (q *Queue) Flush() {
 	}
 	late := now.Add(q.cfg.MaxBackoff)
 	for _, item := range q.backoff.items {
-		if item.ready.After(late) { // the clock may have been set back
+		if item.ready.After(late) { // the clock was set back
 			item.ready = late
 		}
 	}
@@ -416,7 +424,7 @@ func (q *Queue) Flush() {
 	q.signal()
 }
 
-// GatedBy returns why a pod is gated, or nil if it is not.
+// GatedBy returns the status that keeps a pod gated, or nil if the pod is not gated.
 func (q *Queue) GatedBy(uid types.UID) *scheduling.Status {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -480,7 +488,7 @@ func (q *Queue) remove(item *Item) {
 	item.place = inFlight
 }
 
-// backoffOf returns the backoff after a number of tries. It doubles with each try.
+// backoffOf returns an item's backoff. It doubles with each attempt, up to the maximum.
 func (q *Queue) backoffOf(item *Item) time.Duration {
 	d := q.cfg.InitialBackoff
 	for range min(item.Attempts-1, maxDoublings) {

@@ -48,7 +48,8 @@ func pod(name string, priority int32) *v1.Pod {
 		Spec: v1.PodSpec{Priority: &priority}}
 }
 
-// next returns the name of the next pod, which is in flight then, or "" if there is none.
+// next pops the next pod and returns its name, or "" if no pod can be tried. The pod is in flight
+// afterwards.
 func next(q *Queue) (string, *Item) {
 	item, _ := q.tryPop()
 	if item == nil {
@@ -66,8 +67,8 @@ func mustNext(t *testing.T, q *Queue, want string) *Item {
 	return item
 }
 
-// TestOrder checks that Pop returns pods by priority, and that pods which cannot be placed do not
-// delay others.
+// TestOrder checks that Pop returns pods by priority, and that unschedulable pods do not delay
+// other pods.
 func TestOrder(t *testing.T) {
 	q, clk := newQueue(t)
 	for _, p := range []*v1.Pod{pod("low", 1), pod("high", 9), pod("late", 5), pod("later", 5)} {
@@ -91,8 +92,8 @@ func canceled(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestEventsThatHelp checks that a pod waits for the events it named, and that such an event during
-// a try is not lost.
+// TestEventsThatHelp checks that a pod is tried again only after the events that it waits for, and
+// that such an event is not lost if it happens while the pod is in flight.
 func TestEventsThatHelp(t *testing.T) {
 	q, clk := newQueue(t)
 	q.Set(pod("p", 1))
@@ -117,7 +118,8 @@ func TestEventsThatHelp(t *testing.T) {
 	mustNext(t, q, "p")
 }
 
-// TestChangedPods checks that a pod is tried when its gate opens and when it changes.
+// TestChangedPods checks that a gated pod is tried when its gate opens, and that an unschedulable
+// pod is tried when it changes.
 func TestChangedPods(t *testing.T) {
 	q, clk := newQueue(t)
 	gated := pod("g", 1)
@@ -146,7 +148,8 @@ func TestChangedPods(t *testing.T) {
 	}
 }
 
-// TestOneState checks that a pod in flight does not change, while Get returns its latest state.
+// TestOneState checks that the state of a pod in flight stays the same when the pod changes, while
+// Get returns the latest state.
 func TestOneState(t *testing.T) {
 	q, clk := newQueue(t)
 	first, second := pod("a", 1), pod("a", 7)
@@ -160,13 +163,13 @@ func TestOneState(t *testing.T) {
 	q.Unschedulable(item, 0, false)
 	clk.Step(initial)
 	q.Set(pod("b", 3))
-	if again := mustNext(t, q, "a"); again.Pod != second { // it has its new priority in the order
+	if again := mustNext(t, q, "a"); again.Pod != second { // the changed priority puts it at its new position
 		t.Errorf("taken out in generation %d", again.Pod.Generation)
 	}
 }
 
-// TestBackoff checks that the backoff doubles up to its maximum, and that a pod is not tried
-// earlier after an error.
+// TestBackoff checks that the backoff doubles up to its maximum, and that a pod whose attempt ended
+// with an error is not tried before its backoff ends.
 func TestBackoff(t *testing.T) {
 	q, clk := newQueue(t)
 	q.Set(pod("p", 1))
@@ -182,7 +185,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestClockJumps checks that a pod is tried again soon even if the clock jumps.
+// TestClockJumps checks that a pod is tried again soon even if the clock jumps by years.
 func TestClockJumps(t *testing.T) {
 	for name, jump := range map[string]time.Duration{"back": -20 * 365 * 24 * time.Hour,
 		"ahead": 20 * 365 * 24 * time.Hour} {
@@ -207,7 +210,7 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// TestGang checks that a gang is popped as a whole or not at all.
+// TestGang checks that Gang returns all pods of a gang, or none if there are too few.
 func TestGang(t *testing.T) {
 	q, _ := newQueue(t)
 	member := func(name string) *v1.Pod {

@@ -3,13 +3,14 @@
 
 package queue
 
-// turns numbers items so that a queue sort plugin can let the owners of pods take turns: the n-th
-// pod of an owner is in round n. An owner is a namespace.
+// turns gives each item a round number, so that a queue sort plugin can let the owners of pods take
+// turns: the n-th pod of an owner is in round n. The owner of a pod is its namespace. The map's key
+// is the priority of the pods.
 type turns map[int32]*rounds
 
-// rounds has the rounds of one priority.
+// rounds has the rounds of the pods of one priority.
 type rounds struct {
-	now  int64            // round of the last item that was tried
+	now  int64            // round of the last item that Pop returned
 	last map[string]int64 // round of each namespace's last item
 }
 
@@ -21,7 +22,7 @@ func (t turns) give(item *Item) {
 	r := t[priority]
 	if r == nil {
 		if len(t) >= maxRounds {
-			clear(t) // all owners begin with the same round again, which is fair and limits memory
+			clear(t) // all namespaces start in the same round again, which is fair and limits memory
 		}
 		r = &rounds{last: map[string]int64{}}
 		t[priority] = r
@@ -43,7 +44,7 @@ func (t turns) taken(item *Item) {
 	}
 }
 
-// Limits of what turns stores.
+// Limits of the maps in turns: the number of priorities, and the number of namespaces per priority.
 const (
 	maxRounds = 1 << 10
 	maxOwners = 1 << 16

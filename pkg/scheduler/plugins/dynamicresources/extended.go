@@ -23,22 +23,24 @@ const Unmade = "<extended-resources>"
 
 var staleClaim = unresolvable("cannot schedule extended resource claim")
 
-// extended has the pod's extended resources that device classes provide. On a node that has such a
-// resource itself, a device plugin provides it. On other nodes a claim does.
+// extended has the extended resources of a pod that device classes can provide. On a node whose
+// status has such a resource, the node's device plugin provides it. On other nodes a resource claim
+// provides it.
 type extended struct {
 	pod     *v1.Pod
 	names   []v1.ResourceName // sorted
 	classes map[v1.ResourceName]string
-	made    map[string]*special // claims by the names of the resources in them
+	made    map[string]*special // claims made so far, by the names of the resources in them
 }
 
-// special is a claim for extended resources, with the requests that containers use.
+// special is a claim for extended resources, with the claim's requests that each container uses.
 type special struct {
 	*resourcev1.ResourceClaim
 	mappings []v1.ContainerExtendedResourceRequest
 }
 
-// extendedOf returns nil if no device class provides a resource that the pod requests.
+// extendedOf returns the extended resources of a pod that device classes can provide. It returns
+// nil if there are none.
 func extendedOf(devices scheduling.DeviceView, pod *scheduling.Pod) *extended {
 	e := &extended{pod: pod.Pod, classes: map[v1.ResourceName]string{}, made: map[string]*special{}}
 	for name, n := range pod.Requests.Scalar {
@@ -57,7 +59,8 @@ func extendedOf(devices scheduling.DeviceView, pod *scheduling.Pod) *extended {
 	return e
 }
 
-// on returns the claim for extended resources that the pod needs on a node, or nil.
+// on returns the claim for extended resources that the pod needs on a node, or nil if the node's
+// device plugins provide all of them.
 func (e *extended) on(n *scheduling.Node) *special {
 	var key strings.Builder
 	var names []v1.ResourceName
@@ -78,11 +81,11 @@ func (e *extended) on(n *scheduling.Node) *special {
 	return s
 }
 
-// claim returns a claim for some of the resources.
+// claim returns a new claim for the given resources.
 func (e *extended) claim(names []v1.ResourceName) *special {
 	yes := true
 	s := &special{ResourceClaim: &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
-		// The UID is a placeholder that no other claim has.
+		// A placeholder that differs from the UIDs of all other claims.
 		Namespace: e.pod.Namespace, Name: Unmade, UID: types.UID(Unmade) + e.pod.UID, GenerateName: e.pod.Name +
 			"-extended-resources-",
 		Annotations: map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
@@ -98,9 +101,10 @@ func (e *extended) claim(names []v1.ResourceName) *special {
 	return s
 }
 
-// add adds the requests for a resource: one for each container that runs as long as the pod. Init
-// containers that end before others start use the devices of later containers. If they need more,
-// they share one further request, which is as large as the largest missing amount.
+// add adds the claim's requests for a resource: one request for each container that runs as long as
+// the pod. Init containers that end before other containers start use the devices of later
+// containers. If they need more devices than that, they share one further request for the largest
+// missing number.
 func (s *special) add(pod *v1.Pod, name v1.ResourceName, class string) {
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	ends := func(i int) bool {
@@ -120,7 +124,7 @@ func (s *special) add(pod *v1.Pod, name v1.ResourceName, class string) {
 		}
 	}
 	var shared *resourcev1.DeviceRequest
-	var sharing []int // indexes of mappings whose containers share the further request
+	var sharing []int // indexes of the mappings of init containers that share the further request
 	for i := range pod.Spec.InitContainers {
 		if !ends(i) {
 			continue
@@ -155,8 +159,8 @@ func amount(c *v1.Container, name v1.ResourceName) int64 {
 	return quantity.Value(q)
 }
 
-// request returns the request of a container. Its name has the index of the container in the pod,
-// and the index of the resource among all resources that the container requests.
+// request returns a container's request for a resource. Its name has the index of the container in
+// the pod, and the index of the resource among the resources that the container requests.
 func request(container int, c *v1.Container, name v1.ResourceName, class string,
 	count int64) *resourcev1.DeviceRequest {
 	at := 0

@@ -18,24 +18,24 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Filter is the filter of a pod with claims, or with extended resources that device classes
-// provide.
+// Filter filters nodes for a pod that has resource claims, or extended resources that device
+// classes provide.
 type Filter struct {
 	pod       *v1.Pod
 	devices   scheduling.DeviceView
 	claims    []claim
-	wanting   []*resourcev1.ResourceClaim // the claims without devices
+	wanting   []*resourcev1.ResourceClaim // the claims that have no devices allocated
 	allocator structured.Allocator
-	ctx       context.Context // ends the search for devices after the timeout
+	ctx       context.Context // ends the search for devices after the plugin's timeout
 	idle      *resourcev1.ResourceClaim
-	extended  *extended // nil if the pod has no such resources
+	extended  *extended // nil if device classes provide no extended resource of the pod
 	stale     *resourcev1.ResourceClaim
 }
 
-// claim is one claim of the pod.
+// claim is a resource claim of the pod.
 type claim struct {
 	*resourcev1.ResourceClaim
-	nodes *nodeaffinity.NodeSelector // nodes where its devices can be used; nil if on all nodes
+	nodes *nodeaffinity.NodeSelector // nodes where the claim's devices can be used; nil means all nodes
 }
 
 func (f *Filter) add(c *resourcev1.ResourceClaim) *scheduling.Status {
@@ -64,7 +64,8 @@ func (f *Filter) add(c *resourcev1.ResourceClaim) *scheduling.Status {
 	return nil
 }
 
-// known returns an objection if a device class that a claim names does not exist.
+// known returns a status that rejects the pod if the claim names a device class that does not
+// exist, and otherwise nil.
 func (f *Filter) known(c *resourcev1.ResourceClaim) *scheduling.Status {
 	missing := func(request, class string) *scheduling.Status {
 		if f.devices.Class(class) != nil {
@@ -92,7 +93,7 @@ func (f *Filter) known(c *resourcev1.ResourceClaim) *scheduling.Status {
 	return nil
 }
 
-// Check returns the objection to a node, or nil.
+// Check returns the status with which a node is rejected, or nil if devices are available for it.
 func (f *Filter) Check(n *scheduling.Node) *scheduling.Status {
 	if f.stale != nil {
 		return staleClaim
@@ -111,15 +112,16 @@ func (f *Filter) Check(n *scheduling.Node) *scheduling.Status {
 	return st
 }
 
-// Idle returns a claim, or nil. No other pod uses its devices, and because of them the pod did not
-// fit a node.
+// Idle returns a claim whose devices could be released to help the pod, or nil. No other pod uses
+// the claim, and its allocation kept the pod from fitting a node.
 func (f *Filter) Idle() *resourcev1.ResourceClaim { return f.idle }
 
-// Stale returns the claim that a failed attempt left for the pod's extended resources, or nil.
-// While it exists, the pod fits no node.
+// Stale returns the claim for the pod's extended resources that a failed attempt left behind, or
+// nil. While that claim exists, the pod fits no node.
 func (f *Filter) Stale() *resourcev1.ResourceClaim { return f.stale }
 
-// special returns the claim for extended resources that the pod needs on a node, or nil.
+// special returns the claim for extended resources that the pod needs on a node, or nil if it needs
+// none.
 func (f *Filter) special(n *scheduling.Node) *special {
 	if f.extended == nil {
 		return nil
@@ -141,7 +143,7 @@ func (f *Filter) allocate(n *scheduling.Node) ([]resourcev1.AllocationResult, *s
 		return nil, failed(fmt.Errorf("node %s: timed out trying to allocate devices", n.Name))
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return nil, unresolvable(err.Error())
-	case err != nil: // a claim or class has an error: no node is better than an unsuitable one
+	case err != nil: // an error in a claim or class: better no node than an unsuitable one
 		return nil, failed(err)
 	case len(got) != len(wanting):
 		return nil, notAll
@@ -149,20 +151,20 @@ func (f *Filter) allocate(n *scheduling.Node) ([]resourcev1.AllocationResult, *s
 	return got, nil
 }
 
-// Plan is what must be written to claims before a pod is bound to a node.
+// Plan has the claims that must be written before a pod is bound to a node.
 type Plan []Use
 
-// Use is a claim that the pod uses, with what must be written to it.
+// Use is a claim that the pod uses, with the values to write to it.
 type Use struct {
 	Claim *resourcev1.ResourceClaim
-	// Allocation is what the claim gets, or nil if it has devices already.
+	// Allocation is the allocation to write to the claim, or nil if the claim already has one.
 	Allocation *resourcev1.AllocationResult
-	// Extended has the requests of containers if the claim is created for extended resources,
-	// otherwise it is nil.
+	// Extended is set if the claim is to be created for extended resources. It has the claim's
+	// requests by container.
 	Extended []v1.ContainerExtendedResourceRequest
 }
 
-// Plan chooses devices on a node that passed the filter.
+// Plan chooses devices on a node that Check accepted.
 func (f *Filter) Plan(n *scheduling.Node) (Plan, *scheduling.Status) {
 	got, st := f.allocate(n)
 	if st != nil {
@@ -182,8 +184,9 @@ func (f *Filter) Plan(n *scheduling.Node) (Plan, *scheduling.Status) {
 	return out, nil
 }
 
-// CompileScore returns a scorer that prefers nodes on which claims get one of the first
-// alternatives in their lists. It is the zero Scorer if the pod's claims have no alternatives.
+// CompileScore returns a scorer for the pod. Claims can list alternative requests in order of
+// preference; the scorer prefers nodes that satisfy earlier alternatives. It is the zero Scorer if
+// the pod's claims have no alternatives.
 func (p *Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 	if len(pod.Spec.ResourceClaims) == 0 {
 		return scheduling.Scorer{}

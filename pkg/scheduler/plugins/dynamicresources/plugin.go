@@ -3,14 +3,14 @@
 
 // Package dynamicresources rejects nodes on which the devices for a pod's resource claims are not
 // available, and plans which devices each claim gets on the chosen node. Kubernetes' own allocator
-// (k8s.io/dynamic-resource-allocation/structured) finds the devices. The scheduler carries out the
-// plan.
+// (k8s.io/dynamic-resource-allocation/structured) finds the devices. The scheduler then writes the
+// plan to the API server.
 //
-// A device class can provide an extended resource. On nodes that do not have the resource
-// themselves, the pod's request becomes a claim, which is created when the pod is bound.
+// A device class can provide an extended resource. On nodes whose status does not have the
+// resource, the pod's request becomes a claim, which the scheduler creates before it binds the pod.
 //
-// If an expression cannot be evaluated, or if the search takes too long, the attempt ends with an
-// error, because it is better to get no node than an unsuitable one.
+// If a CEL expression cannot be evaluated, or if the search takes too long, the attempt ends with
+// an error, because getting no node is better than getting an unsuitable one.
 package dynamicresources
 
 import (
@@ -33,7 +33,7 @@ import (
 // Name is the plugin's name in configuration, logs and metrics.
 const Name = "DynamicResources"
 
-// maxExpressions is how many compiled expressions are kept.
+// maxExpressions is how many compiled CEL expressions are cached.
 const maxExpressions = 128
 
 var (
@@ -46,17 +46,18 @@ func unresolvable(reason string) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Unresolvable, Plugin: Name, Reasons: []string{reason}}
 }
 
-// failed returns the status for an error, as in Kubernetes.
+// failed returns the status for an error, with the error's text as in Kubernetes.
 func failed(err error) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Failed, Plugin: Name, Reasons: []string{err.Error()}}
 }
 
-// waiting returns the status for a claim that has yet to be created for the pod.
+// waiting returns the status for a claim that does not exist yet. The pod then waits until its
+// claim is created.
 func waiting(err error) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Waiting, Plugin: Name, Reasons: []string{err.Error()}}
 }
 
-// features returns the features that are enabled in Kubernetes 1.36.
+// features returns the allocator features that are enabled in Kubernetes 1.36.
 func features() structured.Features {
 	return structured.Features{
 		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
@@ -64,17 +65,18 @@ func features() structured.Features {
 	}
 }
 
-// Plugin compiles filters and scorers of pods with claims.
+// Plugin creates the filters and scorers for pods with claims.
 type Plugin struct {
 	timeout     time.Duration
 	expressions *cel.Cache
 }
 
-// Events are the changes that can make a pod fit that the plugin rejected.
+// Events are the events after which a pod that this plugin rejected may fit.
 const Events = scheduling.DevicesChanged | scheduling.NodeAdded | scheduling.NodeLabelsChanged |
 	scheduling.NodeResourcesGrown
 
-// New returns the plugin. timeout limits the search for devices of one attempt, over all nodes.
+// New returns the plugin. timeout limits the search for devices in one attempt to schedule a pod,
+// summed over all nodes.
 func New(timeout time.Duration) *Plugin {
 	return &Plugin{
 		timeout:     timeout,
@@ -82,8 +84,8 @@ func New(timeout time.Duration) *Plugin {
 	}
 }
 
-// Compile returns the filter of a pod, or nil if the pod needs no devices. A Status rejects the pod
-// on all nodes.
+// Compile returns the filter for a pod, or nil if the pod needs no devices. If it returns a Status,
+// the pod is rejected on all nodes.
 func (p *Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *scheduling.Status) {
 	if len(pod.Spec.ResourceClaims) == 0 && len(pod.Requests.Scalar) == 0 {
 		return nil, nil
@@ -117,7 +119,8 @@ func (p *Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *s
 	return f, nil
 }
 
-// claimsOf returns a pod's claims. The error names a claim that does not exist yet.
+// claimsOf returns the claims of a pod. It returns an error that names the claim if a claim does
+// not exist yet.
 func claimsOf(view scheduling.DeviceView, pod *v1.Pod) ([]*resourcev1.ResourceClaim, error) {
 	var out []*resourcev1.ResourceClaim
 	for i := range pod.Spec.ResourceClaims {
@@ -126,7 +129,7 @@ func claimsOf(view scheduling.DeviceView, pod *v1.Pod) ([]*resourcev1.ResourceCl
 			return nil, err // the error text is that of Kubernetes
 		}
 		if name == nil {
-			continue // the pod needs no claim for this reference
+			continue // the pod needs no claim for this entry of spec.resourceClaims
 		}
 		claim := view.Claim(pod.Namespace, *name)
 		switch {
@@ -147,7 +150,7 @@ func claimsOf(view scheduling.DeviceView, pod *v1.Pod) ([]*resourcev1.ResourceCl
 	return out, nil
 }
 
-// taken returns the devices, shares and capacities that are allocated to claims.
+// taken returns the devices, shares and capacities that are allocated to the claims.
 func taken(claims []*resourcev1.ResourceClaim) structured.AllocatedState {
 	out := structured.AllocatedState{
 		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
@@ -157,7 +160,7 @@ func taken(claims []*resourcev1.ResourceClaim) structured.AllocatedState {
 		for i := range c.Status.Allocation.Devices.Results {
 			r := &c.Status.Allocation.Devices.Results[i]
 			if r.AdminAccess != nil && *r.AdminAccess {
-				continue // a claim with admin access does not allocate the device
+				continue // admin access does not reserve the device
 			}
 			id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
 			if r.ShareID == nil {
@@ -173,7 +176,7 @@ func taken(claims []*resourcev1.ResourceClaim) structured.AllocatedState {
 	return out
 }
 
-// classes gives the allocator access to device classes.
+// classes lists device classes for Kubernetes' allocator.
 type classes struct{ view scheduling.DeviceView }
 
 // List implements structured.DeviceClassLister.

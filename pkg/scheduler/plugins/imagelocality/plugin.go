@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package imagelocality prefers nodes that already have the pod's images. An image's score grows
-// with its size and with the share of nodes that have it, so that pods do not all follow one image
-// to one node.
+// with its size and with the share of nodes that have it. The share keeps all pods of an image from
+// gathering on the single node that has it.
 package imagelocality
 
 import (
@@ -60,7 +60,7 @@ func (s *scorer) score(n *scheduling.Node) int64 {
 	return scheduling.MaxNodeScore * (sum - minThreshold) / (highest - minThreshold)
 }
 
-// version changes when a node gets or loses one of the images.
+// version returns a number that changes when a node gets or loses one of the images.
 func (s *scorer) version() uint64 {
 	var latest uint64
 	for _, name := range s.images {

@@ -41,7 +41,8 @@ func TestScore(t *testing.T) {
 			[]*v1.Node{plugintest.Node("a", having(23*mb, "i:1")), plugintest.Node("b")}, running("i:1"),
 			map[string]int64{"a": 0, "b": 0},
 		},
-		// (1000*1/2 - 23) / (1000 - 23)
+		// The score is 100 * (1000*1/2 - 23) / (1000 - 23): size in MB times share of nodes, within
+		// the thresholds.
 		"weighted by the share of nodes": {
 			[]*v1.Node{plugintest.Node("a", having(1000*mb, "i:1")), plugintest.Node("b")}, running("i:1"),
 			map[string]int64{"a": 48, "b": 0},
@@ -55,7 +56,8 @@ func TestScore(t *testing.T) {
 			[]*v1.Node{plugintest.Node("a", having(2000*mb, "i:latest")), plugintest.Node("b")}, running("i"),
 			map[string]int64{"a": 100, "b": 0},
 		},
-		// (1000*1/2 - 23) / (2*1000 - 23)
+		// The score is 100 * (1000*1/2 - 23) / (2*1000 - 23): size in MB times share of nodes, for
+		// two images.
 		"one of two images": {
 			[]*v1.Node{plugintest.Node("a", having(1000*mb, "i:1")), plugintest.Node("b")}, running("i:1", "j:1"),
 			map[string]int64{"a": 24, "b": 0},
@@ -69,8 +71,8 @@ func TestScore(t *testing.T) {
 	}
 }
 
-// TestVersion checks that scores which are cached for a class are no longer used when another node
-// gets an image.
+// TestVersion checks that cached scores of a class are computed again when another node gets an
+// image.
 func TestVersion(t *testing.T) {
 	view := plugintest.NewView([]*v1.Node{plugintest.Node("a", having(1, "i:1"))})
 	s := imagelocality.New().Score.Compile(view, view.NewPod(running("i:1")))

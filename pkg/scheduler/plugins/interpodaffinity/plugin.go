@@ -1,11 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package interpodaffinity keeps pods near to, or apart from, other pods. It filters by the
-// required terms of the incoming pod and of pods on nodes, and scores by preferred terms.
+// Package interpodaffinity places pods near other pods or away from them. It filters by the
+// required affinity terms of the incoming pod and of pods on nodes, and scores by preferred terms.
 //
-// It works on groups of equal pods (scheduling.Group): a term is matched once for each group, and
-// counted by topology domain.
+// Pods with equal labels and terms form a group (scheduling.Group). A term is matched once for each
+// group, and the pods are counted by topology domain.
 package interpodaffinity
 
 import (
@@ -32,11 +32,11 @@ var (
 
 // Config is the plugin's configuration.
 type Config struct {
-	// HardWeight is the weight of a required affinity term of a pod on a node, if the term selects
-	// the incoming pod. 0 ignores such terms.
+	// HardWeight is the weight, in scores, of a required affinity term of a pod on a node that
+	// selects the incoming pod. If it is 0, such terms do not affect scores.
 	HardWeight int64
-	// IgnoreExistingPreferred ignores the preferred terms of pods on nodes if the incoming pod has
-	// no preferred term itself.
+	// IgnoreExistingPreferred makes scores ignore the preferred terms of pods on nodes, if the
+	// incoming pod has no preferred term itself.
 	IgnoreExistingPreferred bool
 }
 
@@ -75,13 +75,13 @@ func compileFilter(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter
 type filter struct {
 	view     scheduling.View
 	pod      *scheduling.Pod
-	near     []*tally // for each required affinity term: the pods that all of these terms select, by the term's key
-	apart    []*tally // one tally for each required anti-affinity term of the pod: the pods that the term selects
-	existing []*tally // pods whose required anti-affinity terms select the incoming pod
+	near     []*tally // for each required affinity term, pods that all these terms select, by the term's topology key
+	apart    []*tally // for each required anti-affinity term of the pod, pods that the term selects
+	existing []*tally // pods on nodes whose required anti-affinity terms select the incoming pod
 	self     bool     // the required affinity terms select the incoming pod itself
-	// all has each of the tallies once.
+	// all has each of the tallies above once.
 	all map[*tally]struct{}
-	met map[string]bool // keys of the terms for which meet has added a tally
+	met map[string]bool // keys of the terms for which the method meet has added a tally
 }
 
 func (f *filter) watch() {
@@ -125,7 +125,8 @@ func (f *filter) nearEnough(index int) bool {
 		present = present && t.counts[d] > 0
 		counted = counted || t.nonzero > 0
 	}
-	// The first of several pods that must be near each other may run anywhere.
+	// No pod matches the terms yet. A pod that its own terms select is then accepted anywhere,
+	// because otherwise the first of several such pods could never be placed.
 	return present || f.self && !counted
 }
 
@@ -141,8 +142,8 @@ func (f *filter) means(t *scheduling.Term) bool {
 	return t.Matches(f.pod.Namespace, labels.Set(f.pod.Labels), f.view.NamespaceLabels)
 }
 
-// meet adds a count for each required anti-affinity term of the group g that selects the incoming
-// pod. Terms that pods on nodes have are counted by compileFilter and skipped here.
+// meet adds a tally for each required anti-affinity term of group g that selects the incoming pod.
+// It skips terms of pods on nodes, because compileFilter has already counted them.
 func (f *filter) meet(g *scheduling.Group) {
 	for i := range g.Affinity.RequiredAnti {
 		term := &g.Affinity.RequiredAnti[i]

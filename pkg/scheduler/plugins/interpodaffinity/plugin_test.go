@@ -197,8 +197,8 @@ func TestScore(t *testing.T) {
 	}
 }
 
-// TestAdjustEqualsCompile compares a filter that was adjusted for added and removed pods with one that
-// was compiled afterwards.
+// TestAdjustEqualsCompile adjusts a filter for added and removed pods, and checks that it gives the
+// same results as a filter that is compiled afterwards.
 func TestAdjustEqualsCompile(t *testing.T) {
 	plugin := interpodaffinity.New(interpodaffinity.Config{HardWeight: 1})
 	draw := func(t *rapid.T, name string) *v1.Pod {
@@ -236,7 +236,7 @@ func TestAdjustEqualsCompile(t *testing.T) {
 	})
 }
 
-// repelled is a view in which a pod with anti-affinity is nominated to a node.
+// repelled is a view in which a pod with required anti-affinity is nominated to a node.
 type repelled struct{ *plugintest.View }
 
 func (repelled) Repelled() bool { return true }

@@ -38,7 +38,7 @@ func (c Config) compileScore(view scheduling.View, pod *scheduling.Pod) scheduli
 	return scheduling.Scorer{ScoreAt: s.scoreAt, Normalize: stretch}
 }
 
-// scorer sums up the weights of a node's domains.
+// scorer scores a node by the sum of its weighted tallies, in the node's topology domains.
 type scorer []weighted
 
 type weighted struct {
@@ -46,7 +46,7 @@ type weighted struct {
 	weight int64
 }
 
-// with returns s with one more tally, unless the tally counts no pod.
+// with returns s with the tally t added, unless all counts of t are 0.
 func (s scorer) with(t *tally, weight int64) scorer {
 	if t.nonzero == 0 {
 		return s
@@ -62,7 +62,7 @@ func (s scorer) scoreAt(index int) int64 {
 	return sum
 }
 
-// stretch maps the lowest score to 0 and the highest to MaxNodeScore.
+// stretch scales scores linearly, so that the lowest becomes 0 and the highest MaxNodeScore.
 func stretch(_ []int32, scores []int64) {
 	lowest, highest := int64(math.MaxInt64), int64(math.MinInt64)
 	for _, v := range scores {

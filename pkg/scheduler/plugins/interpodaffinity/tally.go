@@ -12,15 +12,15 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// tally counts pods by the domains of one topology key. It is a scheduling.Tally.
+// tally counts pods by the domains of one topology key. It implements scheduling.Tally.
 type tally struct {
 	topology *scheduling.Topology
 	counts   []int64 // one count for each domain
 	nonzero  int     // number of counts that are not zero
-	// of returns by how much a pod of a group increases a count.
+	// of returns how much one pod of a group adds to a count.
 	of func(g *scheduling.Group) int64
 
-	lastGroup *scheduling.Group // the group for which lastCount is the result of t.of
+	lastGroup *scheduling.Group // the group for which lastCount caches the result of of
 	lastCount int64
 }
 
@@ -70,7 +70,8 @@ func (t *tally) fill(view scheduling.View) *tally {
 	return t
 }
 
-// matched returns the tally of pods that all of the terms select, for a topology key.
+// matched returns the tally of the pods that all of the terms select, by the domains of the
+// topology key.
 func matched(view scheduling.View, terms []scheduling.Term, key string) *tally {
 	var name strings.Builder
 	fmt.Fprintf(&name, "%s matched %q", Name, key)
@@ -89,7 +90,7 @@ func matched(view scheduling.View, terms []scheduling.Term, key string) *tally {
 	})
 }
 
-// holding returns the tally of pods that have a term of one kind.
+// holding returns the tally of the pods that have the affinity term h, which is of the given kind.
 func holding(view scheduling.View, kind scheduling.TermKind, h *scheduling.HeldTerm) *tally {
 	key := h.Term.Key
 	return scheduling.Keep(view, fmt.Sprintf("%s holding %d %s", Name, kind, key), func() *tally {
@@ -101,7 +102,8 @@ func holding(view scheduling.View, kind scheduling.TermKind, h *scheduling.HeldT
 	})
 }
 
-// holders returns a function that counts how often pods of a group have a term.
+// holders returns a function that returns how often pods of a group have the term with the given
+// key.
 func holders(kind scheduling.TermKind, key string) func(g *scheduling.Group) int64 {
 	return func(g *scheduling.Group) int64 {
 		count := int64(0)
@@ -115,8 +117,8 @@ func holders(kind scheduling.TermKind, key string) func(g *scheduling.Group) int
 	}
 }
 
-// heldAbout returns the affinity terms of the given kind that select the incoming pod. They belong to
-// pods that are on nodes.
+// heldAbout returns the affinity terms of the given kind that pods on nodes have and that select
+// the incoming pod.
 func heldAbout(view scheduling.View, kind scheduling.TermKind, pod *scheduling.Pod) []*scheduling.HeldTerm {
 	var out []*scheduling.HeldTerm
 	for _, h := range view.Held(kind) {

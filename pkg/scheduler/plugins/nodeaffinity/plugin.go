@@ -27,15 +27,15 @@ var enforced = &scheduling.Status{
 	Reasons: []string{"node(s) didn't match scheduler-enforced node affinity"},
 }
 
-// plugin has the affinity that the configuration adds to the affinity of every pod; it is nil if
-// there is none.
+// plugin has the node affinity that the configuration adds to the affinity of every pod. It is nil
+// if the configuration adds none.
 type plugin struct {
 	required  *nodeaffinity.NodeSelector
 	preferred *nodeaffinity.PreferredSchedulingTerms
 }
 
-// New returns the plugin. added is the affinity that the configuration adds to the affinity of
-// every pod; it may be nil. New fails if added does not parse.
+// New returns the plugin. added is node affinity that applies to every pod in addition to the pod's
+// own; it may be nil. New returns an error if added does not parse.
 func New(added *v1.NodeAffinity) (scheduling.Plugin, error) {
 	p, err := parse(added)
 	if err != nil {
@@ -77,7 +77,7 @@ func (p plugin) compileFilter(_ scheduling.View, pod *scheduling.Pod) (schedulin
 		if p.required != nil && !p.required.Match(n.Node) {
 			return enforced
 		}
-		// A term that does not parse matches nothing, as in Kubernetes.
+		// A term that does not parse matches no node, as in Kubernetes.
 		if ok, _ := required.Match(n.Node); !ok {
 			return mismatch
 		}
@@ -88,8 +88,8 @@ func (p plugin) compileFilter(_ scheduling.View, pod *scheduling.Pod) (schedulin
 func (p plugin) compileScore(_ scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 	var terms *nodeaffinity.PreferredSchedulingTerms
 	if wanted := preferred(pod.Pod); len(wanted) > 0 {
-		// The API server rejects terms that do not parse. If there is one anyway, the pod prefers
-		// no node.
+		// The API server rejects terms that do not parse. If the pod has such a term anyway, all
+		// its preferred terms are ignored.
 		if compiled, err := nodeaffinity.NewPreferredSchedulingTerms(wanted); err == nil {
 			terms = compiled
 		}

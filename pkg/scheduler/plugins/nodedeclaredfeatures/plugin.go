@@ -1,7 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodedeclaredfeatures rejects nodes that do not declare the features a pod's spec needs.
+// Package nodedeclaredfeatures rejects nodes that do not declare the features that a pod's spec
+// needs.
 package nodedeclaredfeatures
 
 import (
@@ -15,15 +16,15 @@ import (
 // Name is the plugin's name in configuration, logs and metrics.
 const Name = "NodeDeclaredFeatures"
 
-// kubernetes is the version of Kubernetes that decides which features a pod needs.
+// kubernetes is the Kubernetes version whose rules determine which node features a pod needs.
 const kubernetes = "1.36.3"
 
 var lacking = &scheduling.Status{
 	Code: scheduling.Unresolvable, Plugin: Name, Reasons: []string{"node(s) didn't match Pod's required features"},
 }
 
-// New returns the plugin. It looks at the node alone, but has CellScope so that it runs last, as
-// in Kubernetes.
+// New returns the plugin. Its result depends on the node alone, but it has CellScope so that it
+// runs after all other filters, as in Kubernetes.
 func New() scheduling.Plugin {
 	p := plugin{version.MustParse(kubernetes)}
 	return scheduling.Plugin{Name: Name, Filter: &scheduling.FilterPoint{

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodename rejects every node but the one in pod.spec.nodeName.
+// Package nodename rejects every node except the node in pod.spec.nodeName, if that is set.
 package nodename
 
 import "keelson.dev/scheduling"

@@ -12,11 +12,11 @@ import (
 // BalancedName is the name of Balanced in configuration, logs and metrics.
 const BalancedName = "NodeResourcesBalancedAllocation"
 
-// Balanced prefers nodes whose resources would be used more evenly with the pod than without. It
-// ranks nodes equally for pods without requests.
+// Balanced prefers nodes whose resources would be used more evenly with the pod than without it. It
+// gives all nodes the same score for pods without requests.
 type Balanced struct{ Resources []Resource }
 
-// Plugin returns the plugin. b must not be changed afterwards.
+// Plugin returns the plugin. The caller must not change b afterwards.
 func (b *Balanced) Plugin() scheduling.Plugin {
 	return scheduling.Plugin{
 		Name: BalancedName, Score: &scheduling.ScorePoint{Scope: scheduling.NodeScope, Compile: b.compile},
@@ -45,7 +45,8 @@ func (s *balancedScorer) score(n *scheduling.Node) int64 {
 	return half + (half+with-without)/2
 }
 
-// evenness returns 1 minus the standard deviation of the used fractions, in score units.
+// evenness returns 1 minus the standard deviation of the used fractions of the node's resources,
+// scaled to scores (0 to 100).
 func (s *balancedScorer) evenness(n *scheduling.Node, withPod bool) int64 {
 	var buf [8]float64
 	fractions := buf[:0]

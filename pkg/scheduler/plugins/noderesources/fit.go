@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package noderesources has the plugins for resources of nodes. Fit rejects nodes with too little
-// left, and prefers emptier or fuller nodes. Balanced prefers nodes whose resources would be used
-// evenly.
+// Package noderesources has the plugins for the resources of nodes. Fit rejects nodes with too few
+// resources left, and prefers emptier or fuller nodes, as configured. Balanced prefers nodes whose
+// resources would be used evenly.
 package noderesources
 
 import (
@@ -25,39 +25,40 @@ type Resource struct {
 	Weight int64
 }
 
-// Strategy is how Fit scores nodes.
+// Strategy is the rule by which Fit scores nodes.
 type Strategy string
 
 // The strategies of Fit.
 const (
 	LeastAllocated Strategy = "LeastAllocated"
 	MostAllocated  Strategy = "MostAllocated"
-	// RequestedToCapacityRatio scores by a shape of points.
+	// RequestedToCapacityRatio maps the utilization of a node to a score by a function that is
+	// given by points (Point).
 	RequestedToCapacityRatio Strategy = "RequestedToCapacityRatio"
 )
 
-// Point is one point of the shape of RequestedToCapacityRatio.
+// Point is one point of the function of RequestedToCapacityRatio.
 type Point struct {
 	Utilization int64 // percent of the capacity that is used
 	Score       int64 // from 0 to 10
 }
 
-// Fit rejects nodes with too little left of a resource, and ranks the others by Strategy.
+// Fit rejects nodes with too little left of a resource, and scores the other nodes by Strategy.
 type Fit struct {
 	Strategy  Strategy
 	Resources []Resource
 	Shape     []Point
-	// Ignored has names of resources, and IgnoredGroups their prefixes before the slash, that an
-	// extender manages.
+	// Ignored has names of resources that Fit does not check, because an extender manages them.
+	// IgnoredGroups has name prefixes (before the slash) of such resources.
 	Ignored, IgnoredGroups map[string]bool
 }
 
-// DefaultResources returns the resources that are scored unless the configuration names others.
+// DefaultResources returns the resources that are scored if the configuration names none.
 func DefaultResources() []Resource {
 	return []Resource{{v1.ResourceCPU, 1}, {v1.ResourceMemory, 1}}
 }
 
-// Plugin returns the plugin. f must not be changed afterwards.
+// Plugin returns the plugin. The caller must not change f afterwards.
 func (f *Fit) Plugin() scheduling.Plugin {
 	return scheduling.Plugin{
 		Name: FitName,
@@ -104,13 +105,13 @@ func (f *Fit) ignores(name v1.ResourceName) bool {
 type fitFilter struct {
 	req     scheduling.Resources
 	scalars []v1.ResourceName
-	// elsewhere has the scalars that device classes provide. A node without such a resource is
-	// accepted; DynamicResources checks its devices.
+	// elsewhere has the extended resources that device classes provide. Fit accepts nodes without
+	// such a resource; the plugin DynamicResources checks their devices.
 	elsewhere map[v1.ResourceName]bool
-	statuses  map[objection]*scheduling.Status // many nodes share a few statuses
+	statuses  map[objection]*scheduling.Status // cache of statuses, because many nodes share the same status
 }
 
-// classedFilter is the fitFilter of a pod that asks for extended resources, which device classes
+// classedFilter is the fitFilter of a pod that requests extended resources, which device classes
 // may provide.
 type classedFilter struct {
 	*fitFilter
@@ -118,8 +119,8 @@ type classedFilter struct {
 	version uint64
 }
 
-// update looks up which of the resources have a device class. It returns a number that changes if
-// this set of resources changes.
+// update determines which of the requested resources a device class provides. It returns a number
+// that changes whenever this set of resources changes.
 func (f *classedFilter) update() uint64 {
 	now := map[v1.ResourceName]bool{}
 	for _, name := range f.scalars {
@@ -134,13 +135,13 @@ func (f *classedFilter) update() uint64 {
 	return f.version
 }
 
-// objection is the set of resources that are short, one bit for each.
+// objection is the set of resources that a node has too little of, as bits.
 type objection struct {
 	short        uint64
 	unresolvable bool
 }
 
-// The bits of an objection. The bits of scalar resources follow.
+// The bits of an objection. They are followed by one bit for each scalar resource of the pod.
 const (
 	shortPods = 1 << iota
 	shortCPU
@@ -151,15 +152,15 @@ const (
 
 const maxScalarBits = 56
 
-// check names every resource that the node has too little of. The status is unresolvable if the
-// node would have too little even without other pods.
+// check rejects a node that has too little of a resource, and names all such resources. The status
+// is unresolvable if the node would have too little even without other pods.
 func (f *fitFilter) check(n *scheduling.Node) *scheduling.Status {
 	var o objection
 	if int64(len(n.Pods))+1 > n.Allocatable.Pods {
 		o.short |= shortPods
 	}
 	short := func(bit uint64, want, has, used int64) {
-		// The difference is not computed first, because it could overflow.
+		// This order of the comparisons avoids the difference has-used, which could overflow.
 		if want > 0 && (want > has || used > has-want) {
 			o.short |= bit
 			o.unresolvable = o.unresolvable || want > has
@@ -220,7 +221,7 @@ func (s *fitScorer) score(n *scheduling.Node) int64 {
 		if capacity <= 0 || want == 0 && r.Name != v1.ResourceCPU && r.Name != v1.ResourceMemory {
 			continue
 		}
-		left := int64(0) // the amount that is left when the pod is on the node
+		left := int64(0) // amount that would be left with the pod on the node
 		if free := capacity - n.NonZero.Get(r.Name); free > want {
 			left = free - want
 		}
@@ -237,7 +238,7 @@ func (s *fitScorer) score(n *scheduling.Node) int64 {
 	return sum / weights
 }
 
-// score returns the score of a node that has the amount left of its capacity.
+// score returns the score of a node that would have the amount left of its capacity.
 func (f *Fit) score(left, capacity int64) int64 {
 	switch f.Strategy {
 	case MostAllocated:
@@ -249,15 +250,16 @@ func (f *Fit) score(left, capacity int64) int64 {
 	}
 }
 
-// percent returns part/whole in percent, rounded down and at least 0 and at most 100. whole must be
-// positive. The product with 100 may need more than 64 bits.
+// percent returns part/whole in percent, rounded down and limited to 0..100. whole must be
+// positive. The product part*100 may exceed 64 bits, so it is computed with 128 bits.
 func percent(part, whole int64) int64 {
 	hi, lo := bits.Mul64(uint64(min(max(part, 0), whole)), scheduling.MaxNodeScore)
 	q, _ := bits.Div64(hi, lo, uint64(whole))
-	return int64(q) // at most 100
+	return int64(q) // at most 100, so this does not overflow
 }
 
-// shapeAt interpolates between the points to the left and right of x.
+// shapeAt returns the score at utilization x, by linear interpolation between the points on both
+// sides of x.
 func shapeAt(shape []Point, x int64) int64 {
 	for i, p := range shape {
 		if x > p.Utilization {

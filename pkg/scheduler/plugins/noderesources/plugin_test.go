@@ -18,7 +18,7 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// classes is a view of device classes, by the extended resource that each provides.
+// classes is a DeviceView with device classes, by the extended resource that each provides.
 type classes struct {
 	scheduling.DeviceView
 	byResource map[v1.ResourceName]*resourcev1.DeviceClass
@@ -39,7 +39,7 @@ func TestFitRejects(t *testing.T) {
 		pods []*v1.Pod // pods that are on the node
 		pod  *v1.Pod
 		fit  noderesources.Fit
-		// class is set if a device class provides example.com/d.
+		// class is true if a device class provides example.com/d.
 		class bool
 		want  string
 	}{
@@ -120,7 +120,7 @@ func TestFitRejects(t *testing.T) {
 	}
 }
 
-// TestFitVersion checks that cached results of a class are no longer used when a device class is
+// TestFitVersion checks that cached results of a class are computed again when a device class is
 // created.
 func TestFitVersion(t *testing.T) {
 	view := plugintest.NewView([]*v1.Node{plugintest.Node("n")})
@@ -177,7 +177,8 @@ func TestFitScores(t *testing.T) {
 	}
 }
 
-// TestScoresOfAnyAmount compares scores with the same formula in big integers.
+// TestScoresOfAnyAmount compares scores with scores that are computed with big integers, up to the
+// largest amounts.
 func TestScoresOfAnyAmount(t *testing.T) {
 	amount := rapid.OneOf(rapid.Int64Range(0, 1000), rapid.Int64Range(0, math.MaxInt64))
 	rapid.Check(t, func(t *rapid.T) {
@@ -211,8 +212,8 @@ func TestBalancedScores(t *testing.T) {
 	balanced := &noderesources.Balanced{Resources: noderesources.DefaultResources()}
 	view := plugintest.NewView([]*v1.Node{plugintest.Node("even"), plugintest.Node("cpu-used")},
 		plugintest.Pod("a", plugintest.On("cpu-used"), plugintest.Requesting("cpu", "2")))
-	// The pod asks for half of the memory, so that on the node with half of its CPUs used, both
-	// resources are used evenly.
+	// The pod requests half of the memory. On the node where half of the CPUs are used, both
+	// resources are then used evenly.
 	pod := plugintest.Pod("p", plugintest.Requesting("memory", "4Gi"))
 	want := map[string]int64{"even": 62, "cpu-used": 87}
 	if diff := cmp.Diff(want, view.Score(balanced.Plugin(), pod)); diff != "" {

@@ -54,7 +54,7 @@ func compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *sch
 	return scheduling.Filter{Check: f.check}, nil
 }
 
-// attachment is a volume of a CSI driver.
+// attachment identifies a volume of a CSI driver.
 type attachment struct{ driver, handle string }
 
 type filter struct {
@@ -72,8 +72,8 @@ func claimOf(pod *v1.Pod, v *v1.Volume) string {
 	return ""
 }
 
-// attached returns the CSI volume of a claim, and false if it has none. If the volume is not
-// provisioned yet, the handle is made from the claim.
+// attached returns the CSI volume of a claim, and false if the claim has no CSI volume. If the
+// volume is not provisioned yet, the handle is made from the claim's name.
 func (f *filter) attached(claim *v1.PersistentVolumeClaim) (attachment, bool) {
 	if claim.Spec.VolumeName != "" {
 		if pv := f.volumes.Volume(claim.Spec.VolumeName); pv != nil {

@@ -17,8 +17,9 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// storage is a view in which the claim c1 has volume v1 of a driver, and so on. Claims that start
-// with w have no volume yet. limit is the maximum number of volumes of each node.
+// storage is a VolumeView in which claim c1 is bound to volume v1 of a CSI driver, c2 to v2, and so
+// on. Claims whose name starts with w have no volume yet. limit is the maximum number of volumes of
+// each node.
 type storage struct {
 	scheduling.VolumeView
 	limit    int32

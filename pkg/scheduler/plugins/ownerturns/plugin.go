@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownerturns orders pending pods by priority and, within a priority, lets namespaces take
-// turns, so that a namespace with many pods does not delay the others. It is not enabled by
-// default: enable it as queueSort instead of PrioritySort.
+// Package ownerturns orders pending pods by priority. Within a priority, namespaces take turns, so
+// that a namespace with many pods does not delay pods of other namespaces. The plugin is not
+// enabled by default; a configuration enables it as queueSort instead of PrioritySort.
 package ownerturns
 
 import (

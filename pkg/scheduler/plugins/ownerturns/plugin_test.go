@@ -17,13 +17,13 @@ func queued(priority int32, turn, since int64) scheduling.QueuedPod {
 	return scheduling.QueuedPod{Pod: &v1.Pod{Spec: v1.PodSpec{Priority: &priority}}, Turn: turn, Since: since}
 }
 
-// TestLess checks both plugins that order the queue.
+// TestLess checks the order of two pods with both queue sort plugins, PrioritySort and OwnerTurns.
 func TestLess(t *testing.T) {
 	unset := queued(0, 1, 1)
 	unset.Pod.Spec.Priority = nil
 	for name, tc := range map[string]struct {
 		a, b        scheduling.QueuedPod
-		sort, turns bool // whether a comes first
+		sort, turns bool // whether a comes first, with PrioritySort and with OwnerTurns
 	}{
 		"higher priority":            {queued(2, 9, 9), queued(1, 1, 1), true, true},
 		"lower priority":             {queued(1, 1, 1), queued(2, 9, 9), false, false},

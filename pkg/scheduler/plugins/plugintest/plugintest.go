@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugintest helps to test scheduler plugins: it builds pods and nodes in a real cell, and
-// evaluates them with one plugin. Tests alone import it.
+// Package plugintest helps to test scheduler plugins: it builds pods and nodes in a real Cell
+// (package cell), and evaluates them with one plugin. It must be imported by tests only.
 package plugintest
 
 import (
@@ -19,7 +19,7 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// View is a cell with the objects that a test sets. It is not safe for concurrent use.
+// View is a cell together with other objects that a test sets. It is not safe for concurrent use.
 type View struct {
 	*cell.Cell
 	// VolumeView and DeviceView are nil unless the test sets them.
@@ -27,11 +27,11 @@ type View struct {
 	DeviceView scheduling.DeviceView
 	// Namespaces has the labels of namespaces.
 	Namespaces map[string]labels.Set
-	// Owner is the selector of the Service or controller of every pod.
+	// Owner is the selector of the Service or controller that every pod belongs to.
 	Owner labels.Selector
 }
 
-// NewView returns a view of nodes with pods on them.
+// NewView returns a view of the given nodes and of the pods that are on them.
 func NewView(nodes []*v1.Node, pods ...*v1.Pod) *View {
 	v := &View{Cell: cell.New()}
 	for _, n := range nodes {
@@ -46,7 +46,7 @@ func NewView(nodes []*v1.Node, pods ...*v1.Pod) *View {
 // Repelled implements scheduling.View.
 func (*View) Repelled() bool { return false }
 
-// Keep implements scheduling.View. It keeps nothing.
+// Keep implements scheduling.View. It does not cache tallies.
 func (*View) Keep(_ string, newTally func() scheduling.Tally) scheduling.Tally { return newTally() }
 
 // NamespaceLabels implements scheduling.View.
@@ -61,9 +61,9 @@ func (v *View) Volumes() scheduling.VolumeView { return v.VolumeView }
 // Devices implements scheduling.View.
 func (v *View) Devices() scheduling.DeviceView { return v.DeviceView }
 
-// Reject evaluates all nodes with a plugin's filter. It returns the reasons by node name, and under
-// "" if the pod is rejected on all nodes. Reasons that may be resolved by removing pods start
-// with "~".
+// Reject evaluates all nodes with a plugin's filter. It returns the reasons for rejection by node
+// name. If the pod is rejected on all nodes at once, the reason has the key "". Reasons that
+// removing pods may resolve start with "~".
 func (v *View) Reject(p scheduling.Plugin, pod *v1.Pod) map[string]string {
 	f, st := p.Filter.Compile(v, v.NewPod(pod))
 	if st != nil {
@@ -95,8 +95,8 @@ func text(st *scheduling.Status) string {
 	return fmt.Sprint(st.Reasons)
 }
 
-// Score returns the normalized scores of all nodes, by name. It is nil if the plugin ranks all
-// nodes equally for the pod.
+// Score returns the normalized scores of all nodes, by node name. It returns nil if the plugin has
+// no scorer for the pod, which means that all nodes have the same score.
 func (v *View) Score(p scheduling.Plugin, pod *v1.Pod) map[string]int64 {
 	s := p.Score.Compile(v, v.NewPod(pod))
 	if s.Score == nil && s.ScoreAt == nil {
@@ -104,7 +104,7 @@ func (v *View) Score(p scheduling.Plugin, pod *v1.Pod) map[string]int64 {
 	}
 	nodes := make([]int32, len(v.Nodes()))
 	for i := range nodes {
-		nodes[i] = int32(i) // does not overflow: tests have few nodes
+		nodes[i] = int32(i) // tests have few nodes, so this does not overflow
 	}
 	if s.Prepare != nil {
 		s.Prepare(slices.Clone(nodes))
@@ -129,7 +129,8 @@ func (v *View) Score(p scheduling.Plugin, pod *v1.Pod) map[string]int64 {
 	return out
 }
 
-// Node returns a node with 4 CPUs, 8 GiB and room for 10 pods, changed by change.
+// Node returns a node with 4 CPUs, 8 GiB of memory and room for 10 pods, after the functions change
+// have modified it.
 func Node(name string, change ...func(*v1.Node)) *v1.Node {
 	n := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.LabelHostname: name}},
@@ -146,7 +147,8 @@ func InZone(zone string) func(*v1.Node) {
 	return func(n *v1.Node) { n.Labels[v1.LabelTopologyZone] = zone }
 }
 
-// Pod returns a pod with one container, changed by change. A pod with a node name is on that node.
+// Pod returns a pod with one container, after the functions change have modified it. View places a
+// pod with a node name on that node.
 func Pod(name string, change ...func(*v1.Pod)) *v1.Pod {
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
@@ -166,12 +168,14 @@ func Labelled(key, value string) func(*v1.Pod) {
 	return func(p *v1.Pod) { metav1.SetMetaDataLabel(&p.ObjectMeta, key, value) }
 }
 
-// Requesting sets the requests of a pod's container: names of resources, each with its amount.
+// Requesting sets the requests of a pod's container. amounts alternates between names of resources
+// and their amounts.
 func Requesting(amounts ...string) func(*v1.Pod) {
 	return func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests = Amounts(amounts...) }
 }
 
-// Amounts returns a list of resources: names, each with its amount.
+// Amounts returns a list of resources. amounts alternates between names of resources and their
+// amounts.
 func Amounts(amounts ...string) v1.ResourceList {
 	list := v1.ResourceList{}
 	for i := 0; i < len(amounts); i += 2 {

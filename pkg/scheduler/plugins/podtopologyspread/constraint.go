@@ -25,7 +25,7 @@ type constraint struct {
 	honorTaints bool // nodes with taints that the pod does not tolerate do not count
 }
 
-// compile returns the constraints with one action, DoNotSchedule or ScheduleAnyway.
+// compile returns the parsed constraints whose whenUnsatisfiable is action.
 func compile(pod *v1.Pod, constraints []v1.TopologySpreadConstraint,
 	action v1.UnsatisfiableConstraintAction) []constraint {
 	var out []constraint
@@ -47,8 +47,8 @@ func compile(pod *v1.Pod, constraints []v1.TopologySpreadConstraint,
 	return out
 }
 
-// selectorOf returns the selector with the pod's own values of matchLabelKeys. The API server may
-// already have added them.
+// selectorOf returns the constraint's selector, with the pod's own values of matchLabelKeys added.
+// The API server may already have added them.
 func selectorOf(pod *v1.Pod, c *v1.TopologySpreadConstraint) labels.Selector {
 	sel, err := metav1.LabelSelectorAsSelector(c.LabelSelector)
 	if err != nil {
@@ -64,7 +64,7 @@ func selectorOf(pod *v1.Pod, c *v1.TopologySpreadConstraint) labels.Selector {
 	return sel
 }
 
-// inclusion decides which nodes count for a pod.
+// inclusion determines which nodes count for a constraint of a pod.
 type inclusion struct {
 	affinity    nodeaffinity.RequiredNodeAffinity
 	anywhere    bool // the pod has no node selector and no required affinity

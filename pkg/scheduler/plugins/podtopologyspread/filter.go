@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podtopologyspread spreads pods over domains such as zones and hosts. It rejects nodes
-// where a DoNotSchedule constraint would be violated, and prefers nodes that even out
-// ScheduleAnyway constraints. Pods without constraints get default ones.
+// Package podtopologyspread spreads pods over topology domains such as zones and hosts. It rejects
+// nodes on which the pod would violate a DoNotSchedule constraint, and prefers nodes on which the
+// pod satisfies ScheduleAnyway constraints best. Pods without constraints get default constraints.
 package podtopologyspread
 
 import (
@@ -27,10 +27,11 @@ var (
 
 // Config is the plugin's configuration.
 type Config struct {
-	// Defaults are the constraints of pods that have none and belong to a Service or controller.
+	// Defaults are the constraints for pods that have no constraints of their own and belong to a
+	// Service or controller.
 	Defaults []v1.TopologySpreadConstraint
-	// SystemDefaulted is true if Defaults are the built-in ones. They do not require nodes to have
-	// all topology keys.
+	// SystemDefaulted is true if Defaults are the built-in constraints. These also count nodes that
+	// lack one of the topology keys.
 	SystemDefaulted bool
 }
 
@@ -55,8 +56,9 @@ func New(c Config) scheduling.Plugin {
 	}
 }
 
-// constraints returns the pod's own constraints, or the defaults with the selectors of the Services
-// and the controller that the pod belongs to.
+// constraints returns the pod's own constraints with the given action. If the pod has no
+// constraints, it returns the default constraints with the selectors of the Services and controller
+// that the pod belongs to. own is true for the pod's own constraints.
 func (c Config) constraints(view scheduling.View, pod *v1.Pod,
 	action v1.UnsatisfiableConstraintAction) (cs []constraint, own bool) {
 	if len(pod.Spec.TopologySpreadConstraints) > 0 {
@@ -103,7 +105,7 @@ func (c Config) compileFilter(view scheduling.View, pod *scheduling.Pod) (schedu
 
 type filter struct {
 	*counts
-	self []int // 1 if the constraint selects the incoming pod itself
+	self []int // 1 if the constraint selects the incoming pod itself, otherwise 0; by constraint
 }
 
 func (f *filter) checkAt(index int) *scheduling.Status {

@@ -21,7 +21,7 @@ const (
 	label = "[node(s) didn't match pod topology spread constraints (missing required label)]"
 )
 
-// web is a pod of an application. Its constraints select that application.
+// web returns a pod with the label app=web, which the constraints in these tests select.
 func web(name string, change ...func(*v1.Pod)) *v1.Pod {
 	return plugintest.Pod(name, append([]func(*v1.Pod){plugintest.Labelled("app", "web")}, change...)...)
 }
@@ -129,8 +129,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestAdjust checks that Adjust makes room when it removes a pod, and that the room is gone when it
-// adds the pod again.
+// TestAdjust checks that a node is accepted after Adjust removes a pod from it, and rejected again
+// after Adjust adds the pod back.
 func TestAdjust(t *testing.T) {
 	view := plugintest.NewView(twoZones(), web("a", plugintest.On("x1")))
 	pod := view.NewPod(web("p", hard(v1.LabelTopologyZone)))
@@ -172,8 +172,9 @@ func TestScore(t *testing.T) {
 		"defaults without an owner": {config: system, pod: web("p"), want: nil},
 		"defaults with an owner": {
 			config: system, owner: owner, pod: web("p"),
-			// By zone twice log(4) for x and once for y, by host once log(5) everywhere, and 4+2
-			// for the allowed skew: 10 and 9. The lowest is best.
+			// Two pods in zone x count log(4) each, the pod in zone y counts log(4) once, and hosts
+			// add log(5) each. With 4+2 for the allowed skew, the raw scores are 10 and 9. The
+			// lowest raw score is best.
 			want: map[string]int64{"x1": 90, "x2": 90, "y1": 100},
 		},
 	} {

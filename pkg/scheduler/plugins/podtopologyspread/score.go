@@ -35,8 +35,8 @@ func newScorer(view scheduling.View, pod *v1.Pod, cs []constraint, needAll bool)
 	include := newInclusion(pod)
 	for i := range cs {
 		c := &cs[i]
-		// For hosts, every matching pod counts. For other keys, pods count on nodes that the
-		// constraint's policies include.
+		// For the hostname key, all matching pods count. For other keys, only pods on nodes that
+		// the constraint's inclusion policies include count.
 		counts := func(n *scheduling.Node) bool { return include.counts(c, n) && !s.ignores(n.Index) }
 		if c.key == v1.LabelHostname {
 			counts = func(*scheduling.Node) bool { return true }
@@ -48,18 +48,19 @@ func newScorer(view scheduling.View, pod *v1.Pod, cs []constraint, needAll bool)
 	return s
 }
 
-// scorer is a scheduling.Tally: pods with the same constraints share it.
+// scorer scores nodes by a pod's ScheduleAnyway constraints. It is a scheduling.Tally, so that pods
+// with the same constraints share it.
 type scorer struct {
 	counts
-	ignored []bool // nodes without all topology keys, by index; nil if no node is ignored
+	ignored []bool // nodes that lack one of the topology keys, by node index; nil if no node is ignored
 	weights []float64
-	seen    []bool // which domains prepare has counted
+	seen    []bool // which domains domainsOf has counted
 }
 
 func (s *scorer) ignores(index int) bool { return s.ignored != nil && s.ignored[index] }
 
-// perNode makes each node a domain of its own for the hostname key. Two nodes with the same
-// hostname are two domains.
+// perNode makes each node a domain of its own for the hostname key, even if two nodes have the same
+// hostname label.
 func (s *scorer) perNode() {
 	for _, t := range s.tallies {
 		if t.key != v1.LabelHostname {
@@ -76,8 +77,9 @@ func (s *scorer) perNode() {
 	}
 }
 
-// prepare computes the weight of each constraint. The more domains the feasible nodes are in, the
-// more an additional pod matters.
+// prepare computes the weight of each constraint, as Kubernetes does. It grows with the number of
+// domains that the feasible nodes are in: the more domains, the fewer pods are in each, so that a
+// single pod matters more.
 func (s *scorer) prepare(feasible []int32) {
 	considered := len(feasible)
 	if s.ignored != nil {
@@ -97,8 +99,8 @@ func (s *scorer) prepare(feasible []int32) {
 	}
 }
 
-// domainsOf returns the number of domains of the feasible nodes. Nodes without the label are in one
-// domain together.
+// domainsOf returns the number of domains that the feasible nodes are in. All nodes without the
+// label together count as one domain.
 func (s *scorer) domainsOf(t *tally, feasible []int32) int {
 	if cap(s.seen) <= t.topology.Domains {
 		s.seen = make([]bool, t.topology.Domains+1)
@@ -118,7 +120,7 @@ func (s *scorer) domainsOf(t *tally, feasible []int32) int {
 	return size
 }
 
-// scoreAt returns the weighted number of matching pods in the node's domains.
+// scoreAt returns the node's raw score: the weighted number of matching pods in the node's domains.
 func (s *scorer) scoreAt(index int) int64 {
 	if s.ignores(index) {
 		return 0
@@ -132,7 +134,7 @@ func (s *scorer) scoreAt(index int) int64 {
 	return int64(math.Round(score))
 }
 
-// normalize gives the highest score to nodes with the fewest pods.
+// normalize maps raw scores so that nodes with the fewest matching pods get the highest score.
 func (s *scorer) normalize(nodes []int32, scores []int64) {
 	lowest, highest := int64(math.MaxInt64), int64(0)
 	for i, v := range scores {

@@ -14,18 +14,18 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// tally counts the pods that one constraint selects, by domain.
+// tally counts the pods that one constraint selects, by topology domain.
 type tally struct {
 	*constraint
 	topology *scheduling.Topology
-	// counted reports for each node, by its index, whether its pods count.
+	// counted has, for each node by its index, whether pods on the node count.
 	counted []bool
 	pods    []int // number of selected pods, by index of the domain
 	exists  []int // number of nodes whose pods count, by index of the domain
 	domains int   // number of domains that have a node whose pods count
 
 	lowest int
-	stale  bool // lowest must be computed again
+	stale  bool // lowest must be computed again before use
 }
 
 func newTally(view scheduling.View, c *constraint, counts func(*scheduling.Node) bool) *tally {
@@ -47,13 +47,13 @@ func newTally(view scheduling.View, c *constraint, counts func(*scheduling.Node)
 	return t
 }
 
-// selects reports whether pods of g count. An empty selector selects all pods; a missing one
-// selects none.
+// selects reports whether pods of group g count. An empty selector selects all pods; a missing
+// selector selects no pod.
 func (c *constraint) selects(g *scheduling.Group) bool {
 	return !g.Terminating && c.selector.Matches(g.Labels)
 }
 
-// add adds d pods of g on the node at index.
+// add adds d pods of group g on the node with the given index to the counts.
 func (t *tally) add(g *scheduling.Group, index, d int) {
 	if t.counted[index] && t.selects(g) {
 		t.pods[t.topology.Of[index]] += d
@@ -61,8 +61,8 @@ func (t *tally) add(g *scheduling.Group, index, d int) {
 	}
 }
 
-// fewest returns the lowest number of pods in a domain, from which the skew is computed. It is 0
-// while there are fewer than minDomains domains.
+// fewest returns the lowest number of pods in a domain. The skew of a domain is the difference from
+// this number. It is 0 while there are fewer than minDomains domains.
 func (t *tally) fewest() int {
 	if t.domains < t.minDomains {
 		return 0
@@ -82,13 +82,13 @@ func (t *tally) fewest() int {
 	return t.lowest
 }
 
-// counts has the tallies of a pod's constraints. It is a scheduling.Tally.
+// counts has the tallies of all constraints of a pod. It implements scheduling.Tally.
 type counts struct {
 	namespace string
 	tallies   []*tally
 }
 
-// fill counts the pods that are on nodes.
+// fill counts all pods that are on nodes.
 func (c *counts) fill(view scheduling.View) {
 	for g := range view.Groups() {
 		if g.Namespace != c.namespace {

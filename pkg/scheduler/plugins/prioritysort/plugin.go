@@ -1,7 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package prioritysort orders pending pods by priority, then by age in the queue.
+// Package prioritysort orders pending pods by priority, and pods of the same priority by the time
+// at which they entered the queue.
 package prioritysort
 
 import (

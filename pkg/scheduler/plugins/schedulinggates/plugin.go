@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package schedulinggates keeps pods with scheduling gates out of the queue.
+// Package schedulinggates keeps pods from being scheduled as long as they have scheduling gates.
 package schedulinggates
 
 import (

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package volumebinding rejects nodes that cannot use a pod's volumes, or for which the volumes
-// cannot be provisioned. For claims that wait for their first consumer, it plans which volume each
-// claim gets on the chosen node. The scheduler carries out the plan.
+// Package volumebinding rejects nodes that cannot access a pod's volumes, or for which the volumes
+// cannot be provisioned. For claims with the binding mode WaitForFirstConsumer, it plans which
+// volume each claim gets on the chosen node. The scheduler carries out the plan.
 package volumebinding
 
 import (
@@ -34,11 +34,11 @@ func unresolvable(reason string) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Unresolvable, Plugin: Name, Reasons: []string{reason}}
 }
 
-// Events are the changes that can make a pod fit that the plugin rejected.
+// Events are the events after which a pod that this plugin rejected may fit.
 const Events = scheduling.VolumesChanged | scheduling.NodeAdded | scheduling.NodeLabelsChanged
 
-// Compile returns the filter of a pod, or nil if the pod has no claims. A Status rejects the pod on
-// all nodes.
+// Compile returns the filter for a pod, or nil if the pod has no claims. If it returns a Status,
+// the pod is rejected on all nodes.
 func Compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *scheduling.Status) {
 	f := &Filter{view: view.Volumes()}
 	for i := range pod.Spec.Volumes {
@@ -49,7 +49,8 @@ func Compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *scheduling.St
 	if len(f.bound) == 0 && len(f.waiting) == 0 {
 		return nil, nil
 	}
-	// Start with the smallest claim, so that each claim gets the smallest sufficient volume.
+	// Start with the smallest claim, so that each claim gets the smallest volume that is large
+	// enough.
 	slices.SortStableFunc(f.waiting, func(a, b *v1.PersistentVolumeClaim) int {
 		qa, qb := a.Spec.Resources.Requests[v1.ResourceStorage], b.Spec.Resources.Requests[v1.ResourceStorage]
 		return qa.Cmp(qb)
@@ -57,11 +58,11 @@ func Compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *scheduling.St
 	return f, nil
 }
 
-// Filter is the filter of a pod with claims.
+// Filter filters nodes for a pod with claims.
 type Filter struct {
 	view    scheduling.VolumeView
 	bound   []*v1.PersistentVolumeClaim
-	waiting []*v1.PersistentVolumeClaim // claims that wait for their first consumer
+	waiting []*v1.PersistentVolumeClaim // unbound claims with the binding mode WaitForFirstConsumer
 }
 
 func (f *Filter) add(pod *v1.Pod, vol *v1.Volume) *scheduling.Status {
@@ -105,7 +106,7 @@ func (f *Filter) add(pod *v1.Pod, vol *v1.Volume) *scheduling.Status {
 	return nil
 }
 
-// Bound reports whether a claim is bound to its volume.
+// Bound reports whether the volume controller has completely bound a claim to its volume.
 func Bound(claim *v1.PersistentVolumeClaim) bool {
 	_, completed := claim.Annotations[volume.AnnBindCompleted]
 	return claim.Spec.VolumeName != "" && completed
@@ -117,7 +118,8 @@ func (f *Filter) waits(claim *v1.PersistentVolumeClaim) bool {
 		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// Check returns the objection to a node, or nil.
+// Check returns the status with which a node is rejected, or nil if the pod's volumes are or can be
+// made available there.
 func (f *Filter) Check(n *scheduling.Node) *scheduling.Status {
 	for _, claim := range f.bound {
 		pv := f.view.Volume(claim.Spec.VolumeName)
@@ -132,11 +134,11 @@ func (f *Filter) Check(n *scheduling.Node) *scheduling.Status {
 	return st
 }
 
-// Plan is what must be done before a pod is bound to a node.
+// Plan has the volumes to bind or provision before a pod is bound to a node.
 type Plan struct {
-	// Bind has the claims that are bound to an existing volume.
+	// Bind has the claims to bind to an existing volume.
 	Bind []Match
-	// Provision has the claims for which a volume is provisioned for the node.
+	// Provision has the claims for which a new volume is to be provisioned on the node.
 	Provision []*v1.PersistentVolumeClaim
 }
 
@@ -146,7 +148,7 @@ type Match struct {
 	Volume *v1.PersistentVolume
 }
 
-// Plan returns the plan for a node that passed the filter.
+// Plan returns the plan for a node that Check accepted.
 func (f *Filter) Plan(n *scheduling.Node) Plan {
 	p, _ := f.plan(n)
 	return p
@@ -158,7 +160,7 @@ func (f *Filter) plan(n *scheduling.Node) (Plan, *scheduling.Status) {
 	for _, claim := range f.waiting {
 		selected, ok := claim.Annotations[volume.AnnSelectedNode]
 		if ok && selected != n.Name {
-			return Plan{}, nothingToBind // a volume is being provisioned for the claim on another node
+			return Plan{}, nothingToBind // the claim's volume is already being provisioned for another node
 		}
 		class := f.view.Class(volume.GetPersistentVolumeClaimClass(claim))
 		if class == nil {
@@ -182,8 +184,8 @@ func (f *Filter) plan(n *scheduling.Node) (Plan, *scheduling.Status) {
 	return p, nil
 }
 
-// fits reports whether the class's driver has the capacity to provision a volume for the claim that
-// the node can use. It is true if the driver publishes no capacities.
+// fits reports whether the driver of the class has enough capacity to provision a volume for the
+// claim that the node can access. It returns true if the driver does not publish its capacity.
 func (f *Filter) fits(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, n *scheduling.Node) bool {
 	size, asks := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	published, limited := f.view.Capacities(class.Provisioner, class.Name)
@@ -196,8 +198,8 @@ func (f *Filter) fits(claim *v1.PersistentVolumeClaim, class *storagev1.StorageC
 	})
 }
 
-// reaches reports whether a capacity is for storage that a node can use. A selector that does not
-// parse selects no node.
+// reaches reports whether a node can access the storage that a CSIStorageCapacity describes. A
+// selector that does not parse selects no node.
 func reaches(c *storagev1.CSIStorageCapacity, n *scheduling.Node) bool {
 	if c.NodeTopology == nil {
 		return false
@@ -206,8 +208,8 @@ func reaches(c *storagev1.CSIStorageCapacity, n *scheduling.Node) bool {
 	return err == nil && s.Matches(labels.Set(n.Labels))
 }
 
-// match returns the smallest volume for the claim that the node can use, or nil. A selector that
-// does not parse selects no volume.
+// match returns the smallest volume that suits the claim, is accessible from the node and is not in
+// taken. It returns nil if there is none. A selector that does not parse selects no volume.
 func (f *Filter) match(claim *v1.PersistentVolumeClaim, n *scheduling.Node,
 	taken map[string]*v1.PersistentVolume) *v1.PersistentVolume {
 	available := f.view.AvailableVolumes(volume.GetPersistentVolumeClaimClass(claim))

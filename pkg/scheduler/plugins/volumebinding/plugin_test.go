@@ -14,7 +14,7 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// published is a view of the capacities that a driver publishes.
+// published is a VolumeView with the capacities that a CSI driver publishes.
 type published struct {
 	scheduling.VolumeView
 	list    []*storagev1.CSIStorageCapacity

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// world is a view of claims and volumes of one class.
+// world is a view of claims and volumes that all have the same storage class.
 type world struct {
 	scheduling.View
 	scheduling.VolumeView
@@ -49,7 +49,8 @@ func waiting(name, selected string) *v1.PersistentVolumeClaim {
 	return c
 }
 
-// TestPlan checks the plan for a pod with claims that wait for their first consumer, on node a.
+// TestPlan checks the plan on node a for a pod whose claims have the binding mode
+// WaitForFirstConsumer.
 func TestPlan(t *testing.T) {
 	free := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "free"}, Spec: v1.PersistentVolumeSpec{
 		Capacity:    v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")},
@@ -63,7 +64,8 @@ func TestPlan(t *testing.T) {
 		claims  []*v1.PersistentVolumeClaim
 		volumes []*v1.PersistentVolume
 		pod     []v1.VolumeSource
-		// bind and provision are the claims in the plan. reason is why there is no plan.
+		// bind and provision have the claims in the expected plan. If no plan is expected, reason
+		// is why.
 		bind, provision []string
 		reason          string
 	}{

@@ -34,8 +34,8 @@ func New() scheduling.Plugin {
 	}}
 }
 
-// compile finds the other users of the pod's claims. While there is another user, the pod fits no
-// node. Preemption may help on the node of that user.
+// compile finds the other pods that use the pod's ReadWriteOncePod claims. While there is such a
+// pod, the incoming pod fits no node. Preemption of the other pod may help on its node.
 func compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
 	users := map[string]bool{}
 	var disks []*v1.Volume
@@ -62,8 +62,8 @@ func compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *sch
 	return scheduling.Filter{Check: f.check, Adjust: f.adjust}, nil
 }
 
-// filter has the pod's disks, and for each other user of the pod's claims whether the user is still
-// on its node.
+// filter has the pod's disks. users has the other pods that use the pod's claims; the value is true
+// while the pod is still on its node.
 type filter struct {
 	users map[string]bool
 	disks []*v1.Volume
@@ -102,12 +102,13 @@ func (f *filter) conflicts(pod *v1.Pod) bool {
 	return false
 }
 
-// exclusive reports whether a volume is a disk that pods of a node cannot share freely.
+// exclusive reports whether a volume is of a kind that pods on the same node cannot share freely.
 func exclusive(v *v1.Volume) bool {
 	return v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.RBD != nil || v.ISCSI != nil
 }
 
-// conflict reports whether two volumes are the same disk and cannot be used together on a node.
+// conflict reports whether two volumes are the same disk, and two pods on one node must not use it
+// together.
 func conflict(a, b *v1.Volume) bool {
 	switch {
 	case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:

@@ -15,7 +15,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// claims is a view in which each claim may be used by one pod. The cell has the users.
+// claims is a VolumeView in which only one pod may use each claim. The cell has the pods that use
+// them.
 type claims struct {
 	scheduling.VolumeView
 	view *plugintest.View
@@ -95,7 +96,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestAdjust checks that the filter accepts a node while the user of a claim is removed on trial.
+// TestAdjust checks that the filter accepts a node after Adjust removes the pod that uses the claim
+// from it.
 func TestAdjust(t *testing.T) {
 	view := plugintest.NewView([]*v1.Node{plugintest.Node("a")}, plugintest.Pod("o", plugintest.On("a"), claim("c")))
 	view.VolumeView = claims{view: view, mode: v1.ReadWriteOncePod}

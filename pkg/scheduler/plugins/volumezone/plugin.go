@@ -20,7 +20,7 @@ import (
 // Name is the plugin's name in configuration, logs and metrics.
 const Name = "VolumeZone"
 
-// separator separates the zones in one label.
+// separator separates several zones in the value of one volume label.
 const separator = "__"
 
 var conflict = unresolvable("node(s) had no available volume zone")
@@ -29,8 +29,8 @@ func unresolvable(reason string) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Unresolvable, Plugin: Name, Reasons: []string{reason}}
 }
 
-// topologyLabels has the labels of volumes that the plugin compares with those of nodes. now is the
-// current name of a label that was renamed.
+// topologyLabels has the labels of volumes that the plugin compares with the labels of nodes. of is
+// a label, and now its current name if the label was renamed.
 var topologyLabels = []struct{ of, now string }{
 	{v1.LabelFailureDomainBetaZone, v1.LabelTopologyZone},
 	{v1.LabelFailureDomainBetaRegion, v1.LabelTopologyRegion},
@@ -63,7 +63,7 @@ func compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *sch
 	return scheduling.Filter{Check: f.check}, nil
 }
 
-// filter has what the volumes' labels require of a node's labels.
+// filter has the label values that the volumes require of a node.
 type filter []requirement
 
 type requirement struct {
@@ -91,7 +91,8 @@ func (f *filter) add(volumes scheduling.VolumeView, namespace, name string) *sch
 	return nil
 }
 
-// unbound returns an objection to an unbound claim, unless the claim waits for its first consumer.
+// unbound returns a status that rejects the pod because of an unbound claim, or nil if the claim's
+// binding mode is WaitForFirstConsumer.
 func unbound(volumes scheduling.VolumeView, claim *v1.PersistentVolumeClaim) *scheduling.Status {
 	name := volume.GetPersistentVolumeClaimClass(claim)
 	if name == "" {

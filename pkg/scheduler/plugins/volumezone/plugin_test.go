@@ -17,7 +17,7 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// storage is a view of one claim, one volume and one class.
+// storage is a VolumeView with one claim, one volume and one storage class.
 type storage struct {
 	scheduling.VolumeView
 	claim  *v1.PersistentVolumeClaim
