@@ -26,15 +26,17 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// ingressAccount is the service account in manifests/ingress.yaml.
+// ingressAccount is the service account of the ingress controller, which manifests/ingress.yaml
+// creates.
 const ingressAccount = "kube-system/ingress"
 
-// manifests are the objects that every cluster starts with.
+// manifests has the YAML files of the add-on objects that each cluster starts with.
 //
 //go:embed manifests/*.yaml
 var manifests embed.FS
 
-// addonResources maps the kinds in manifests to their resource paths.
+// addonResource returns the API resource of a kind that occurs in manifests. ok is false for other
+// kinds.
 func addonResource(kind schema.GroupVersionKind) (schema.GroupVersionResource, bool) {
 	resource := map[string]string{
 		"ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "Service": "services",
@@ -51,9 +53,9 @@ func addonResource(kind schema.GroupVersionKind) (schema.GroupVersionResource, b
 
 var errAddonKind = errors.New("unknown kind in an add-on manifest")
 
-// applyAddons creates the add-on objects that do not exist yet. Existing objects stay as they are,
-// because an operator may have changed them on purpose. RBAC objects of the cluster's own
-// components are an exception: see updateRights.
+// applyAddons creates the add-on objects that do not exist yet. It does not change existing
+// objects, because an operator may have changed them on purpose. RBAC objects of the cluster's own
+// components are the exception: updateRights keeps them up to date.
 func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
 	cfg, err := adminConfig(c)
 	if err != nil {
@@ -64,7 +66,7 @@ func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
 		return fmt.Errorf("client: %w", err)
 	}
 	files := []string{"manifests/rbac.yaml", "manifests/coredns.yaml", "manifests/storage.yaml"}
-	if c.ownNetwork() { // only the cluster's own network enforces these policies
+	if c.ownNetwork() { // only Keelson's own pod network enforces these policies
 		files = append(files, "manifests/clusternetworkpolicy.yaml")
 	}
 	if c.Ingress {
@@ -112,10 +114,10 @@ func readManifest(file string, f IPFamily) ([]*unstructured.Unstructured, error)
 }
 
 // createAddon creates one object if it does not exist. An API server that has just started may not
-// have its system namespaces yet; createAddon waits for them.
+// have created its system namespaces yet; createAddon waits for them.
 //
-// It reads the object first, because creating a Service a second time fails with "address taken"
-// instead of AlreadyExists.
+// createAddon tries to read the object first, because creating an existing Service fails with an
+// error about its address instead of AlreadyExists.
 func createAddon(ctx context.Context, client dynamic.Interface, o *unstructured.Unstructured, clk clock.Clock) error {
 	resource, ok := addonResource(o.GroupVersionKind())
 	if !ok {
@@ -149,9 +151,9 @@ func createAddon(ctx context.Context, client dynamic.Interface, o *unstructured.
 const ownRights = "keelson:"
 
 // updateRights sets the rules or subjects of a role or binding of the cluster's own components to
-// those of its manifest, and reports whether they differed. So each component has exactly the
-// rights it needs after an upgrade. The annotation that protects Kubernetes' own roles from updates
-// protects these as well.
+// those of its manifest, and reports whether they differed. Each component thus has exactly the
+// rights that it needs after an upgrade. If the object has Kubernetes' annotation against automatic
+// updates of RBAC objects, updateRights does not change it.
 func updateRights(present, want *unstructured.Unstructured) bool {
 	field, ok := map[string]string{"ClusterRole": "rules", "ClusterRoleBinding": "subjects"}[want.GetKind()]
 	if !ok || !strings.HasPrefix(want.GetName(), ownRights) ||

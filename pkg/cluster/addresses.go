@@ -26,8 +26,8 @@ var (
 	errOtherFamily = errors.New("the IP family of an existing cluster cannot change")
 )
 
-// settleFamily sets the IP family of c to that of the existing cluster, and returns an error if c
-// asks for another one.
+// settleFamily sets the IP family of c to has, the family of the existing cluster. It returns an
+// error if c requests another family.
 func settleFamily(c *Config, has IPFamily) error {
 	if c.IPFamily != "" && c.IPFamily != cmp.Or(has, IPv4) {
 		return fmt.Errorf("%s has %s, want %s: %w", c.DataDir, cmp.Or(has, IPv4), c.IPFamily, errOtherFamily)
@@ -36,17 +36,17 @@ func settleFamily(c *Config, has IPFamily) error {
 	return nil
 }
 
-// ranges are the addresses of one family inside a cluster. All clusters use the same ones, because
-// their networks are not connected.
+// ranges has the addresses and address ranges of one IP family inside a cluster. All clusters use
+// the same ones, because their networks are not connected.
 type ranges struct {
 	control       netip.Addr // address of the control plane, on the link that connects the nodes
-	bits          int        // prefix length of the network on that link
+	bits          int        // prefix length of the network on the nodes' link
 	pods          string
 	services      string
 	api, dns      string // addresses of the Services kubernetes and kube-dns
-	nodes         string // ranges of node addresses on that link; they contain no control plane
-	loadBalancers string // on the nodes' link, above the last node
-	all           string // the unspecified address, which stands for all addresses of a host
+	nodes         string // ranges of node addresses on the nodes' link; no control plane has such an address
+	loadBalancers string // addresses of Services on the nodes' link, above the last node
+	all           string // the unspecified address, at which servers listen on all addresses of a host
 	loopback      string
 }
 
@@ -77,8 +77,8 @@ func (f IPFamily) ranges() []ranges {
 // primary returns the ranges of the primary family.
 func (f IPFamily) primary() ranges { return f.ranges()[0] }
 
-// join returns one field of all families' ranges, separated by commas, as flags and files expect
-// it.
+// join returns one field of the ranges of all families, separated by commas, in the form that flags
+// and configuration files use.
 func (f IPFamily) join(field func(ranges) string) string {
 	var out []string
 	for _, r := range f.ranges() {
@@ -87,7 +87,7 @@ func (f IPFamily) join(field func(ranges) string) string {
 	return strings.Join(out, ",")
 }
 
-// hosts returns the ranges of node addresses.
+// hosts returns the ranges of node addresses as prefixes.
 func (r ranges) hosts() []netip.Prefix {
 	var out []netip.Prefix
 	for text := range strings.SplitSeq(r.nodes, ",") {
@@ -105,7 +105,8 @@ func (f IPFamily) LoadBalancers() string {
 	return f.join(func(r ranges) string { return r.loadBalancers })
 }
 
-// node returns the address of the nth node on the link: 10.50.0.11 and fd50::11 for the first.
+// node returns the address of the node with the given index on the nodes' link. The first node has
+// 10.50.0.11 and fd50::11.
 func (r ranges) node(index int) netip.Prefix {
 	a := netip.MustParseAddr(fmt.Sprintf("fd50::%d", firstNode+index))
 	if r.control.Is4() {

@@ -15,7 +15,7 @@ import (
 	"net/url"
 )
 
-// Status describes what a supervisor keeps running.
+// Status describes the processes that a supervisor runs.
 type Status struct {
 	Config     Config         `json:"config"`
 	Supervisor int            `json:"supervisor"`
@@ -23,15 +23,15 @@ type Status struct {
 	Nodes      []NodeStatus   `json:"nodes"`
 }
 
-// NodeStatus is a node host's state. Pid is the process ID of its init, or 0 if the node is
-// stopped.
+// NodeStatus is the state of a node host. Pid is the process ID of the node's init process, or 0 if
+// the node is stopped.
 type NodeStatus struct {
 	Node
 	Address string `json:"address"`
 	Pid     int    `json:"pid"`
 }
 
-// routes returns the handlers of the control socket.
+// routes returns the HTTP handler of the control socket.
 func (s *supervisor) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.status(), nil) })
@@ -72,10 +72,11 @@ func answer(w http.ResponseWriter, value any, err error) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(body) // fails if the client is gone
+	_, _ = w.Write(body) // fails only if the client has closed the connection
 }
 
-// call sends a request to the supervisor that listens on socket.
+// call sends a request to the supervisor that listens on socket, and decodes the response into
+// into.
 func call(ctx context.Context, socket, method, path string, form url.Values, into any) error {
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,

@@ -18,24 +18,24 @@ import (
 )
 
 const (
-	// balanced is the maximum number of connections that a balancer holds at once.
+	// balanced is the maximum number of open connections of a balancer.
 	balanced = 10_000
-	// dialPatience is how long a server may take to accept a connection.
+	// dialPatience is how long the balancer waits for a server to accept a connection.
 	dialPatience = time.Second
 )
 
-// balancer forwards connections to servers in turn. It skips a server that does not accept the
-// connection, and closes the connection if no server accepts it. It does not interpret the traffic,
-// so clients see the servers' own certificates.
+// balancer forwards TCP connections to servers in turn. It skips a server that does not accept the
+// connection. If no server accepts it, the balancer closes the client's connection. It does not
+// interpret the traffic, so clients see the certificates of the servers.
 type balancer struct {
 	servers []string
 	turn    atomic.Uint32
 	log     *slog.Logger
 }
 
-// startBalancer starts a balancer that listens at the cluster's address and at the socket on the
-// machine's loopback address. Until s.alive is done, it forwards connections to the cluster's API
-// servers.
+// startBalancer starts a balancer that forwards connections to the cluster's API servers until
+// s.alive ends. It listens at the cluster's address and at machine, the socket on the machine's
+// loopback address.
 func (s *supervisor) startBalancer(machine *os.File) error {
 	b := &balancer{log: s.deps.Log}
 	for _, r := range s.cfg.replicas() {
@@ -56,7 +56,7 @@ func (s *supervisor) startBalancer(machine *os.File) error {
 	return nil
 }
 
-// serve forwards the connections that l accepts until ctx is done.
+// serve forwards the connections that l accepts until ctx ends.
 func (b *balancer) serve(ctx context.Context, l net.Listener) {
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	var open sync.WaitGroup
@@ -73,7 +73,8 @@ func (b *balancer) serve(ctx context.Context, l net.Listener) {
 	}
 }
 
-// join copies bytes between a client and the next server that accepts a connection.
+// join connects a client with the next server that accepts a connection, and copies bytes between
+// them.
 func (b *balancer) join(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	server := b.dial(ctx)
@@ -83,8 +84,8 @@ func (b *balancer) join(ctx context.Context, client net.Conn) {
 	defer server.Close()
 	ctx, done := context.WithCancel(ctx)
 	defer done()
-	// When either direction or the cluster ends, close both connections: neither side of this
-	// protocol continues without the other.
+	// When the client, the server or the cluster ends, close both connections, because HTTPS does
+	// not use half-closed connections.
 	defer context.AfterFunc(ctx, func() { _, _ = client.Close(), server.Close() })()
 	var up sync.WaitGroup
 	up.Go(func() {

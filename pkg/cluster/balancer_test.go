@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// talker answers each connection with its name and the bytes it received, until it is closed.
+// talker starts a server. It answers each connection with its name, and then sends back all bytes
+// that it receives.
 func talker(t *testing.T, name string) net.Listener {
 	t.Helper()
 	l := listen(t)
@@ -43,9 +44,9 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// TestBalancer checks that connections are forwarded to servers in turn, that a server that is down
-// is skipped, and that a connection ends when one of its sides, the last server or the balancer
-// ends.
+// TestBalancer checks that the balancer forwards connections to servers in turn and skips a server
+// that is down. It also checks that a connection ends when the client, the last server or the
+// balancer ends.
 func TestBalancer(t *testing.T) {
 	one, two, front := talker(t, "1"), talker(t, "2"), listen(t)
 	b := &balancer{servers: []string{one.Addr().String(), two.Addr().String()}, log: slog.New(slog.DiscardHandler)}
@@ -99,8 +100,8 @@ func TestBalancer(t *testing.T) {
 	}
 }
 
-// TestReplicas checks that a single control plane has its store inside the API server, and that
-// several control planes share an etcd that only they can connect to, and do not use the same
+// TestReplicas checks that a single control plane has its store inside the API server. Several
+// control planes must share an etcd to which only they can connect, and must use different
 // addresses and files.
 func TestReplicas(t *testing.T) {
 	single := &Config{Name: "one", DataDir: t.TempDir()}
@@ -132,7 +133,8 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestSettleReplicas checks that an existing cluster keeps its number of control planes.
+// TestSettleReplicas checks that an existing cluster keeps its number of control planes, and that a
+// different number is an error.
 func TestSettleReplicas(t *testing.T) {
 	dir := t.TempDir()
 	c := &Config{Name: "two", DataDir: dir, ControlPlanes: 2}

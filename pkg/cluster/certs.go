@@ -25,19 +25,20 @@ const certInterval = 12 * time.Hour
 
 // Certificate describes one of a cluster's certificates.
 type Certificate struct {
-	// File is its path below the data directory.
+	// File is the path of the certificate, relative to the data directory.
 	File    string        `json:"file"`
 	Subject string        `json:"subject"`
 	Expires time.Time     `json:"expires"`
 	Left    time.Duration `json:"left"`
-	// Authority is set for certificates that sign others. They are not renewed.
+	// Authority is true for a certificate authority, which signs other certificates. Authorities
+	// are not renewed.
 	Authority bool `json:"authority,omitempty"`
 	// Problem is the fault of the certificate, or empty if the certificate has none.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Certificates returns the certificates of the cluster that c describes, each with its problem if
-// it has one. The cluster need not be running.
+// Certificates returns all certificates of the cluster that c describes, with the problems that
+// they have. The cluster need not be running.
 func Certificates(c *Config, clk clock.Clock) ([]Certificate, error) {
 	d := c.dirs()
 	files, err := filepath.Glob(d.pki("*.crt"))
@@ -79,7 +80,7 @@ func Certificates(c *Config, clk clock.Clock) ([]Certificate, error) {
 
 var errNoCertificates = errors.New("no certificates found")
 
-// examine checks the certificate in a file.
+// examine reads the certificate in a file and checks that it is valid.
 func (d dirs) examine(file string, roots *x509.CertPool, now time.Time) Certificate {
 	name, err := filepath.Rel(d.data, file)
 	if err != nil {
@@ -109,8 +110,8 @@ func (d dirs) examine(file string, roots *x509.CertPool, now time.Time) Certific
 	return out
 }
 
-// certificateIn reads the certificate in a file or a kubeconfig, and returns the file that holds
-// its key.
+// certificateIn reads the certificate in a certificate file or kubeconfig. It also returns the path
+// of the file that has the certificate's key.
 func (d dirs) certificateIn(file string) (cert *x509.Certificate, key string, err error) {
 	switch {
 	case strings.HasSuffix(file, ".conf"):
@@ -125,7 +126,7 @@ func (d dirs) certificateIn(file string) (cert *x509.Certificate, key string, er
 			}
 		}
 		return nil, "", errNoCertificates
-	case strings.HasSuffix(file, ".pem"): // a kubelet's file may be a link inside the node
+	case strings.HasSuffix(file, ".pem"): // a kubelet's .pem file may be a link to a path inside the node
 		rel, err := filepath.Rel(d.nodes(), file)
 		if err != nil {
 			return nil, "", err
@@ -139,8 +140,8 @@ func (d dirs) certificateIn(file string) (cert *x509.Certificate, key string, er
 	return cert, strings.TrimSuffix(file, ".crt") + ".key", err
 }
 
-// RenewCertificates reissues every certificate of a cluster except the authorities. Running
-// processes reload the files by themselves; nothing is restarted.
+// RenewCertificates reissues all certificates of a cluster except the authorities. Running
+// processes reload the files by themselves, so no process is restarted.
 func RenewCertificates(c *Config, deps Deps) error {
 	d := c.dirs()
 	if err := errors.Join(issueAll(c, deps.Clock, true), makeKubeconfigs(d, c, deps.Clock)); err != nil {
@@ -163,7 +164,7 @@ func RenewCertificates(c *Config, deps Deps) error {
 	return nil
 }
 
-// allNodes returns the nodes in the data directory.
+// allNodes returns the nodes whose files are in the data directory.
 func (d dirs) allNodes() ([]Node, error) {
 	specs, err := filepath.Glob(filepath.Join(d.nodes(), "*", "node.json"))
 	if err != nil {
@@ -181,7 +182,7 @@ func (d dirs) allNodes() ([]Node, error) {
 	return out, nil
 }
 
-// keepCertificates renews certificates that are due, until ctx is done.
+// keepCertificates checks certificates periodically and renews those that are due, until ctx ends.
 func (s *supervisor) keepCertificates(ctx context.Context) {
 	d := s.cfg.dirs()
 	for {

@@ -19,7 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// TestCertificates checks that problems of certificates are reported and that renewal repairs them.
+// TestCertificates checks that problems of certificates are reported, and that RenewCertificates
+// repairs them.
 func TestCertificates(t *testing.T) {
 	c := &Config{Name: "one", DataDir: t.TempDir(), Port: 7000, ToolsDir: t.TempDir()}
 	d, clk := c.dirs(), clock.Real()
@@ -74,8 +75,8 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// TestCertificatesOfProxies checks that the proxy of each node has its own name, even if an older
-// version had issued a certificate with the shared name.
+// TestCertificatesOfProxies checks that the certificate of each node's proxy has a subject with the
+// node's name, even if an older version had issued a certificate with one subject for all nodes.
 func TestCertificatesOfProxies(t *testing.T) {
 	c := &Config{Name: "one", DataDir: t.TempDir(), Port: 7000, ToolsDir: t.TempDir()}
 	d, clk := c.dirs(), clock.Real()
@@ -126,8 +127,8 @@ func TestCertificatesOfProxies(t *testing.T) {
 	}
 }
 
-// TestHardenedAPIServer checks that the API server knows the hardening flags and that they set what
-// the documentation promises.
+// TestHardenedAPIServer checks that the API server accepts the hardening flags, and that they have
+// the effects that the documentation describes.
 func TestHardenedAPIServer(t *testing.T) {
 	c := &Config{Name: "one", DataDir: t.TempDir(), BinDir: "/bin"}
 	cfg, err := config.Parse(apiserverArgs(c, c.replicas()[0]), io.Discard)
@@ -155,7 +156,7 @@ func TestHardenedAPIServer(t *testing.T) {
 	}
 }
 
-// TestLetters checks that tokens consist of allowed letters.
+// TestLetters checks that tokens consist of the allowed letters and digits.
 func TestLetters(t *testing.T) {
 	seen := map[string]bool{}
 	for range 100 {
@@ -167,8 +168,8 @@ func TestLetters(t *testing.T) {
 	}
 }
 
-// TestKubeletAuthority checks that a separate authority signs kubelets' serving certificates, and that
-// a cluster that was started without it gets it at the next start.
+// TestKubeletAuthority checks that a separate authority signs the serving certificates of kubelets.
+// A cluster that was created without that authority must get it at its next start.
 func TestKubeletAuthority(t *testing.T) {
 	c := &Config{Name: "one", DataDir: t.TempDir(), Port: 7000, ToolsDir: t.TempDir()}
 	d, clk := c.dirs(), clock.Real()
@@ -214,7 +215,8 @@ func TestKubeletAuthority(t *testing.T) {
 	signedBy("new", kubeletAuthority)
 	deps := Deps{Clock: clk, Log: slog.New(slog.DiscardHandler), Out: io.Discard}
 
-	// An older version has a single authority for all certificates.
+	// Remove the separate authority, because an older version has one authority for all
+	// certificates.
 	if err := errors.Join(os.Remove(d.pki(kubeletAuthority+".crt")),
 		os.Remove(d.pki(kubeletAuthority+".key"))); err != nil {
 		t.Fatal(err)

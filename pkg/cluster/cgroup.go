@@ -20,14 +20,15 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// cgroups are the machine's cgroup hierarchies: one for each controller in version 1, a single one
-// in version 2. A node owns the group /keelson/CLUSTER/NODE in each. Its daemons run in the leaf
-// group "host", and its kubelet creates the pods' groups below the node's.
+// cgroups has the machine's cgroup hierarchies: one for each controller in cgroup version 1, a
+// single one in version 2. In each hierarchy, a node has the group /keelson/CLUSTER/NODE. The
+// node's daemons run in its child group "host", and the kubelet creates the groups of pods below
+// the node's group.
 type cgroups struct {
 	mounts  []string
 	unified bool
-	// hybrid is the version 2 hierarchy that some machines mount beside those of version 1. It has
-	// no controllers, but the runtime leaves groups in it.
+	// hybrid is the version 2 hierarchy that some machines mount in addition to those of version 1.
+	// It has no controllers, but the container runtime leaves groups in it that must be removed.
 	hybrid string
 }
 
@@ -36,8 +37,8 @@ const (
 	cgroupHost = "host"
 )
 
-// errCgroups is returned if the machine does not let clusters limit containers; the kubelet would
-// refuse to run.
+// errCgroups is returned if the machine has no cgroup hierarchy, so that clusters cannot limit
+// containers. The kubelet would not start.
 var errCgroups = errors.New("no cgroup hierarchy below /sys/fs/cgroup")
 
 func findCgroups(root string) (*cgroups, error) {
@@ -50,8 +51,8 @@ func findCgroups(root string) (*cgroups, error) {
 	}
 	c := &cgroups{}
 	for _, e := range entries {
-		// A link such as cpu -> cpu,cpuacct is another name of a hierarchy that is in the list
-		// itself.
+		// A symbolic link such as cpu -> cpu,cpuacct is another name of a hierarchy that the loop
+		// finds anyway, so it is skipped.
 		dir := filepath.Join(root, e.Name())
 		switch {
 		case !e.IsDir() || !exists(filepath.Join(dir, "cgroup.procs")):
@@ -69,8 +70,8 @@ func findCgroups(root string) (*cgroups, error) {
 
 func cgroupOf(cluster, node string) string { return "/" + filepath.Join(cgroupRoot, cluster, node) }
 
-// create creates a cgroup in every hierarchy, with the controllers, CPUs and memory nodes that its
-// children need.
+// create creates a cgroup in every hierarchy, and enables the controllers, CPUs and memory nodes
+// that its child groups need.
 func (c *cgroups) create(group string) error {
 	for _, mount := range c.mounts {
 		dir := mount
@@ -93,7 +94,7 @@ func (c *cgroups) create(group string) error {
 	return nil
 }
 
-// enableControllers enables the controllers for the children of a version 2 group.
+// enableControllers enables all controllers of a version 2 group for its child groups.
 func enableControllers(dir string) error {
 	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
@@ -109,16 +110,16 @@ func enableControllers(dir string) error {
 	return nil
 }
 
-// inheritCpuset copies the parent's CPUs and memory nodes. In version 1 a new group has none, and
-// rejects processes until it has some.
+// inheritCpuset copies the CPUs and memory nodes of a group's parent. A new group of version 1 has
+// none, and processes cannot enter it until it has some.
 func inheritCpuset(parent, dir string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		value, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil || len(bytes.TrimSpace(value)) > 0 {
-			continue // the file is not in this hierarchy, or has a value already
+			continue // the file is not in this hierarchy, or already has a value
 		}
 		if value, err = os.ReadFile(filepath.Join(parent, file)); err != nil || len(bytes.TrimSpace(value)) == 0 {
-			continue // in version 2 the kernel passes the CPUs and memory nodes to children
+			continue // in version 2, child groups inherit the CPUs and memory nodes
 		}
 		if err := os.WriteFile(filepath.Join(dir, file), value, 0o644); err != nil {
 			return fmt.Errorf("cgroup %s: %w", file, err)
@@ -127,7 +128,7 @@ func inheritCpuset(parent, dir string) error {
 	return nil
 }
 
-// used returns the hierarchies in which clusters have groups.
+// used returns all hierarchies in which clusters have groups, including hybrid.
 func (c *cgroups) used() []string {
 	if c.hybrid == "" {
 		return c.mounts
@@ -146,8 +147,9 @@ func (c *cgroups) enter(group string, pid int) error {
 	return nil
 }
 
-// remove kills every process in a group and its descendants, and removes the groups bottom-up. The
-// kernel releases a group a moment after its last process has ended.
+// remove kills all processes in a group and its descendants, and removes the groups, children
+// first. It retries, because the kernel keeps a group busy for a moment after its last process has
+// ended.
 func (c *cgroups) remove(ctx context.Context, group string, clk clock.Clock) error {
 	var err error
 	for range 100 {
@@ -181,7 +183,7 @@ func removeGroup(dir string) error {
 	if err != nil {
 		return fmt.Errorf("cgroup: %w", err)
 	}
-	slices.Reverse(dirs) // a walk lists parents first; removal needs children first
+	slices.Reverse(dirs) // the walk lists parents first, but children must be removed first
 	for _, d := range dirs {
 		killGroup(d)
 		if rmErr := os.Remove(d); rmErr != nil && !errors.Is(rmErr, fs.ErrNotExist) {
@@ -203,7 +205,7 @@ func killGroup(dir string) {
 	}
 }
 
-// prune removes a cluster's own group, and the common parent of all clusters' groups if it is
+// prune removes the group of a cluster, and the common parent group of all clusters if that is
 // empty.
 func (c *cgroups) prune(cluster string) {
 	for _, mount := range c.used() {

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestFindCgroups covers version 1, version 2, both side by side, and no cgroups at all.
+// TestFindCgroups checks machines with cgroup version 1, with version 2, with both, and without
+// cgroups.
 func TestFindCgroups(t *testing.T) {
 	const v1, v2 = "cgroup.procs", "cgroup.controllers"
 	for name, tc := range map[string]struct {
@@ -34,7 +35,7 @@ func TestFindCgroups(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// The second name of a hierarchy must not count as another hierarchy.
+			// A link to a hierarchy must not count as another hierarchy.
 			if err := os.Symlink("cpu", filepath.Join(root, "alias")); err != nil {
 				t.Fatal(err)
 			}

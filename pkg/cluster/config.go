@@ -19,7 +19,7 @@ import (
 
 const (
 	controlPort   = 6443
-	firstNode     = 10 // node n1 has the address 10.50.0.11
+	firstNode     = 10 // the first node, n1, has address 10.50.0.11
 	maxNodes      = 200
 	clusterDomain = "cluster.local"
 )
@@ -29,53 +29,54 @@ const (
 	DefaultName  = "keelson"
 	DefaultPort  = 6443
 	DefaultNodes = 2
-	// DefaultRoot is the directory of clusters' data directories, unless a cluster sets its own.
+	// DefaultRoot is the directory that contains the data directories of clusters, unless a cluster
+	// sets another data directory.
 	DefaultRoot = "/var/lib/keelson"
 )
 
-// runRoot has one directory for each running cluster, with its control socket and a copy of its
-// configuration.
+// runRoot has a directory for each running cluster. The directory has the control socket and a copy
+// of the cluster's configuration.
 const runRoot = "/run/keelson"
 
-// Config is the configuration of a cluster. It is stored as cluster.json in the data directory.
+// Config is the configuration of a cluster. The data directory stores it as cluster.json.
 type Config struct {
-	// Name identifies the cluster on this machine.
+	// Name identifies the cluster on the machine.
 	Name string `json:"name"`
-	// Nodes is the number of node hosts that the cluster starts with; 0 starts only the control
-	// plane.
+	// Nodes is the number of nodes that the cluster starts with. 0 starts only the control plane.
 	Nodes int `json:"nodes"`
-	// ControlPlanes is the number of control planes; 0 keeps the number of an existing cluster and
-	// means one for a new one. Several share an etcd cluster of three members.
+	// ControlPlanes is the number of control planes. 0 means 1 for a new cluster, and keeps the
+	// number of an existing cluster. Several control planes share an etcd cluster of three members.
 	ControlPlanes int `json:"controlPlanes,omitempty"`
-	// Port is the API server's port on the machine's loopback address; 0 means any free port.
+	// Port is the API server's port on the machine's loopback address. 0 means any free port.
 	Port int `json:"port"`
-	// DataDir holds everything that the cluster stores.
+	// DataDir is the directory that stores all data of the cluster.
 	DataDir string `json:"dataDir"`
-	// BinDir holds Keelson's own programs.
+	// BinDir is the directory with Keelson's own programs.
 	BinDir string `json:"binDir"`
-	// ToolsDir holds containerd, its shim, ctr, the OCI runtimes, and the CNI plugins in cni/.
+	// ToolsDir is the directory with containerd, its shim, ctr, the OCI runtimes, and the CNI
+	// plugins in its subdirectory cni.
 	ToolsDir string `json:"toolsDir"`
-	// ImagesDir holds the archives of the images that each node starts with.
+	// ImagesDir is the directory with the archives of container images that each node starts with.
 	ImagesDir string `json:"imagesDir"`
-	// IPFamily is the family of all addresses in the cluster.
+	// IPFamily selects the IP families of all addresses in the cluster.
 	IPFamily IPFamily `json:"ipFamily,omitempty"`
-	// NetworkPlugin is keelson (also if empty), or external: then nodes have no pod network until
-	// the operator installs one.
+	// NetworkPlugin is "keelson" (also if empty) or "external". With "external", nodes have no pod
+	// network until the operator installs one.
 	NetworkPlugin string `json:"networkPlugin,omitempty"`
-	// Runtime is the OCI runtime of containers whose pod has no RuntimeClass: crun (also if empty),
-	// or runc.
+	// Runtime is the OCI runtime of containers whose pod has no RuntimeClass: "crun" (also if
+	// empty) or "runc".
 	Runtime string `json:"runtime,omitempty"`
-	// LoadBalancers are the addresses of Services of type LoadBalancer: ranges on the nodes' link,
-	// each FIRST-LAST or a prefix, separated by commas. If empty, the IP family's default ranges
-	// are used.
+	// LoadBalancers has the address ranges for Services of type LoadBalancer, separated by commas.
+	// Each is FIRST-LAST or a prefix, on the link that connects the nodes. If empty, the default
+	// ranges of the IP family are used.
 	LoadBalancers string `json:"loadBalancers"`
-	// Ingress runs the ingress controller for class keelson.
+	// Ingress enables the ingress controller for the IngressClass keelson.
 	Ingress bool `json:"ingress,omitempty"`
-	// Kubeconfig is the file that administrators' credentials are merged into.
+	// Kubeconfig is the file into which the administrator's credentials are merged.
 	Kubeconfig string `json:"kubeconfig"`
 }
 
-// Deps are the package's dependencies on its environment.
+// Deps has what the package needs from its environment.
 type Deps struct {
 	Clock clock.Clock
 	Log   *slog.Logger
@@ -83,12 +84,13 @@ type Deps struct {
 	Out io.Writer
 }
 
-// externalNetwork is the network plugin of a cluster whose pod network the operator installs.
+// externalNetwork is the value of NetworkPlugin for a cluster whose pod network the operator
+// installs.
 const externalNetwork = "external"
 
 var errNetworkPlugin = errors.New("the network plugin must be keelson or external")
 
-// The supported OCI runtimes.
+// The supported OCI runtimes, as values of Runtime.
 const (
 	crun = "crun"
 	runc = "runc"
@@ -96,7 +98,7 @@ const (
 
 var errRuntime = errors.New("the runtime must be crun or runc")
 
-// ownNetwork reports whether the cluster uses Keelson's pod network.
+// ownNetwork reports whether the cluster uses Keelson's own pod network.
 func (c *Config) ownNetwork() bool { return c.NetworkPlugin != externalNetwork }
 
 var errName = errors.New("a cluster name must be 1 to 20 lowercase letters, digits and dashes, and start with a letter")
@@ -106,7 +108,7 @@ func (c *Config) Complete() error {
 	if c.Name == "" {
 		c.Name = DefaultName
 	}
-	// The name becomes a part of cgroup, socket and host names.
+	// The name becomes a part of cgroup names, socket paths and host names.
 	if ok, _ := regexp.MatchString("^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$", c.Name); !ok {
 		return errName
 	}
@@ -158,7 +160,7 @@ func (c *Config) Complete() error {
 	return nil
 }
 
-// dirs returns the paths of a cluster's files.
+// dirs returns the paths of the files of a cluster. data is its data directory.
 type dirs struct {
 	data string
 	run  string
@@ -180,8 +182,9 @@ func (d dirs) node(name string) nodeDirs  { return nodeDirs{root: filepath.Join(
 func (d dirs) socket() string             { return filepath.Join(d.run, "control.sock") }
 func (d dirs) record() string             { return filepath.Join(d.run, "cluster.json") }
 
-// nodeDirs returns the paths of a node's files on the machine. The tree below root mirrors the
-// node's own file system, so a path inside a node is found by adding it to root.
+// nodeDirs returns the paths of a node's files on the machine. The directory tree below root
+// mirrors the node's file system, so the path of a file on the machine is root followed by the path
+// inside the node.
 type nodeDirs struct{ root string }
 
 func (d nodeDirs) path(inside ...string) string {
@@ -190,8 +193,9 @@ func (d nodeDirs) path(inside ...string) string {
 func (d nodeDirs) spec() string           { return d.path("node.json") }
 func (d nodeDirs) log(name string) string { return d.path("var", "log", name+".log") }
 
-// Load reads the configuration of the cluster called name: of the running cluster, or of the one in
-// dataDir (empty means the default directory).
+// Load reads the configuration of the cluster with the given name. If the cluster is running, Load
+// reads the running configuration, otherwise the one in dataDir. An empty dataDir means the default
+// directory.
 func Load(name, dataDir string) (*Config, error) {
 	c := &Config{Name: name, DataDir: dataDir}
 	if err := c.Complete(); err != nil {
@@ -214,23 +218,24 @@ func Load(name, dataDir string) (*Config, error) {
 	return nil, fmt.Errorf("cluster %q: %w", c.Name, ErrNoCluster)
 }
 
-// ErrNoCluster is returned for a cluster that does not exist.
+// ErrNoCluster is returned if the cluster does not exist on this machine.
 var ErrNoCluster = errors.New("no such cluster on this machine")
 
 // Node describes a node host of a cluster.
 type Node struct {
 	Name  string `json:"name"`
 	Index int    `json:"index"`
-	// IPFamily is the cluster's family.
+	// IPFamily is the IP family of the node's cluster.
 	IPFamily IPFamily `json:"ipFamily,omitempty"`
-	// Stopped nodes are not started until the operator starts them again.
+	// Stopped is true for a node that is not started until the operator starts it again.
 	Stopped bool `json:"stopped,omitempty"`
-	// Joins is set for a node whose kubelet starts with a join token and requests its certificates
-	// itself.
+	// Joins is true for a node whose kubelet starts with a join token and requests its own
+	// certificates.
 	Joins bool `json:"joins,omitempty"`
 }
 
-// Addresses returns the node's addresses on the link that connects the nodes, one of each family.
+// Addresses returns the node's addresses on the link that connects the nodes, one for each IP
+// family.
 func (n Node) Addresses() []string {
 	var out []string
 	for _, r := range n.IPFamily.ranges() {
@@ -258,7 +263,7 @@ func writeJSON(file string, value any) error {
 	return writeFile(file, append(data, '\n'), 0o600)
 }
 
-// writeFile writes a file atomically.
+// writeFile writes a file atomically: readers see either the old or the new content.
 func writeFile(file string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return fmt.Errorf("directory of %s: %w", file, err)

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The names of the control plane's processes.
+// Names of the control plane's processes.
 const (
 	apiserver         = "apiserver"
 	controllerManager = "controller-manager"
@@ -32,7 +32,7 @@ func makeControlPlane(c *Config) error {
 	if err := os.MkdirAll(filepath.Dir(c.dirs().auditLog("")), 0o700); err != nil {
 		return fmt.Errorf("directory of the audit log: %w", err)
 	}
-	// An audit policy that the operator has changed is kept.
+	// Keep an existing audit policy, because the operator may have changed it.
 	if policy := c.dirs().file("audit-policy.yaml"); !exists(policy) {
 		if err := writeFile(policy, []byte(auditPolicy), 0o600); err != nil {
 			return err
@@ -56,13 +56,13 @@ func makeControlPlane(c *Config) error {
 }
 
 // controlProcesses returns the control plane's processes in the order in which they are started.
-// machine is the socket on the machine's loopback address. If the cluster has only one API server,
-// that server inherits the socket; otherwise a balancer serves it.
+// machine is the socket on the machine's loopback address. A single API server inherits that
+// socket; several API servers are reached through a balancer, which has the socket instead.
 func controlProcesses(c *Config, machine *os.File) []process {
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=/root", "LANG=C.UTF-8"}
 	if !c.replicated() {
 		out := planeProcesses(c, c.replicas()[0], env)
-		// As in systemd's socket activation, the first socket has descriptor 3.
+		// As in systemd's socket activation, the first inherited socket has descriptor 3.
 		out[0].env, out[0].inherit = append([]string{"LISTEN_FDS=1"}, env...), []*os.File{machine}
 		return out
 	}
@@ -99,8 +99,8 @@ func planeProcesses(c *Config, r replica, env []string) []process {
 	}
 }
 
-// signerFlags returns the flags that configure, for each signer, the authority that signs its
-// certificates.
+// signerFlags returns the controller manager's flags that set the certificate authority of each
+// signer of CertificateSigningRequests.
 func signerFlags(d dirs) []string {
 	var out []string
 	for signer, by := range map[string]string{

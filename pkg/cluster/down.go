@@ -17,8 +17,8 @@ import (
 
 const downPatience = 30 * time.Second
 
-// Down stops a cluster and removes all of its files, processes and devices. It also cleans up after
-// a supervisor that has died.
+// Down stops a cluster and removes all of its files, processes and devices. It also works if the
+// cluster's supervisor has crashed.
 func Down(ctx context.Context, c *Config, deps Deps) error {
 	p := newProgress(deps)
 	if os.Geteuid() != 0 {
@@ -43,14 +43,15 @@ func Down(ctx context.Context, c *Config, deps Deps) error {
 	if err := errors.Join(unmergeKubeconfig(c.Name, c.Kubeconfig), removeData(c), os.RemoveAll(c.dirs().run)); err != nil {
 		return err
 	}
-	_ = os.Remove(DefaultRoot) // succeeds only if there are no other clusters
+	_ = os.Remove(DefaultRoot) // fails if other clusters exist
 	_ = os.Remove(filepath.Join(runRoot, c.Name+".lock"))
 	_ = os.Remove(runRoot)
 	p.sayf("cluster %s is gone", c.Name)
 	return nil
 }
 
-// stopSupervisor asks the supervisor to end the cluster and waits until the supervisor has ended.
+// stopSupervisor asks the supervisor to stop the cluster, and waits until the supervisor has ended.
+// If that takes too long, it kills the supervisor.
 func stopSupervisor(ctx context.Context, c *Config, p *progress) error {
 	st, err := Inspect(ctx, c)
 	if errors.Is(err, errNotRunning) {
@@ -69,7 +70,7 @@ func stopSupervisor(ctx context.Context, c *Config, p *progress) error {
 		return nil
 	})
 	if err != nil {
-		// All processes of the cluster end with the supervisor.
+		// The kernel kills all processes of the cluster when the supervisor ends.
 		return syscall.Kill(st.Supervisor, syscall.SIGKILL)
 	}
 	return nil
@@ -80,7 +81,8 @@ var (
 	errNotOurs    = errors.New("not the data directory of a cluster, so it was not deleted")
 )
 
-// removeData removes the data directory after checking that it belongs to a cluster.
+// removeData removes the data directory after it has checked that the directory belongs to a
+// cluster.
 func removeData(c *Config) error {
 	if !exists(c.DataDir) {
 		return nil
@@ -88,7 +90,7 @@ func removeData(c *Config) error {
 	if !exists(c.dirs().config()) {
 		return fmt.Errorf("%s: %w", c.DataDir, errNotOurs)
 	}
-	if err := loopdev.DetachBelow(c.DataDir); err != nil { // loop devices remain when the nodes have ended
+	if err := loopdev.DetachBelow(c.DataDir); err != nil { // loop devices remain after the nodes have ended
 		return fmt.Errorf("remove data: %w", err)
 	}
 	if err := os.RemoveAll(c.DataDir); err != nil {

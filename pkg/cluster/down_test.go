@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { unshare.Run(leaktest.Checked{M: m}, unshare.Mount) }
 
-// TestRemoveData checks that loop devices of files in the data directory are removed too, whichever
-// process created them.
+// TestRemoveData checks that removeData also detaches loop devices of files in the data directory,
+// whichever process attached them.
 func TestRemoveData(t *testing.T) {
 	unshare.Need(t)
 	c := &Config{DataDir: filepath.Join(t.TempDir(), "data")}
@@ -29,7 +29,7 @@ func TestRemoveData(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kept := filepath.Join(filepath.Dir(c.DataDir), "kept") // a hard link to the file, to find its device later
+	kept := filepath.Join(filepath.Dir(c.DataDir), "kept") // hard link to the file, to look up its loop device later
 	if err := os.Link(disk, kept); err != nil {
 		t.Fatal(err)
 	}

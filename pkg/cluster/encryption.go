@@ -23,21 +23,21 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Secrets are encrypted in the store. One file holds the keys, and it is the only record of how far
-// a key rotation has come:
+// Secrets are encrypted in the store. The file encryption.yaml holds the keys, and also records the
+// state of a key rotation:
 //
-//   - one key and nothing else: all secrets are encrypted with it;
-//   - more: a rotation is in progress. New values are encrypted with the first key; the others
-//     decrypt older values.
+//   - The file has one key and nothing else: all secrets are encrypted with this key.
+//   - The file has more: a rotation is in progress. New values are encrypted with the first key. The
+//     other keys decrypt older values.
 //
-// So a rotation that was interrupted can be continued by any later call, any number of times.
+// A rotation that was interrupted can therefore be continued by a later call, any number of times.
 
 const (
-	// reloadPatience is how long the API server may take to reload a changed file: it checks once a
-	// minute.
+	// reloadPatience is how long to wait for the API server to reload a changed encryption.yaml.
+	// The API server checks the file once a minute.
 	reloadPatience = 3 * time.Minute
 	reloadPoll     = time.Second
-	// secretsPage is the page size for listing secrets.
+	// secretsPage is how many secrets one list request returns.
 	secretsPage = 250
 	keyLength   = 32
 )
@@ -49,14 +49,15 @@ var (
 	errKeyGone    = errors.New("the snapshot's secrets are encrypted with keys that the cluster no longer has")
 )
 
-// encryption is the content of encryption.yaml: the keys, the current one first, and whether
-// unencrypted secrets may exist.
+// encryption is the content of encryption.yaml: the keys, the current key first. plain is true if
+// the store may still contain unencrypted secrets.
 type encryption struct {
 	keys  []apiserverv1.Key
 	plain bool
 }
 
-// settled reports whether all secrets are encrypted with one key.
+// settled reports whether no rotation is in progress, so that all secrets are encrypted with one
+// key.
 func (e *encryption) settled() bool { return len(e.keys) == 1 && !e.plain }
 
 func (e *encryption) names() []string {
@@ -67,7 +68,7 @@ func (e *encryption) names() []string {
 	return out
 }
 
-// add creates a key and makes it the current one.
+// add creates a key and makes it the current key.
 func (e *encryption) add() error {
 	name, err := letters(8)
 	if err != nil {
@@ -81,8 +82,8 @@ func (e *encryption) add() error {
 	return nil
 }
 
-// makeEncryption creates the first encryption key if there is none. Secrets that an older version
-// stored unencrypted stay readable.
+// makeEncryption creates the first encryption key if there is no key yet. Secrets that an older
+// version stored unencrypted remain readable.
 func makeEncryption(d dirs) error {
 	if exists(d.encryption()) {
 		return os.Chmod(d.encryption(), 0o600)
@@ -124,9 +125,9 @@ func readEncryption(file string) (*encryption, error) {
 	return e, nil
 }
 
-// write stores the keys and returns the hash that the API server will report for the file. The file
-// is synced to disk before a key in it can be used: losing a key would lose all secrets encrypted
-// with it.
+// write stores the keys in the file, and returns the hash that the API server will report for the
+// file. The file is synced to disk before the API server can use a new key, because losing a key
+// would lose all secrets that are encrypted with it.
 func (e *encryption) write(file string) (hash string, err error) {
 	providers := []apiserverv1.ProviderConfiguration{{Secretbox: &apiserverv1.SecretboxConfiguration{Keys: e.keys}}}
 	if e.plain {
@@ -157,8 +158,9 @@ func (e *encryption) write(file string) (hash string, err error) {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(data)), errors.Join(dir.Sync(), dir.Close())
 }
 
-// RotateEncryption encrypts all secrets of a running cluster with a new key and deletes the old
-// key. It completes a rotation that was interrupted, and may itself be interrupted at any point.
+// RotateEncryption creates a new key, encrypts all secrets of a running cluster with it, and
+// deletes the old key. If an earlier rotation was interrupted, it completes that rotation. It may
+// itself be interrupted at any point.
 func RotateEncryption(ctx context.Context, c *Config, deps Deps) error {
 	if c.replicated() {
 		return fmt.Errorf("%w: which of its API servers work with a new key cannot be seen through the balancer", errOwnEtcd)
@@ -181,7 +183,7 @@ type rotation struct {
 	file   string
 	client kubernetes.Interface
 	p      *progress
-	poll   time.Duration // how often the API server is asked which file it uses
+	poll   time.Duration // interval between checks which version of the file the API server uses
 }
 
 func (r *rotation) run(ctx context.Context) error {
@@ -200,7 +202,8 @@ func (r *rotation) run(ctx context.Context) error {
 		return err
 	}
 	r.p.sayf("secrets are written with key %s", e.keys[0].Name)
-	// Repeat for secrets that were being written with the old key during the first pass.
+	// Repeat until no secret changes, because secrets may have been written with the old key during
+	// the first pass.
 	for {
 		changed, err := r.rewrite(ctx)
 		if err != nil {
@@ -240,7 +243,8 @@ func (r *rotation) apply(ctx context.Context, e *encryption) error {
 	}
 }
 
-// takenUp returns nil if the API server uses the file with the given hash.
+// takenUp returns nil if the API server uses the version of the file with the given hash, and
+// otherwise an error.
 func (r *rotation) takenUp(ctx context.Context, hash string) error {
 	metrics, err := r.client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
@@ -255,14 +259,15 @@ func (r *rotation) takenUp(ctx context.Context, hash string) error {
 	return errNotTakenUp
 }
 
-// rewrite writes every secret back and returns how many of them changed in the store. Even an
-// update that does not change a secret encrypts it again if it was stored with another key.
+// rewrite updates every secret with its own content, and returns how many of them changed in the
+// store. The API server encrypts a secret again on such an update if it was stored with another
+// key.
 func (r *rotation) rewrite(ctx context.Context) (changed int, err error) {
 	api := r.client.CoreV1()
 	for next := ""; ; {
 		page, err := api.Secrets("").List(ctx, metav1.ListOptions{Limit: secretsPage, Continue: next})
 		if apierrors.IsResourceExpired(err) {
-			return changed + 1, nil // not zero, so that the caller starts again with the first page
+			return changed + 1, nil // not 0, so that the caller starts again at the first page
 		}
 		if err != nil {
 			return changed, fmt.Errorf("secrets: %w", err)
@@ -271,7 +276,8 @@ func (r *rotation) rewrite(ctx context.Context) (changed int, err error) {
 			s := &page.Items[i]
 			got, err := api.Secrets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
 			switch {
-			// The secret was deleted, or written by another client.
+			// The secret was deleted or written meanwhile. A write has encrypted it with the
+			// current key.
 			case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 			case err != nil:
 				return changed, fmt.Errorf("secret %s/%s: %w", s.Namespace, s.Name, err)

@@ -28,7 +28,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// cutTransport cancels the caller's context at one of its requests.
+// cutTransport cancels the caller's context when a given number of requests have been sent.
 type cutTransport struct {
 	inner http.RoundTripper
 	left  *atomic.Int64
@@ -43,9 +43,9 @@ func (c cutTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.inner.RoundTrip(r)
 }
 
-// TestRotation interrupts a rotation at each of its requests in turn, until one completes. Secrets
-// are readable at all times, an interruption does not add another key, and at the end nothing is
-// encrypted with the old key.
+// TestRotation interrupts a rotation at its first request, then at its second, and so on, until a
+// rotation completes. It checks that secrets are always readable, that an interruption adds no
+// further key, and that at the end no secret is encrypted with the old key.
 func TestRotation(t *testing.T) {
 	controller.EncryptionConfigFileChangePollDuration = 10 * time.Millisecond
 	const secrets = 3
@@ -71,7 +71,7 @@ func TestRotation(t *testing.T) {
 		c.EncryptionConfig, c.EncryptionReload = file, true
 	}})
 
-	// rotate rotates the keys and cancels after the given number of requests.
+	// rotate rotates the keys, and cancels the rotation after the given number of requests.
 	rotate := func(requests int64) error {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -96,7 +96,7 @@ func TestRotation(t *testing.T) {
 		}
 		return names
 	}
-	// Secrets of an unencrypted cluster become encrypted with the existing key.
+	// The first rotation encrypts the unencrypted secrets with the existing key.
 	first := e.keys[0].Name
 	if err := rotate(1 << 30); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestRotation(t *testing.T) {
 		if listErr != nil || len(list.Items) != secrets || string(list.Items[0].Data["k"]) != "hush" {
 			t.Fatalf("after %d requests: %v, %v", requests, list, listErr)
 		}
-		// An interruption during the last wait happens after all work is done.
+		// If only the last wait was interrupted, the rotation is already complete.
 		if err == nil || now.settled() {
 			break
 		}
@@ -139,8 +139,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestKeysOfSnapshots checks that a snapshot whose keys are missing is rejected before anything is
-// replaced, and that a snapshot of an unencrypted cluster can be restored.
+// TestKeysOfSnapshots checks that restoring a snapshot whose keys are missing fails before any file
+// is replaced, and that a snapshot of an unencrypted cluster can be restored.
 func TestKeysOfSnapshots(t *testing.T) {
 	d := dirs{data: t.TempDir()}
 	if err := makeEncryption(d); err != nil {

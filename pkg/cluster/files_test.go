@@ -67,8 +67,8 @@ func TestNodeAddress(t *testing.T) {
 	}
 }
 
-// TestKubeconfigs checks that a cluster's credentials are added to and removed from a kubeconfig
-// and that its other entries stay.
+// TestKubeconfigs checks that a cluster's credentials are added to a kubeconfig and removed from
+// it, and that other entries of the file do not change.
 func TestKubeconfigs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "person", "config")
 	for _, name := range []string{"one", "two"} {
@@ -101,7 +101,8 @@ func TestKubeconfigs(t *testing.T) {
 	}
 }
 
-// TestSettleFamily checks that a cluster keeps the IP family it was created with.
+// TestSettleFamily checks that a cluster keeps the IP family with which it was created, and that a
+// different family is an error.
 func TestSettleFamily(t *testing.T) {
 	for _, tc := range []struct {
 		has, want, get IPFamily
@@ -117,7 +118,8 @@ func TestSettleFamily(t *testing.T) {
 	}
 }
 
-// TestPKI checks that certificates are created once and are valid for their use.
+// TestPKI checks that certificates are created only once, and that they are valid for their
+// purpose.
 func TestPKI(t *testing.T) {
 	c := &Config{Name: "one", DataDir: t.TempDir(), IPFamily: Dual, ControlPlanes: 2}
 	d := c.dirs()
@@ -160,8 +162,8 @@ func TestPKI(t *testing.T) {
 	}
 }
 
-// TestStoreArchive checks that a packed store unpacks to the same files, and that other files are
-// rejected as snapshots.
+// TestStoreArchive checks that a packed store unpacks to the same files, and that files which are
+// no snapshots are rejected.
 func TestStoreArchive(t *testing.T) {
 	dir := t.TempDir()
 	store, file, back := filepath.Join(dir, "store"), filepath.Join(dir, "file"), filepath.Join(dir, "back")
@@ -190,7 +192,8 @@ func TestStoreArchive(t *testing.T) {
 	}
 }
 
-// TestCopyTree checks that ordinary files are hard-linked, and that databases and links are copied.
+// TestCopyTree checks that copyTree hard-links ordinary files, and copies databases and symbolic
+// links.
 func TestCopyTree(t *testing.T) {
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "to")
 	for _, f := range []string{"blobs/one", "meta.db"} {
@@ -219,7 +222,7 @@ func TestCopyTree(t *testing.T) {
 	}
 }
 
-// TestManifests checks that the resource path of every add-on's kind is known.
+// TestManifests checks that the API resource of every kind in the manifests is known.
 func TestManifests(t *testing.T) {
 	for _, file := range []string{"manifests/rbac.yaml", "manifests/coredns.yaml"} {
 		objects, err := readManifest(file, Dual)
@@ -234,8 +237,8 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// TestUpdateRights checks that the rights of the cluster's own parts follow the manifests, and that
-// other rights, and rights that are protected by the annotation, do not change.
+// TestUpdateRights checks that updateRights makes the roles of the cluster's own components equal
+// to the manifests. It must not change other roles, or roles with the annotation against updates.
 func TestUpdateRights(t *testing.T) {
 	object := func(kind, name, field, value, keep string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{Object: map[string]any{"kind": kind, field: []any{value}}}

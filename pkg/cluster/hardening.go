@@ -11,8 +11,8 @@ import (
 
 // Settings that make a cluster safer than the defaults of the programs.
 
-// tlsSuites are the TLS 1.2 cipher suites that the cluster's servers accept: those with forward
-// secrecy and authenticated encryption. All suites of TLS 1.3 have both.
+// tlsSuites returns the TLS 1.2 cipher suites that the cluster's servers accept: those with forward
+// secrecy and authenticated encryption. All suites of TLS 1.3 have both properties.
 func tlsSuites() []string {
 	return []string{
 		"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
@@ -23,7 +23,8 @@ func tlsSuites() []string {
 
 const tlsVersion = "VersionTLS12"
 
-// Limits of a cluster's audit logs: age in days, number of files, and megabytes of each file.
+// Limits of a cluster's audit logs: age in days, number of files, and size of each file in
+// megabytes.
 const (
 	auditDays  = 30
 	auditFiles = 10
@@ -33,7 +34,7 @@ const (
 // streamsPerConnection is the maximum number of concurrent requests on one HTTP/2 connection.
 const streamsPerConnection = 250
 
-// servingFlags are the hardening flags of every server that supports them.
+// servingFlags returns the hardening flags that apply to every server of the control plane.
 func servingFlags() []string {
 	return []string{
 		"--profiling=false", "--tls-min-version=" + tlsVersion, "--tls-cipher-suites=" + strings.Join(tlsSuites(), ","),
@@ -41,8 +42,7 @@ func servingFlags() []string {
 	}
 }
 
-// hardenedAPIServer are the flags whose values differ from those of an API server that is started
-// by hand.
+// hardenedAPIServer returns the API server flags whose values differ from the program's defaults.
 func hardenedAPIServer(c *Config, r replica) []string {
 	d := c.dirs()
 	own := []string{"special"}
@@ -54,8 +54,8 @@ func hardenedAPIServer(c *Config, r replica) []string {
 		"--service-account-lookup=true", "--service-account-extend-token-expiration=false",
 		"--enable-admission-plugins=NodeRestriction,NodeOwnership,DenyServiceExternalIPs,EndpointOwnership,IngressHosts",
 		"--node-address-ranges="+c.IPFamily.nodeRanges(),
-		// No webhook, APIService or Node may make the server connect to itself, to its machine, or
-		// to a cloud's metadata service.
+		// A webhook, APIService or Node object must not make the API server connect to itself, to
+		// its machine, or to a cloud's metadata service.
 		"--outbound-deny="+strings.Join(own, ","),
 		"--encryption-provider-config="+d.encryption(), "--encryption-provider-config-automatic-reload=true",
 		"--audit-policy-file="+d.file("audit-policy.yaml"), "--audit-log-path="+d.auditLog(r.suffix),
@@ -64,17 +64,17 @@ func hardenedAPIServer(c *Config, r replica) []string {
 	)
 }
 
-// hardenedManager are the flags of the controller manager and the scheduler, whose metrics are read
-// only from the API server's own machine.
+// hardenedManager returns the flags of the controller manager and the scheduler. These serve their
+// metrics only to the machine on which the API server runs.
 func hardenedManager(d dirs, name, address string) []string {
 	return append(servingFlags(), "--bind-address="+address,
 		"--tls-cert-file="+d.pki(name+".crt"), "--tls-private-key-file="+d.pki(name+".key"),
 		"--client-ca-file="+d.pki("ca.crt"))
 }
 
-// auditPolicy records who changed what, who read secret data, and which requests were rejected. It
-// leaves out the cluster's own routine requests, and it records no bodies, because bodies can
-// contain secrets.
+// auditPolicy records which client changed which object or read secret data, and which requests
+// were rejected. It omits routine requests of the cluster's own components. It records no request
+// or response bodies, because they can contain secrets.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]

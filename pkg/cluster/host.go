@@ -21,13 +21,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// goFile is the file descriptor by which the supervisor signals to a node host that the host's link
-// is ready.
+// goFile is the file descriptor of a pipe. The supervisor writes to the pipe when the network link
+// of the node host is ready.
 const goFile = 3
 
-// HostNode is the init of a node's process tree. It runs as the first process of new mount, PID,
-// network, UTS and IPC namespaces. It waits until the supervisor has connected the node to the
-// bridge, sets up the node's mounts and network, and keeps its daemons running until ctx is done.
+// HostNode is the init process of a node. It runs as the first process of new mount, PID, network,
+// UTS and IPC namespaces. It waits until the supervisor has connected the node to the bridge, sets
+// up the node's mounts and network, and keeps the node's daemons running until ctx ends.
 func HostNode(ctx context.Context, dir string, deps Deps) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
@@ -65,8 +65,8 @@ func HostNode(ctx context.Context, dir string, deps Deps) error {
 	return nil
 }
 
-// awaitLink blocks until the supervisor reports that the link is ready. It returns an error if the
-// supervisor has died.
+// awaitLink waits until the supervisor reports that the node's network link is ready. It returns an
+// error if the supervisor has ended.
 func awaitLink() error {
 	f := os.NewFile(goFile, "go")
 	defer f.Close()
@@ -84,7 +84,7 @@ func nodeProcesses(c *Config, n Node, deps Deps) []process {
 	}
 	kubelet := []string{
 		filepath.Join(insideBin, "kubelet"), "--config=" + kubeletYAML, "--kubeconfig=" + kubeletConf,
-		"--node-ip=" + strings.Join(n.Addresses(), ","), "--cert-dir=" + kubeletCerts, // the host name of the node
+		"--node-ip=" + strings.Join(n.Addresses(), ","), "--cert-dir=" + kubeletCerts, // the host name is the node's name
 		"--disk-volumes=true",
 	}
 	if !c.ownNetwork() {
@@ -117,7 +117,7 @@ func nodeProcesses(c *Config, n Node, deps Deps) []process {
 	}
 }
 
-// awaitSocket waits until something accepts connections at a Unix socket.
+// awaitSocket waits until a server accepts connections at a Unix socket.
 func awaitSocket(ctx context.Context, path string, deps Deps) error {
 	for {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)

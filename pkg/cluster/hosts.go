@@ -37,7 +37,7 @@ var (
 	errNodesFull   = errors.New("the cluster has the maximum number of nodes")
 )
 
-// resumeNodes starts the nodes found in the data directory.
+// resumeNodes starts the nodes whose files are in the data directory, except stopped nodes.
 func (s *supervisor) resumeNodes() error {
 	entries, err := os.ReadDir(s.cfg.dirs().nodes())
 	if errors.Is(err, os.ErrNotExist) {
@@ -65,8 +65,8 @@ func (s *supervisor) resumeNodes() error {
 	return nil
 }
 
-// addNode creates a node; an empty name means the next free one. If bootstrap is set, it is the
-// kubeconfig that the node's kubelet joins with.
+// addNode creates a node. If name is empty, it uses the next free name. If bootstrap is not empty,
+// it is the kubeconfig with a join token, with which the node's kubelet requests its certificates.
 func (s *supervisor) addNode(name, bootstrap string) (Node, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *supervisor) addNode(name, bootstrap string) (Node, error) {
 	return n, nil
 }
 
-// switchNode starts a stopped node, or kills all processes of a running one.
+// switchNode starts a stopped node (running is true), or kills all processes of a running node.
 func (s *supervisor) switchNode(name string, running bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *supervisor) removeNode(name string) error {
 		h.host.end()
 	}
 	delete(s.nodes, name)
-	// Loop devices belong to the kernel and remain when a node is killed.
+	// Loop devices belong to the kernel, so they remain when the node's processes are killed.
 	if err := loopdev.DetachBelow(s.cfg.dirs().node(name).root); err != nil {
 		return fmt.Errorf("disks of node %s: %w", name, err)
 	}
@@ -143,7 +143,7 @@ func (s *supervisor) removeNode(name string) error {
 	return nil
 }
 
-// startNode writes the node's files and starts a keeper for the node's host.
+// startNode writes the node's files and starts a keeper for the process of its node host.
 func (s *supervisor) startNode(h *nodeHost) error {
 	if err := seedNode(s.cfg, h.Node); err != nil {
 		return fmt.Errorf("node %s: images: %w", h.Name, err)
@@ -155,8 +155,8 @@ func (s *supervisor) startNode(h *nodeHost) error {
 	return nil
 }
 
-// nodeProcess returns the process of the node's host. The process starts in new namespaces and
-// waits there until it has been moved into its cgroup and connected to its link.
+// nodeProcess returns the process of a node host. The process starts in new namespaces, and waits
+// there until the supervisor has moved it into its cgroup and connected its network link.
 func (s *supervisor) nodeProcess(h *nodeHost) process {
 	group := cgroupOf(s.cfg.Name, h.Name)
 	host := filepath.Join(group, cgroupHost)
@@ -199,8 +199,8 @@ func (s *supervisor) nodeProcess(h *nodeHost) process {
 	return p
 }
 
-// daemonPids finds a node's daemons among the children of its host. The result has process IDs of
-// the machine's PID namespace.
+// daemonPids returns the process IDs of a node's daemons by name, as the machine's PID namespace
+// numbers them. The daemons are the children of the process host.
 func daemonPids(host int) map[string]int {
 	out := map[string]int{}
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", host))

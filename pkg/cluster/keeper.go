@@ -16,15 +16,17 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// A process that keeps dying is restarted after a pause that doubles each time. One that has lived
-// for a while is restarted at once.
+// A process that keeps ending is restarted after a pause, which doubles each time. A process that
+// ran for long enough is restarted at once.
 const (
 	firstPause = 50 * time.Millisecond
 	longPause  = 5 * time.Second
 	goodLife   = 10 * time.Second
-	// stopPatience is how long a process may take to end after SIGTERM.
+	// stopPatience is how long a process may take to end after SIGTERM. After that time it is
+	// killed.
 	stopPatience = 10 * time.Second
-	// Logs are rotated when they have grown to maxLog; one older file is kept.
+	// A log file is rotated when it is larger than maxLog bytes; one older file is kept. The size
+	// is checked at logInterval.
 	maxLog      = 32 << 20
 	logInterval = 15 * time.Second
 )
@@ -34,20 +36,22 @@ type process struct {
 	name string
 	argv []string
 	env  []string
-	// log is the file that the program's output is appended to.
+	// inherit has the files that the program inherits as descriptors 3 and following.
 	log string
 	// inherit are the files that the program gets as descriptors 3 and following.
 	inherit []*os.File
 	attr    *syscall.SysProcAttr
-	// before is called each time before the process is started, which waits until before returns.
+	// before, if set, is called before each start of the process. The start waits until before
+	// returns.
 	before func(ctx context.Context) error
-	// pipe passes the reading end of a pipe to the process as the descriptor after inherit. The
-	// writing end is passed to started and closed after it.
+	// If pipe is true, the process inherits the read end of a pipe, as the descriptor after those
+	// of inherit. The write end is passed to started, and closed after started returns.
 	pipe bool
-	// started is called with the process ID after each start, and ended after each end.
+	// started is called with the process ID after each start of the process, and ended each time
+	// after the process has ended.
 	started func(pid int, pipe *os.File) error
 	ended   func()
-	// kill ends the process by SIGKILL without SIGTERM first.
+	// kill makes the keeper end the process with SIGKILL, without SIGTERM first.
 	kill bool
 }
 
@@ -58,7 +62,7 @@ type keeper struct {
 	clock  clock.Clock
 	logger *slog.Logger
 
-	release *os.File // the pipe's writing end; set from the start of the process until started has been called
+	release *os.File // write end of the pipe, from the start of the process until started returns
 
 	mu  sync.Mutex
 	pid int // 0 if the process is not running
@@ -71,7 +75,7 @@ func (k *keeper) Pid() int {
 	return k.pid
 }
 
-// run keeps the process running until ctx is done, then ends it and returns.
+// run keeps the process running until ctx ends. Then it ends the process and returns.
 func (k *keeper) run(ctx context.Context) {
 	pause := time.Duration(0)
 	for ctx.Err() == nil {
@@ -87,8 +91,8 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// nextPause returns how long to wait before the next start of a process that ran for life and had
-// been started after pause.
+// nextPause returns how long to wait before the next start of a process. pause was the wait before
+// the last start, and life is how long the process ran.
 func nextPause(pause, life time.Duration) time.Duration {
 	switch {
 	case life >= goodLife:
@@ -100,7 +104,7 @@ func nextPause(pause, life time.Duration) time.Duration {
 	}
 }
 
-// once starts the process and waits for its end.
+// once starts the process and waits until it ends.
 func (k *keeper) once(ctx context.Context) error {
 	if k.before != nil {
 		if err := k.before(ctx); err != nil {
@@ -178,7 +182,7 @@ func (k *keeper) afterStart(pid int) error {
 	return k.started(pid, k.release)
 }
 
-// stop ends the process by SIGTERM, and by SIGKILL if it takes too long.
+// stop ends the process with SIGTERM, and with SIGKILL if it takes too long.
 func (k *keeper) stop(pid int, exited <-chan syscall.WaitStatus) {
 	if k.kill {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -208,8 +212,8 @@ func exitError(status syscall.WaitStatus) error {
 	return fmt.Errorf("exit status %d", status.ExitStatus())
 }
 
-// cutLog rotates a log that has grown too large: it copies the file and truncates it. Writers use
-// O_APPEND, so they continue at the new end.
+// cutLog rotates a log that has grown too large: it copies the file and truncates the original.
+// Writers use O_APPEND, so they continue at the new end of the file.
 func cutLog(file string) error {
 	info, err := os.Stat(file)
 	if err != nil || info.Size() < maxLog {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestNextPause checks that the pause of a process that keeps dying grows, and that a process that
-// ran for a while is restarted at once.
+// TestNextPause checks that the pause before the restart of a process that keeps ending grows, and
+// that a process that ran for long enough is restarted at once.
 func TestNextPause(t *testing.T) {
 	for name, tc := range map[string]struct{ pause, life, want time.Duration }{
 		"first death":        {0, time.Second, firstPause},

@@ -15,8 +15,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// administrators are the users that each have a kubeconfig for the port on the machine's loopback
-// address.
+// administrators has the users for whom a kubeconfig is written. These kubeconfigs use the API
+// server's port on the machine's loopback address.
 var administrators = []struct {
 	file string
 	leaf leaf
@@ -32,8 +32,8 @@ func (c *Config) clusterServer() string {
 	return fmt.Sprintf("https://%s", netip.AddrPortFrom(c.IPFamily.primary().control, controlPort))
 }
 
-// makeKubeconfigs writes the control plane's kubeconfig files, and the administrators' kubeconfig
-// files for the port on the machine's loopback address.
+// makeKubeconfigs writes the kubeconfig files of the control plane's processes and of the
+// administrators.
 func makeKubeconfigs(d dirs, c *Config, now clock.Clock) error {
 	for _, name := range []string{controllerManager, scheduler} {
 		user := fileUser(d.pki(name+"-client.crt"), d.pki(name+"-client.key"))
@@ -64,7 +64,8 @@ func newUser(d dirs, l leaf, now clock.Clock) (*api.AuthInfo, error) {
 	return user, err
 }
 
-// fileUser refers to its certificate by file, so that clients reload it when it changes.
+// fileUser returns a user that refers to the certificate by file name, so that clients reload the
+// file when it changes.
 func fileUser(certFile, keyFile string) *api.AuthInfo {
 	user := api.NewAuthInfo()
 	user.ClientCertificate, user.ClientKey = certFile, keyFile
@@ -94,8 +95,8 @@ func saveKubeconfig(cfg *api.Config, file string) error {
 	return writeFile(file, data, 0o600)
 }
 
-// mergeKubeconfig adds the administrator's entries to the user's kubeconfig and makes its context
-// the current one. Other entries stay.
+// mergeKubeconfig adds the administrator's entries to the user's kubeconfig file, and makes the
+// cluster's context the current context. Other entries do not change.
 func mergeKubeconfig(admin, file string) error {
 	from, err := clientcmd.LoadFromFile(admin)
 	if err != nil {
@@ -123,8 +124,8 @@ func mergeKubeconfig(admin, file string) error {
 	return saveKubeconfig(into, file)
 }
 
-// unmergeKubeconfig removes a cluster's entries from the user's kubeconfig. It deletes the file if
-// nothing else is in it.
+// unmergeKubeconfig removes a cluster's entries from the user's kubeconfig file. It deletes the
+// file if no other entries are left.
 func unmergeKubeconfig(cluster, file string) error {
 	if file == "" || !exists(file) {
 		return nil

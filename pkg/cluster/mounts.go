@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Paths in the node's own /run at which the cluster's files are mounted.
+// Paths in the node's /run directory at which directories of the cluster are mounted.
 const (
 	insideBin   = "/run/keelson/bin"
 	insideTools = "/run/keelson/tools"
 	insideNode  = "/run/keelson/node"
 )
 
-// mount holds the arguments of one mount(2) call.
+// mount has the arguments of one mount(2) call.
 type mount struct {
 	source, target, kind string
 	flags                uintptr
@@ -33,10 +33,10 @@ func (m mount) do() error {
 	return nil
 }
 
-// setupNodeMounts turns the machine's file system into the node's, in this process's mount
-// namespace. The node gets its own /run, /tmp, /var/lib, /var/log and /opt, a writable layer over
-// /etc, a /proc of its own processes and a /sys of its own network. The rest of the machine's file
-// system stays visible.
+// setupNodeMounts converts the machine's file system to the node's file system, in the mount
+// namespace of this process. The node gets its own /run, /tmp, /var/lib, /var/log and /opt, a
+// writable layer over /etc, a /proc with its own processes and a /sys with its own network. Other
+// directories of the machine stay visible.
 func setupNodeMounts(d nodeDirs, binDir, toolsDir string) error {
 	if err := (mount{source: "none", target: "/", flags: unix.MS_REC | unix.MS_PRIVATE}).do(); err != nil {
 		return err
@@ -60,12 +60,14 @@ func setupNodeMounts(d nodeDirs, binDir, toolsDir string) error {
 	if err := setupSys(); err != nil {
 		return err
 	}
-	// Mounts that a pod makes in a volume must propagate to the node and to other pods.
+	// With shared propagation, mounts that a pod makes in a volume appear on the node and in other
+	// pods.
 	return mount{source: "none", target: "/", flags: unix.MS_REC | unix.MS_SHARED}.do()
 }
 
-// setupRun creates the node's /run. It is filled before it is mounted, because some of the files
-// and directories that are mounted in it may be below a directory that the mount of /run hides.
+// setupRun creates the node's /run. It mounts everything in a staging directory first and moves
+// that to /run at the end, because sources of these mounts may be below /run, which the new mount
+// hides.
 func setupRun(d nodeDirs, binDir, toolsDir string) error {
 	stage := d.path("run")
 	if err := os.MkdirAll(stage, 0o755); err != nil {
@@ -93,7 +95,7 @@ func setupRun(d nodeDirs, binDir, toolsDir string) error {
 	return mount{source: stage, target: "/run", flags: unix.MS_MOVE}.do()
 }
 
-// setupSys mounts the sysfs of this network namespace, with the machine's cgroups in it.
+// setupSys mounts the sysfs of this network namespace, and the machine's cgroup hierarchies in it.
 func setupSys() error {
 	const aside = "/run/keelson/cgroup"
 	if err := os.MkdirAll(aside, 0o755); err != nil {
@@ -113,7 +115,7 @@ func setupSys() error {
 	}
 	err := mount{source: "bpf", target: "/sys/fs/bpf", kind: "bpf"}.do()
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EPERM) {
-		return nil // the kernel does not have the bpf file system, or does not permit to mount it
+		return nil // the kernel has no bpf file system, or does not permit mounting it
 	}
 	return err
 }

@@ -21,8 +21,8 @@ const (
 )
 
 // setupClusterNetwork sets up the supervisor's network namespace: the bridge that connects the
-// nodes, and a default route that drops everything else. There is no uplink, so packets to
-// addresses outside the cluster end here.
+// nodes, and a default route that drops packets to all other addresses. The namespace has no
+// connection to the machine's network.
 func setupClusterNetwork(c *Config) error {
 	if err := setUp("lo"); err != nil {
 		return err
@@ -53,8 +53,8 @@ func setupClusterNetwork(c *Config) error {
 			return err
 		}
 	}
-	// Packets to unused addresses of pods and Services are dropped, not sent back to the node that
-	// sent them.
+	// Drop packets to unused addresses of pods and Services. Otherwise they would be sent back to
+	// the node that they come from.
 	for _, r := range c.IPFamily.ranges() {
 		for _, cidr := range []string{r.pods, r.services} {
 			_, dst, err := net.ParseCIDR(cidr)
@@ -90,8 +90,8 @@ func joinNode(n Node, pid int) error {
 	return setUp(name)
 }
 
-// leaveNode removes a node's link. The kernel removes it too, but only some time after the node's
-// namespace has ended.
+// leaveNode removes a node's network link. The kernel would also remove it, but only some time
+// after the node's namespace has ended.
 func leaveNode(n Node) error {
 	link, err := netlink.LinkByName(fmt.Sprintf("node%d", n.Index))
 	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
@@ -106,7 +106,7 @@ func leaveNode(n Node) error {
 	return nil
 }
 
-// setupNodeNetwork sets up a node's network from inside its namespace.
+// setupNodeNetwork sets up the network of a node. It runs inside the node's network namespace.
 func setupNodeNetwork(n Node) error {
 	if err := setUp("lo"); err != nil {
 		return err
@@ -132,8 +132,8 @@ func setupNodeNetwork(n Node) error {
 			return err
 		}
 	}
-	// Without a default route the kernel rejects connections to a Service's address before it
-	// applies the proxy's rules.
+	// A default route is needed, because without a route the kernel rejects connections to a
+	// Service's address before it applies the rules of the proxy.
 	for _, r := range n.IPFamily.ranges() {
 		if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: r.control.AsSlice()}); err != nil {
 			return fmt.Errorf("default route: %w", err)
@@ -146,7 +146,7 @@ func addAddress(link netlink.Link, address netip.Prefix) error {
 	a := address.Addr()
 	addr := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(address.Bits(), a.BitLen())}}
 	if a.Is6() {
-		addr.Flags = unix.IFA_F_NODAD // skip duplicate address detection, so that the address is usable at once
+		addr.Flags = unix.IFA_F_NODAD // skip duplicate address detection: the address is usable at once
 	}
 	if err := netlink.AddrReplace(link, addr); err != nil {
 		return fmt.Errorf("address of %s: %w", link.Attrs().Name, err)
@@ -165,7 +165,8 @@ func setUp(name string) error {
 	return nil
 }
 
-// sysctl sets a value of this network namespace. A value that the kernel does not have is skipped.
+// sysctl sets a kernel parameter of this network namespace. If the kernel does not have the
+// parameter, it does nothing.
 func sysctl(name, value string) error {
 	file := filepath.Join("/proc/sys/net", name)
 	err := os.WriteFile(file, []byte(value), 0o644)

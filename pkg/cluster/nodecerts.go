@@ -12,8 +12,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// The certificates are written to the directory where the kubelet stores certificates that it
-// requests itself: NAME-current.pem is a link to the latest certificate with its key.
+// The certificates are written to the directory in which the kubelet stores the certificates that
+// it requests itself. NAME-current.pem is a link to the latest file with a certificate and its key.
 const (
 	kubeletClient = "kubelet-client"
 	kubeletServer = "kubelet-server"
@@ -21,24 +21,26 @@ const (
 
 func currentPair(name string) string { return filepath.Join(kubeletCerts, name+"-current.pem") }
 
-// kubeletLeaf returns the certificate that a node's kubelet needs: its serving certificate if
-// serving is set, and otherwise its client certificate.
+// kubeletLeaf returns the description of a certificate for a node's kubelet: the serving
+// certificate if serving is true, and otherwise the client certificate.
 func kubeletLeaf(n Node, serving bool) leaf {
 	l := leaf{name: "system:node:" + n.Name, organizations: []string{"system:nodes"}, client: !serving}
 	if serving {
-		// Exactly the names and addresses that the kubelet requests at renewal.
+		// These are exactly the names and addresses that the kubelet requests when it renews the
+		// certificate.
 		l.hosts = append([]string{n.Name}, n.Addresses()...)
 	}
 	return l
 }
 
-// proxyLeaf is the certificate of a node's proxy. The group gives the rights; the name shows in the
-// audit log which node used them.
+// proxyLeaf returns the description of the client certificate of a node's proxy. The group has the
+// proxy's rights. The name shows in audit logs which node sent a request.
 func proxyLeaf(n Node) leaf {
 	return leaf{name: "system:kube-proxy:" + n.Name, organizations: []string{"keelson:proxies"}, client: true}
 }
 
-// nodeCredentials issues the credentials of a node's daemons that are missing or expire soon.
+// nodeCredentials issues the credentials of a node's daemons, as far as they are missing or expire
+// soon.
 func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) error {
 	ca, err := os.ReadFile(d.pki("ca.crt"))
 	if err != nil {
@@ -57,8 +59,9 @@ func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) er
 		fileUser(proxyPair+".crt", proxyPair+".key"), c.clusterServer()))
 }
 
-// renewNode reissues a node's certificates that are due, or all of them if force is set. If the
-// node joined by a token, its kubelet requests its own certificates.
+// renewNode reissues the certificates of a node that are due, or all of them if force is true. It
+// skips the kubelet's certificates if the node joined with a token, because that kubelet requests
+// its own certificates.
 func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock, force bool) error {
 	signer, err := readPair(d.pki("ca"))
 	if err != nil {
@@ -82,8 +85,8 @@ func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock, force bool) error {
 	return renewProxy(signer, nd, proxyLeaf(n), clk, force)
 }
 
-// renewProxy issues the certificate of a node's proxy if it is due or if its subject is outdated: in
-// older versions all proxies had the same name.
+// renewProxy issues the certificate of a node's proxy if it is due, or if its subject is outdated.
+// In older versions, the certificates of all proxies had the same subject.
 func renewProxy(by *pair, nd nodeDirs, l leaf, clk clock.Clock, force bool) error {
 	cert, key := nd.path(proxyPair+".crt"), nd.path(proxyPair+".key")
 	if !force && current(cert, key, clk) {
@@ -97,12 +100,13 @@ func renewProxy(by *pair, nd nodeDirs, l leaf, clk clock.Clock, force bool) erro
 	return nil
 }
 
-// dropServing removes a serving certificate that another authority signed, as in clusters of older
-// versions. A kubelet that starts without one requests a new one.
+// dropServing removes a kubelet's serving certificate if another authority than by signed it, as in
+// clusters of older versions. A kubelet that starts without a serving certificate requests a new
+// one.
 func dropServing(nd nodeDirs, by *pair) error {
 	cert, err := readCertificate(nd.follow(currentPair(kubeletServer)))
 	if err != nil || cert.CheckSignatureFrom(by.cert) == nil {
-		return nil // there is no certificate, or the right authority has signed it already
+		return nil // there is no certificate, or by has signed it
 	}
 	if err := os.Remove(nd.path(currentPair(kubeletServer))); err != nil {
 		return fmt.Errorf("old serving certificate: %w", err)
@@ -110,7 +114,8 @@ func dropServing(nd nodeDirs, by *pair) error {
 	return nil
 }
 
-// seedPair issues a certificate and writes it into the kubelet's certificate directory.
+// seedPair issues a certificate and writes it into the kubelet's certificate directory, in the form
+// in which the kubelet stores its own certificates.
 func seedPair(by *pair, nd nodeDirs, name string, l leaf, clk clock.Clock) error {
 	cert, key, err := issuePEM(by, l, clk)
 	if err != nil {
@@ -133,7 +138,8 @@ func seedPair(by *pair, nd nodeDirs, name string, l leaf, clk clock.Clock) error
 	return nil
 }
 
-// follow resolves a link inside the node. It returns the target's path on the machine.
+// follow resolves a symbolic link inside the node, and returns the path of its target on the
+// machine.
 func (d nodeDirs) follow(inside string) string {
 	target, err := os.Readlink(d.path(inside))
 	switch {

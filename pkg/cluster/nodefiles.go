@@ -43,8 +43,8 @@ const (
 // podProcesses is the maximum number of processes and threads in a pod.
 const podProcesses = 4096
 
-// makeNode writes the files that a node needs before its host starts. It keeps certificates, and
-// files that an operator may have changed.
+// makeNode writes the files that a node needs before its host starts. It does not replace
+// certificates, or files that an operator may have changed.
 func makeNode(c *Config, n Node, clk clock.Clock) error {
 	d, nd := c.dirs(), c.dirs().node(n.Name)
 	for _, dir := range []string{"etc.work", "tmp", "var/lib/kubelet", "var/lib/cni", "var/log/pods", "var/log/containers",
@@ -92,8 +92,9 @@ func makeNode(c *Config, n Node, clk clock.Clock) error {
 type nodeFile struct {
 	path string
 	data []byte
-	keep bool // whether an existing file stays as it is
-	// public files can be read by all users, because programs that run as any user need them.
+	keep bool // do not replace an existing file
+	// public makes the file readable by all users. Programs that run as other users than root need
+	// it.
 	public bool
 }
 
@@ -117,15 +118,16 @@ func nodeFiles(c *Config, n Node) ([]nodeFile, error) {
 		{path: containerdTOML, data: runtime, keep: true},
 		{path: "/etc/hostname", data: []byte(n.Name + "\n"), public: true},
 		{path: "/etc/hosts", data: []byte(hostsFile(n)), public: true},
-		// The file names no name server: none is reachable outside the cluster, and pods must not
-		// use the machine's own.
+		// The file has no name server. Outside the cluster, none is reachable, and pods must not
+		// use the machine's name servers.
 		{path: "/etc/resolv.conf", data: []byte("options ndots:1\n"), public: true},
 		{path: "/etc/machine-id", data: []byte(hex.EncodeToString(id[:16]) + "\n"), public: true},
 	}, nil
 }
 
-// linkPlugins links the CNI plugins into the directory that runtimes read. Because they are links,
-// installing another version of a plugin replaces the link and not the cluster's own file.
+// linkPlugins links the CNI plugins into the directory from which the container runtime runs them.
+// A pod that installs another version of a plugin replaces only the link, not the file that all
+// nodes share.
 func linkPlugins(tools, bin string) error {
 	entries, err := os.ReadDir(filepath.Join(tools, "cni"))
 	if err != nil {
@@ -154,14 +156,14 @@ func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration
 			Anonymous: kubeletconfig.KubeletAnonymousAuthentication{Enabled: &no},
 		},
 		Authorization: kubeletconfig.KubeletAuthorization{Mode: kubeletconfig.KubeletAuthorizationModeWebhook},
-		// The kubelet's first certificates exist already; it renews them itself.
+		// Keelson writes the kubelet's first certificates; the kubelet renews them by itself.
 		ServerTLSBootstrap: true,
 		RotateCertificates: true,
 		TLSMinVersion:      tlsVersion,
 		TLSCipherSuites:    tlsSuites(),
 		StaticPodPath:      "/etc/kubernetes/manifests",
-		// The node's own DNS forwarder is first. The DNS Service follows in case the forwarder does
-		// not answer.
+		// Pods ask the DNS forwarder on their node first, and the DNS Service if the forwarder does
+		// not respond.
 		ClusterDNS:               []string{n.Addresses()[0], n.IPFamily.primary().dns},
 		ClusterDomain:            clusterDomain,
 		ResolverConfig:           pointer("/etc/resolv.conf"),
@@ -169,7 +171,8 @@ func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration
 		CgroupRoot:               cgroupOf(c.Name, n.Name),
 		ContainerRuntimeEndpoint: "unix://" + containerdSock,
 		FailSwapOn:               &no,
-		// All nodes share the machine's disk, which may be 90% full: pods must run even then.
+		// All nodes use the machine's disk. Pods must run even if that disk is 90% full, so the
+		// limits are lower than the kubelet's defaults.
 		EvictionHard: map[string]string{
 			"memory.available": "100Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%",
 			"imagefs.available": "1%", "imagefs.inodesFree": "1%",
@@ -179,7 +182,8 @@ func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration
 		PodPidsLimit:                pointer(int64(podProcesses)),
 		EnableProfilingHandler:      &no,
 		ReadOnlyPort:                0,
-		// /healthz is served on the authenticated port, like everything else.
+		// 0 disables the unauthenticated port: /healthz is served on the kubelet's authenticated
+		// port.
 		HealthzPort:         pointer(int32(0)),
 		ShutdownGracePeriod: metav1.Duration{Duration: 0},
 	}
@@ -209,8 +213,9 @@ func hostsFile(n Node) string {
 
 func pointer[T any](v T) *T { return &v }
 
-// containerdTemplate is containerd's configuration. A RuntimeClass may name the handlers crun, runc
-// if it is built, and test-handler. The Conformance suite uses test-handler, which runs crun.
+// containerdTemplate is the template of containerd's configuration. A RuntimeClass can name the
+// handlers crun, test-handler, and runc if it is built. Kubernetes' conformance tests use
+// test-handler, which runs crun.
 var containerdTemplate = template.Must(template.New("containerd").Parse(`version = 3
 root = "{{.Root}}"
 state = "/run/containerd"
@@ -262,8 +267,8 @@ state = "/run/containerd"
   disable = true
 `))
 
-// containerdConfig returns containerd's configuration for a state directory and a default runtime. It
-// has the handler runc only if withRunc is set.
+// containerdConfig returns containerd's configuration for a root directory and a default runtime.
+// The handler runc is included only if withRunc is true.
 func containerdConfig(root, defaultRuntime string, withRunc bool) ([]byte, error) {
 	var buf bytes.Buffer
 	err := containerdTemplate.Execute(&buf, map[string]any{

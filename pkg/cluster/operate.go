@@ -23,8 +23,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AddNode adds a node host and returns when the node is ready. If the name is empty, it uses the
-// next free name.
+// AddNode adds a node and returns when the node is ready. If name is empty, it uses the next free
+// name.
 func AddNode(ctx context.Context, c *Config, name string, deps Deps) error {
 	if err := ensureSeed(ctx, c, deps); err != nil {
 		return err
@@ -35,8 +35,8 @@ func AddNode(ctx context.Context, c *Config, name string, deps Deps) error {
 	return waitNodes(ctx, c, newProgress(deps))
 }
 
-// JoinNode adds a node host whose kubelet requests its certificates with a join token, and returns
-// when the node is ready. An empty token means that a new one is created.
+// JoinNode adds a node whose kubelet requests its certificates with a join token, and returns when
+// the node is ready. If token is empty, it creates a token.
 func JoinNode(ctx context.Context, c *Config, name, token string, deps Deps) error {
 	if err := ensureSeed(ctx, c, deps); err != nil {
 		return err
@@ -58,7 +58,7 @@ func JoinNode(ctx context.Context, c *Config, name, token string, deps Deps) err
 	return waitNodes(ctx, c, newProgress(deps))
 }
 
-// StartNode starts a killed node and returns when it is ready again.
+// StartNode starts a node that was stopped by KillNode, and returns when the node is ready again.
 func StartNode(ctx context.Context, c *Config, name string, deps Deps) error {
 	p := newProgress(deps)
 	if err := call(ctx, c.dirs().socket(), "POST", "/nodes/start", url.Values{"name": {name}}, nil); err != nil {
@@ -72,9 +72,8 @@ func StartNode(ctx context.Context, c *Config, name string, deps Deps) error {
 
 var errNoSign = errors.New("its kubelet has not renewed its lease")
 
-// waitSign waits until a node's kubelet has renewed its Lease since p began. For a while after a
-// node was killed, its Node object still says Ready; its Lease shows that the kubelet is not
-// running.
+// waitSign waits until a node's kubelet has renewed its Lease since p began. The Node object is not
+// enough: for a while after the node was killed, its condition is still Ready.
 func waitSign(ctx context.Context, c *Config, name string, p *progress) error {
 	client, err := machineClient(c)
 	if err != nil {
@@ -97,8 +96,8 @@ func waitSign(ctx context.Context, c *Config, name string, p *progress) error {
 	return nil
 }
 
-// KillNode kills all processes of a node at once, without telling the cluster, as a power failure
-// does.
+// KillNode kills all processes of a node at once, without any notice to the cluster, like a power
+// failure. The node stays stopped until StartNode is called.
 func KillNode(ctx context.Context, c *Config, name string) error {
 	return call(ctx, c.dirs().socket(), "POST", "/nodes/kill", url.Values{"name": {name}}, nil)
 }
@@ -119,14 +118,14 @@ func RemoveNode(ctx context.Context, c *Config, name string) error {
 }
 
 // Command returns a command that runs argv inside a cluster: on the named node, or in the cluster's
-// own network namespace if node is empty.
+// network namespace if node is empty.
 func Command(ctx context.Context, c *Config, node string, argv []string) (*exec.Cmd, error) {
 	st, err := Inspect(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	if node == "" {
-		// Every node and pod can be reached from the cluster's own network namespace.
+		// The cluster's network namespace reaches all nodes and pods.
 		return enter(ctx, st.Supervisor, []string{"--net"}, argv), nil
 	}
 	n, err := st.node(node)
@@ -182,8 +181,8 @@ func LoadImages(ctx context.Context, c *Config, archives []string) error {
 
 var errNoLog = errors.New("no such log")
 
-// logFile returns the log file of a process of the cluster: apiserver, supervisor, kubelet-n1,
-// containerd-n2, ...
+// logFile returns the path of the log of a process. Names are, for example, apiserver, supervisor,
+// kubelet-n1 or containerd-n2.
 func (c *Config) logFile(name string) (string, error) {
 	d := c.dirs()
 	files := []string{d.log(name)}
@@ -198,7 +197,8 @@ func (c *Config) logFile(name string) (string, error) {
 	return "", fmt.Errorf("%s: %w", name, errNoLog)
 }
 
-// Logs prints the log of a process. With follow it keeps printing new lines until ctx is done.
+// Logs prints the log of a process. If follow is true, it also prints new lines as they are
+// written, until ctx ends.
 func Logs(ctx context.Context, c *Config, process string, follow bool, deps Deps) error {
 	file, err := c.logFile(process)
 	if err != nil {

@@ -21,12 +21,13 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Authorities live longer than the certificates they sign. The supervisor and the kubelets renew
-// certificates when a third of their life is left.
+// Lifetimes of certificates. Authorities are valid longer than the certificates that they sign. The
+// supervisor and the kubelets renew a certificate when a third of its lifetime is left.
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 365 * 24 * time.Hour
-	// backdate allows for small differences between clocks.
+	// backdate is how long before the current time a certificate becomes valid, in case other
+	// clocks are behind.
 	backdate = 5 * time.Minute
 )
 
@@ -36,7 +37,7 @@ type pair struct {
 	key  crypto.Signer
 }
 
-// leaf describes a certificate to issue.
+// leaf describes a certificate to issue that is not an authority.
 type leaf struct {
 	name          string
 	organizations []string
@@ -44,11 +45,11 @@ type leaf struct {
 	hosts         []string // names and addresses of a server
 }
 
-// makePKI creates the missing keys and certificates of the cluster, in the layout of
-// /etc/kubernetes/pki, and renews those that expire soon.
+// makePKI creates the cluster's keys and certificates that are missing, with the file names that
+// /etc/kubernetes/pki usually has, and renews certificates that expire soon.
 func makePKI(c *Config, clk clock.Clock) error { return issueAll(c, clk, false) }
 
-// issueAll does the same as makePKI. If force is set, it reissues every certificate except the
+// issueAll does the same as makePKI. If force is true, it reissues all certificates except the
 // authorities.
 func issueAll(c *Config, clk clock.Clock, force bool) error {
 	d := c.dirs()
@@ -58,8 +59,8 @@ func issueAll(c *Config, clk clock.Clock, force bool) error {
 	authorities := map[string]*pair{}
 	for file, name := range authorityNames(c) {
 		if file == kubeletAuthority && force && !exists(d.pki(file+".crt")) {
-			// An older version started the cluster without this authority; the cluster's next start
-			// creates it.
+			// An older version created the cluster without this authority. The authority is created
+			// at the cluster's next start.
 			continue
 		}
 		var err error
@@ -79,21 +80,21 @@ func issueAll(c *Config, clk clock.Clock, force bool) error {
 	return serviceAccountKeys(d)
 }
 
-// control describes one of the control plane's certificates.
+// control describes a certificate of the control plane.
 type control struct {
 	file string
 	leaf
 	authority string // file name of the authority that signs the certificate
 }
 
-// kubeletAuthority signs kubelets' serving certificates. The API server trusts it for connections to
-// kubelets. Clients of the API server do not trust it, so a node that obtains a certificate for
-// another name cannot impersonate the API server.
+// kubeletAuthority is the authority that signs kubelets' serving certificates. The API server
+// trusts it for connections to kubelets. Clients of the API server do not trust it, so that a node
+// cannot impersonate the API server, even if it obtains a certificate for another name.
 const kubeletAuthority = "kubelet-ca"
 
-// authorityNames returns the subjects of a cluster's authorities by file name. Front proxies,
-// kubelets and etcd have separate authorities, so that a certificate is trusted only for its own
-// purpose.
+// authorityNames returns the subjects of a cluster's certificate authorities by file name. Front
+// proxies, kubelets and etcd have separate authorities, so that a certificate is trusted for one
+// purpose only.
 func authorityNames(c *Config) map[string]string {
 	names := map[string]string{"ca": "kubernetes", "front-proxy-ca": "front-proxy-ca", kubeletAuthority: kubeletAuthority}
 	if c.replicated() {
@@ -102,7 +103,7 @@ func authorityNames(c *Config) map[string]string {
 	return names
 }
 
-// controlCertificates returns the certificates of the control plane by file name.
+// controlCertificates returns the certificates of the control plane.
 func controlCertificates(c *Config) []control {
 	local := []string{"localhost", "::1"}
 	for _, r := range c.replicas() {
@@ -110,7 +111,7 @@ func controlCertificates(c *Config) []control {
 	}
 	out := []control{
 		{file: "apiserver", leaf: leaf{name: "kube-apiserver", hosts: serverHosts(c)}, authority: "ca"},
-		// RBAC grants the user with this name its rights on kubelets.
+		// The API server's RBAC rules give the user with this name access to kubelets.
 		{file: "apiserver-kubelet-client", leaf: leaf{name: "kube-apiserver-kubelet-client", client: true}, authority: "ca"},
 		{file: "front-proxy-client", leaf: leaf{name: "front-proxy-client", client: true}, authority: "front-proxy-ca"},
 		{file: controllerManager, leaf: leaf{name: "kube-controller-manager", hosts: local}, authority: "ca"},
@@ -126,8 +127,8 @@ func controlCertificates(c *Config) []control {
 }
 
 // servingAuthority reads the authority that signs kubelets' serving certificates. If an older
-// version without this authority started the cluster, the common authority signs them until the
-// next start.
+// version started the cluster without this authority, it returns the cluster's main authority,
+// which signs these certificates until the next start.
 func (d dirs) servingAuthority() (*pair, error) {
 	if !exists(d.pki(kubeletAuthority + ".crt")) {
 		return readPair(d.pki("ca"))
@@ -135,8 +136,8 @@ func (d dirs) servingAuthority() (*pair, error) {
 	return readPair(d.pki(kubeletAuthority))
 }
 
-// current reports whether a file holds a certificate with its key that has more than a third of its
-// life left.
+// current reports whether a certificate and its key exist, and more than a third of the
+// certificate's lifetime is left.
 func current(certFile, keyFile string, c clock.Clock) bool {
 	if !exists(keyFile) {
 		return false
@@ -145,12 +146,13 @@ func current(certFile, keyFile string, c clock.Clock) bool {
 	return err == nil && !due(cert, c.Now())
 }
 
-// due reports whether a certificate must be renewed.
+// due reports whether a certificate must be renewed, because less than a third of its lifetime is
+// left.
 func due(cert *x509.Certificate, now time.Time) bool {
 	return cert.NotAfter.Sub(now) < cert.NotAfter.Sub(cert.NotBefore)/3
 }
 
-// serverHosts returns every name and address that clients reach the API server by.
+// serverHosts returns all names and addresses by which clients connect to the API server.
 func serverHosts(c *Config) []string {
 	out := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." +
 		clusterDomain, "localhost", "127.0.0.1", "::1"}
@@ -163,7 +165,8 @@ func serverHosts(c *Config) []string {
 	return out
 }
 
-// authority reads or creates a self-signed authority in base.crt and base.key.
+// authority reads a self-signed certificate authority from base.crt and base.key. It creates the
+// authority if the files do not exist.
 func authority(base, name string, c clock.Clock) (*pair, error) {
 	if exists(base+".crt") && exists(base+".key") {
 		return readPair(base)
@@ -191,7 +194,7 @@ func authority(base, name string, c clock.Clock) (*pair, error) {
 	return readPair(base)
 }
 
-// issue signs a certificate for l and writes it and its key.
+// issue signs a certificate that l describes, and writes it and its key to files.
 func issue(by *pair, l leaf, c clock.Clock, certFile, keyFile string) error {
 	cert, key, err := issuePEM(by, l, c)
 	if err != nil {
@@ -200,7 +203,8 @@ func issue(by *pair, l leaf, c clock.Clock, certFile, keyFile string) error {
 	return writePair(certFile, cert, keyFile, key)
 }
 
-// writePair writes the key first, so that a reader that finds the certificate finds its key too.
+// writePair writes a certificate and its key. It writes the key first, so that a program that finds
+// the certificate also finds its key.
 func writePair(certFile string, cert []byte, keyFile string, key []byte) error {
 	if err := writeFile(keyFile, key, 0o600); err != nil {
 		return err
@@ -208,7 +212,7 @@ func writePair(certFile string, cert []byte, keyFile string, key []byte) error {
 	return writeFile(certFile, cert, 0o600)
 }
 
-// issuePEM signs a certificate for l.
+// issuePEM signs a certificate that l describes, and returns it and its key in PEM.
 func issuePEM(by *pair, l leaf, c clock.Clock) (cert, key []byte, err error) {
 	template := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: l.name, Organization: l.organizations},
@@ -236,7 +240,7 @@ func issuePEM(by *pair, l leaf, c clock.Clock) (cert, key []byte, err error) {
 	return sign(template, by.cert, private, by.key)
 }
 
-// sign issues a certificate for key and returns both in PEM.
+// sign issues a certificate for key, signed by by, and returns both in PEM.
 func sign(template, parent *x509.Certificate, key, by crypto.Signer) (certPEM, keyPEM []byte, err error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {

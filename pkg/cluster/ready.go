@@ -23,7 +23,7 @@ var (
 	errDNSNotReady   = errors.New("no replica of CoreDNS is ready")
 )
 
-// wait calls check repeatedly until it returns nil, for at most patience.
+// wait calls check repeatedly until it returns nil. It returns an error after patience.
 func (p *progress) wait(ctx context.Context, patience time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -58,7 +58,7 @@ func waitControlPlane(ctx context.Context, c *Config, p *progress) error {
 	return nil
 }
 
-// waitNodes waits until every node that should run is ready, and prints a line for each.
+// waitNodes waits until every node that is not stopped is ready, and prints a line for each node.
 func waitNodes(ctx context.Context, c *Config, p *progress) error {
 	if !c.ownNetwork() {
 		p.sayf("nodes are ready, and names answered, when they have a pod network")
@@ -112,7 +112,7 @@ func waitNodes(ctx context.Context, c *Config, p *progress) error {
 	return p.failed("nodes", err, logs...)
 }
 
-// nodeReady reports whether a node accepts pods.
+// nodeReady reports whether a node is ready and accepts pods.
 func nodeReady(n *core.Node) bool {
 	unusable := slices.ContainsFunc(n.Spec.Taints, func(t core.Taint) bool { return t.Key == core.TaintNodeNotReady })
 	return !unusable && slices.ContainsFunc(n.Status.Conditions, func(c core.NodeCondition) bool {
@@ -161,16 +161,16 @@ func waitDNS(ctx context.Context, c *Config, p *progress) error {
 	return nil
 }
 
-// progress prints the steps that are done, with the time since the start.
+// progress prints the completed steps of a command, with the time since its start.
 type progress struct {
 	deps  Deps
 	began time.Time
-	// fresh is set if the cluster was started at began. The API may then still show states of nodes
-	// and pods from before the start.
+	// fresh is true if the command has started the cluster. The API may then still show states of
+	// nodes and pods from before the start.
 	fresh bool
 }
 
-// startedHere reports whether a pod is ready with containers that started after p began.
+// startedHere reports whether a pod is ready and all its containers started after p began.
 func (p *progress) startedHere(pod core.Pod) bool {
 	ready := slices.ContainsFunc(pod.Status.Conditions, func(c core.PodCondition) bool {
 		return c.Type == core.PodReady && c.Status == core.ConditionTrue
@@ -186,7 +186,7 @@ func (p *progress) sayf(format string, args ...any) {
 	fmt.Fprintf(p.deps.Out, "%6.2fs  %s\n", p.deps.Clock.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// failed returns an error that says which step failed and why, with the last lines of the related
+// failed returns an error with the step that failed, its cause, and the last lines of the related
 // logs.
 func (p *progress) failed(step string, err error, logs ...string) error {
 	var b strings.Builder
@@ -200,7 +200,7 @@ func (p *progress) failed(step string, err error, logs ...string) error {
 	return fmt.Errorf("%s: %w%s", step, err, b.String())
 }
 
-// done prints the next steps.
+// done prints that the cluster is ready, and what the user can do next.
 func (p *progress) done(c *Config) {
 	p.sayf("cluster %s is ready: %d nodes, data in %s", c.Name, c.Nodes, c.DataDir)
 	file := c.Kubeconfig

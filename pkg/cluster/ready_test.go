@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestStartedHere checks that a pod's status from before the cluster's start does not count.
+// TestStartedHere checks that a pod whose status is from before the cluster's start does not count
+// as started.
 func TestStartedHere(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
 	running := func(at time.Time) core.ContainerState {

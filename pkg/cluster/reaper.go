@@ -12,18 +12,18 @@ import (
 	"syscall"
 )
 
-// reaper starts processes and waits for them and for every orphan that the kernel reparents to this
-// process. Nothing else in the process may wait for children: os/exec would lose its children to
-// the reaper.
+// reaper starts processes, waits for them, and waits for orphans that the kernel reparents to this
+// process. No other code in the process may wait for child processes. In particular, os/exec must
+// not be used, because the reaper would take its exit statuses.
 type reaper struct {
 	mu sync.Mutex // held while a process is started and recorded, so that its exit is not missed
-	// children is the waiter of each child; guarded by mu.
+	// children has the channel that receives the exit status, by process ID. mu guards it.
 	children map[int]chan syscall.WaitStatus
 }
 
 func newReaper() *reaper { return &reaper{children: map[int]chan syscall.WaitStatus{}} }
 
-// run reaps children until ctx is done.
+// run waits for child processes and reports their exit statuses, until ctx ends.
 func (r *reaper) run(ctx context.Context) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGCHLD)
@@ -58,7 +58,7 @@ func (r *reaper) collect() {
 	}
 }
 
-// start runs argv. The returned channel receives its exit status.
+// start runs argv. It returns the process ID, and a channel that receives the exit status.
 func (r *reaper) start(argv []string, attr *syscall.ProcAttr) (int, <-chan syscall.WaitStatus, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

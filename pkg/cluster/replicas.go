@@ -14,13 +14,13 @@ import (
 	"syscall"
 )
 
-// A cluster has either one control plane, whose API server has its store inside it, or several,
-// which share a separate etcd cluster and are reached through a balancer.
+// A cluster has either one control plane, whose API server contains the store, or several control
+// planes. These share a separate etcd cluster, and clients reach them through a balancer.
 
 const (
 	maxControlPlanes = 3
-	// etcdMembers is the number of members of a separate etcd. Three members tolerate the loss of
-	// one.
+	// etcdMembers is the number of members of the separate etcd cluster. Three members tolerate the
+	// failure of one.
 	etcdMembers = 3
 	etcdQuota   = 8 << 30 // bytes
 	etcd        = "etcd"
@@ -28,16 +28,18 @@ const (
 
 // replica is one of a cluster's control planes.
 type replica struct {
-	// suffix is appended to the names of its processes; it is empty for a single control plane.
+	// suffix is appended to the names of the control plane's processes. It is empty for a single
+	// control plane.
 	suffix string
-	// bind is the address its API server listens on, advertise the address by which pods reach it.
+	// bind is the address at which the API server listens, and advertise the address at which pods
+	// reach it.
 	bind, advertise string
-	// local is the address at which its other processes listen. Only this machine can connect to
-	// it.
+	// local is the address at which the other processes listen. Only the machine itself can connect
+	// to it.
 	local string
 }
 
-// replicated reports whether the cluster has several control planes.
+// replicated reports whether the cluster has more than one control plane.
 func (c *Config) replicated() bool { return c.ControlPlanes > 1 }
 
 // replicas returns the cluster's control planes.
@@ -54,7 +56,7 @@ func (c *Config) replicas() []replica {
 	return out
 }
 
-// above returns the address that is n greater than another.
+// above returns the address that is n higher than the given address.
 func above(address string, n int) string {
 	a := netip.MustParseAddr(address)
 	for range n {
@@ -64,7 +66,7 @@ func above(address string, n int) string {
 }
 
 // controlAddresses returns the addresses of the control planes on the nodes' link: first the common
-// address, then one for each control plane.
+// address, then the address of each control plane.
 func (c *Config) controlAddresses() []netip.Addr {
 	var out []netip.Addr
 	for _, r := range c.IPFamily.ranges() {
@@ -78,7 +80,7 @@ func (c *Config) controlAddresses() []netip.Addr {
 	return out
 }
 
-// logsOf returns the logs of a process in all control planes.
+// logsOf returns the paths of the logs of a process, one for each control plane.
 func (c *Config) logsOf(name string) []string {
 	var out []string
 	for _, r := range c.replicas() {
@@ -93,7 +95,7 @@ var (
 )
 
 // settleReplicas sets the number of control planes and the IP family of c to those of the existing
-// cluster, and returns an error if c asks for others.
+// cluster. It returns an error if c requests other values.
 func settleReplicas(c *Config) error {
 	was := Config{}
 	if !exists(c.dirs().config()) {
@@ -133,8 +135,8 @@ func etcdURL(member int, port string) string {
 
 func etcdName(member int) string { return fmt.Sprintf("%s-%d", etcd, member+1) }
 
-// etcdProcesses returns the members of the separate etcd. Clients need a certificate from etcd's
-// own authority.
+// etcdProcesses returns the members of the separate etcd cluster. Clients need a certificate from
+// etcd's own authority.
 func etcdProcesses(c *Config, env []string) []process {
 	d := c.dirs()
 	var all []string
@@ -163,7 +165,7 @@ func etcdProcesses(c *Config, env []string) []process {
 	return out
 }
 
-// controlAttr makes a process die with its supervisor.
+// controlAttr returns attributes that make the kernel kill a process when its supervisor ends.
 func controlAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 }

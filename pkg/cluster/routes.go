@@ -25,17 +25,18 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// routeProtocol marks the routes that keepRoutes owns.
+// routeProtocol is the protocol number of the routes that keepRoutes sets, to distinguish them from
+// other routes.
 const routeProtocol = 201
 
-// Delays before routes that could not be set are tried again: the first delay and the maximum.
+// Delays before a failed update of routes is retried: the first delay and the maximum.
 const (
 	firstRouteRetry = time.Second
 	lastRouteRetry  = 30 * time.Second
 )
 
-// keepRoutes keeps a route to every node's pods in the cluster's namespace, so
-// that the API server reaches webhooks and aggregated servers, until ctx is done.
+// keepRoutes maintains a route to the pods of each node in the cluster's network namespace until
+// ctx ends. The API server needs these routes to reach webhooks and aggregated API servers.
 func (s *supervisor) keepRoutes(ctx context.Context) {
 	client, err := clusterClient(s.cfg)
 	if err != nil {
@@ -70,16 +71,16 @@ func (s *supervisor) keepRoutes(ctx context.Context) {
 	})
 }
 
-// podRoutes holds the routes to nodes' pods that have been set.
+// podRoutes has the routes to nodes' pods that are set in the kernel.
 type podRoutes struct {
 	cfg             *Config
 	set             map[string]netip.Addr // gateways by pod range
 	replace, remove func(*netlink.Route) error
 }
 
-// sync updates the routes from the nodes. A node may lie about its range and its address. So a range
-// gets a route only if it is inside the cluster's ranges and the node owns it, and a route is removed
-// only when no node owns its range any more.
+// sync updates the routes from the Node objects. A compromised node may report a wrong pod range or
+// address. A range therefore gets a route only if it is inside the cluster's pod ranges and the
+// node owns it, and a route is removed only when no node owns its range any more.
 func (p *podRoutes) sync(nodes map[types.NamespacedName]*nodeclaims.Claim) error {
 	want := wantedRoutes(p.cfg, nodes)
 	var errs []error
@@ -114,7 +115,7 @@ func podRoute(dst string, gateway netip.Addr) *netlink.Route {
 	}
 }
 
-// wantedRoutes returns the gateways of nodes' pod ranges.
+// wantedRoutes returns the gateway for each node's pod ranges.
 func wantedRoutes(c *Config, nodes map[types.NamespacedName]*nodeclaims.Claim) map[string]netip.Addr {
 	claims := make([]nodeclaims.Claim, 0, len(nodes))
 	for _, claim := range nodes {
@@ -131,7 +132,7 @@ func wantedRoutes(c *Config, nodes map[types.NamespacedName]*nodeclaims.Claim) m
 			at := slices.IndexFunc(claim.Addresses, func(a netip.Addr) bool {
 				return a.Is4() == dst.Addr().Is4() && slices.ContainsFunc(hosts, func(p netip.Prefix) bool { return p.Contains(a) })
 			})
-			if at >= 0 { // otherwise the kubelet has not reported an address of this family yet
+			if at >= 0 { // otherwise the node has no address of this family yet
 				want[dst.String()] = claim.Addresses[at]
 			}
 		}
@@ -139,7 +140,8 @@ func wantedRoutes(c *Config, nodes map[types.NamespacedName]*nodeclaims.Claim) m
 	return want
 }
 
-// clusterClient returns a client with all rights, for use in the cluster's network namespace.
+// clusterClient returns a client with administrator rights that connects from inside the cluster's
+// network namespace.
 func clusterClient(c *Config) (kubernetes.Interface, error) {
 	cfg, err := adminConfig(c)
 	if err != nil {
@@ -149,7 +151,8 @@ func clusterClient(c *Config) (kubernetes.Interface, error) {
 	return newClient(cfg)
 }
 
-// machineClient returns a client with all rights, for use in the machine's network namespace.
+// machineClient returns a client with administrator rights that connects from the machine's network
+// namespace.
 func machineClient(c *Config) (kubernetes.Interface, error) {
 	cfg, err := adminConfig(c)
 	if err != nil {

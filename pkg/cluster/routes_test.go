@@ -32,8 +32,8 @@ func claimsOf(nodes ...nodeclaims.Claim) map[types.NamespacedName]*nodeclaims.Cl
 	return out
 }
 
-// TestPodRoutes checks that a node which lies about its range or its address gets no route, and
-// that its removal removes no other node's route.
+// TestPodRoutes checks that a node which reports a pod range or address of another node gets no
+// route, and that its removal does not remove the other node's route.
 func TestPodRoutes(t *testing.T) {
 	kernel := map[string]string{}
 	routes := &podRoutes{

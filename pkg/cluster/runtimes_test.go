@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestRuntimeHandlers checks which OCI runtimes containerd is configured with.
+// TestRuntimeHandlers checks which OCI runtimes are in containerd's configuration.
 func TestRuntimeHandlers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		runtime  string
@@ -43,7 +43,8 @@ func TestRuntimeHandlers(t *testing.T) {
 	}
 }
 
-// TestProgramsNotBuilt checks that the error about a missing program names the command that builds it.
+// TestProgramsNotBuilt checks that the error about a missing program has the command that builds
+// the program.
 func TestProgramsNotBuilt(t *testing.T) {
 	c := &Config{Nodes: 1, BinDir: t.TempDir(), ToolsDir: t.TempDir()}
 	if err := os.Mkdir(filepath.Join(c.ToolsDir, "cni"), 0o755); err != nil {

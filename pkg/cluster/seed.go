@@ -21,16 +21,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A seed is a containerd root directory with the unpacked images of ImagesDir. It is created once.
-// Each new node starts with a copy that shares the seed's files by hard links, so images are
-// unpacked once per machine and their pages are in memory once. Sharing is safe because containerd
-// never changes a blob, and an overlay never changes its lower layers.
+// The seed is a containerd root directory with the unpacked images of ImagesDir. It is created once
+// on a machine. Each new node starts with a copy that shares the seed's files by hard links. Images
+// are thus unpacked once per machine, and their pages are in memory once. Sharing is safe, because
+// containerd never changes a blob, and an overlay mount never changes its lower layers.
 const (
 	seedName   = ".seed"
-	seedMarker = "keelson-images" // file with the digest of the archives; it is in a seed and in its copies
+	seedMarker = "keelson-images" // file in the seed and its copies that has the digest of the image archives
 )
 
-// ensureSeed creates the seed unless a seed of the same archives exists.
+// ensureSeed creates the seed, unless a seed of the current archives exists.
 func ensureSeed(ctx context.Context, c *Config, deps Deps) error {
 	digest, archives, err := archiveDigest(c.ImagesDir)
 	if err != nil {
@@ -65,7 +65,8 @@ func ensureSeed(ctx context.Context, c *Config, deps Deps) error {
 	return os.Rename(work, seed)
 }
 
-// archiveDigest hashes the names, sizes and modification times of the archives in dir.
+// archiveDigest returns a hash of the names, sizes and modification times of the image archives in
+// dir, and the archives' paths.
 func archiveDigest(dir string) (string, []string, error) {
 	archives, err := filepath.Glob(filepath.Join(dir, "*.tar"))
 	if err != nil || len(archives) == 0 {
@@ -85,8 +86,8 @@ func archiveDigest(dir string) (string, []string, error) {
 
 var errNoImages = errors.New("no image archives; build them with make images")
 
-// runSeedHost imports the archives into root by a containerd that has no access to the machine's
-// network and leaves no mounts behind.
+// runSeedHost runs SeedHost in new namespaces, to import the image archives into root. Its
+// containerd has no access to the machine's network, and its mounts vanish with the namespaces.
 func runSeedHost(ctx context.Context, c *Config, root string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -104,8 +105,8 @@ func runSeedHost(ctx context.Context, c *Config, root string) error {
 	return nil
 }
 
-// SeedHost imports every archive in the directory images into the containerd root directory root.
-// It must be the first process of its own namespaces.
+// SeedHost imports all image archives in the directory images into the containerd root directory
+// root. It must be the first process of new namespaces.
 func SeedHost(ctx context.Context, tools, images, root string, deps Deps) error {
 	for _, m := range []mount{
 		{source: "none", target: "/", flags: unix.MS_REC | unix.MS_PRIVATE},
@@ -151,7 +152,8 @@ func SeedHost(ctx context.Context, tools, images, root string, deps Deps) error 
 	return nil
 }
 
-// importArchive imports an OCI archive into the containerd at socket, in the kubelet's namespace.
+// importArchive imports an OCI image archive with the containerd at socket, into the containerd
+// namespace that the kubelet uses.
 func importArchive(ctx context.Context, tools, socket, archive string) error {
 	ctr := exec.CommandContext(ctx, filepath.Join(tools, "ctr"), "--address", socket, "--namespace", "k8s.io",
 		"images", "import", archive)
@@ -162,7 +164,7 @@ func importArchive(ctx context.Context, tools, socket, archive string) error {
 	return nil
 }
 
-// seedNode copies the seed into a new node.
+// seedNode copies the seed into the containerd root directory of a new node.
 func seedNode(c *Config, n Node) error {
 	root := c.dirs().node(n.Name).path(containerdRoot)
 	if exists(root) {
@@ -170,7 +172,7 @@ func seedNode(c *Config, n Node) error {
 	}
 	seed := filepath.Join(c.ImagesDir, seedName)
 	if !exists(seed) {
-		return nil // there is no seed because there are no images; the node pulls all images
+		return nil // no seed exists because ImagesDir is empty; the node pulls all images
 	}
 	work := root + ".new"
 	if err := os.RemoveAll(work); err != nil {
@@ -182,8 +184,8 @@ func seedNode(c *Config, n Node) error {
 	return os.Rename(work, root)
 }
 
-// copyTree copies a containerd root directory. Ordinary files are hard-linked; databases, which are
-// changed in place, are copied.
+// copyTree copies a containerd root directory. It hard-links ordinary files, and copies databases,
+// which containerd changes in place.
 func copyTree(from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
@@ -226,7 +228,7 @@ func copyDirectory(target string, info fs.FileInfo) error {
 	return os.Chmod(target, info.Mode())
 }
 
-// copyFile copies a file, a link or a device to another file system.
+// copyFile copies a file, a symbolic link or a device to a directory tree on another file system.
 func copyFile(from, to string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -274,7 +276,7 @@ func copyContent(from, to string) error {
 	return out.Close()
 }
 
-// lockFile takes a lock between processes, and holds it until unlock is called.
+// lockFile locks a file against other processes, and holds the lock until unlock is called.
 func lockFile(file string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return nil, fmt.Errorf("directory of lock: %w", err)
@@ -290,7 +292,7 @@ func lockFile(file string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// tail returns the last lines of out.
+// tail returns the last lines of out, at most the given number.
 func tail(out []byte, lines int) string {
 	all := strings.Split(strings.TrimRight(string(out), "\n"), "\n")
 	if len(all) > lines {

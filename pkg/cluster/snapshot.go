@@ -21,14 +21,14 @@ import (
 	"syscall"
 )
 
-// Snapshot writes all objects of the cluster to file: the store's directory as a compressed tar
-// archive, taken while the API server is stopped for a moment. Secrets in it stay encrypted. It
-// contains the names of the encryption keys but not the keys.
+// Snapshot writes all objects of the cluster to file, a compressed tar archive of the store's
+// directory. The API server is stopped briefly meanwhile. Secrets in the archive stay encrypted.
+// The archive contains the names of the encryption keys, but not the keys.
 func Snapshot(ctx context.Context, c *Config, file string, deps Deps) error {
 	if c.replicated() {
 		return fmt.Errorf("%w: save it with etcdctl snapshot save", errOwnEtcd)
 	}
-	var keys []string // nil if ctl does not know the names of the keys
+	var keys []string // nil if the names of the keys are unknown
 	e, err := readEncryption(c.dirs().encryption())
 	switch {
 	case err == nil:
@@ -39,12 +39,12 @@ func Snapshot(ctx context.Context, c *Config, file string, deps Deps) error {
 	return withoutServer(ctx, c, deps, func() error { return packStore(c.dirs().store(), file, keys) })
 }
 
-// Restore replaces all objects of the cluster by those of a snapshot. Pods on the nodes then follow
-// the restored objects.
+// Restore replaces all objects of the cluster by those of a snapshot. The nodes' kubelets then
+// start and stop pods accordingly.
 //
-// The store's revision goes back, so clients that watch could mistake old changes for new ones.
-// Restore therefore restarts the cluster's own processes. The owners of other programs that watch
-// must restart them.
+// The store's revision becomes lower than before, so clients with a watch could mistake old changes
+// for new ones. Restore therefore restarts the cluster's own processes. The operator must restart
+// other programs that watch.
 func Restore(ctx context.Context, c *Config, file string, deps Deps) error {
 	if c.replicated() {
 		return fmt.Errorf("%w: restore its members with etcdutl snapshot restore", errOwnEtcd)
@@ -74,8 +74,8 @@ func Restore(ctx context.Context, c *Config, file string, deps Deps) error {
 	return restartClients(ctx, c, newProgress(deps))
 }
 
-// restartClients ends the processes that watch the API server and waits until each has been
-// replaced. Their supervisor or node host starts them again.
+// restartClients ends the processes that watch the API server, and waits until the supervisor or
+// node host has started each of them again.
 func restartClients(ctx context.Context, c *Config, p *progress) error {
 	st, err := Inspect(ctx, c)
 	if err != nil {
@@ -98,7 +98,7 @@ func restartClients(ctx context.Context, c *Config, p *progress) error {
 	return nil
 }
 
-// withoutServer stops the API server and calls f. It starts the server again even if f fails.
+// withoutServer stops the API server, calls do, and starts the API server again, even if do fails.
 func withoutServer(ctx context.Context, c *Config, deps Deps, do func() error) error {
 	name := url.Values{"name": {apiserver}}
 	if err := call(ctx, c.dirs().socket(), "POST", "/control/stop", name, nil); err != nil {
@@ -112,11 +112,12 @@ func withoutServer(ctx context.Context, c *Config, deps Deps, do func() error) e
 	return errors.Join(err, waitControlPlane(ctx, c, newProgress(deps)))
 }
 
-// keysFile is the file in a snapshot that lists the names of the encryption keys of its secrets.
+// keysFile is the file in a snapshot with the names of the keys that its secrets are encrypted
+// with.
 const keysFile = "encryption-keys"
 
-// acceptKeys makes sure that the cluster can decrypt the secrets of the unpacked snapshot in dir,
-// or returns why it cannot.
+// acceptKeys makes sure that the cluster has the keys for the secrets of a snapshot, which is
+// unpacked in dir. It returns an error if keys are missing.
 func acceptKeys(file, dir string) error {
 	var used []string
 	err := readJSON(filepath.Join(dir, keysFile), &used)
@@ -132,7 +133,7 @@ func acceptKeys(file, dir string) error {
 	e, err := readEncryption(file)
 	switch {
 	case errors.Is(err, errForeignEncryption):
-		return nil // ctl does not know the keys; the operator who rotated them knows which ones are needed
+		return nil // the keys are managed outside ctl; the operator knows which keys are needed
 	case err != nil:
 		return err
 	case unencrypted && !e.plain:
@@ -148,7 +149,7 @@ func acceptKeys(file, dir string) error {
 	return nil
 }
 
-// packStore archives dir together with the names of the current keys.
+// packStore writes an archive with dir and the names of the keys to file.
 func packStore(dir, file string, keys []string) (err error) {
 	out, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machineFile is the descriptor of the socket on the machine's loopback address that the supervisor
-// inherits.
+// machineFile is the descriptor of the socket on the machine's loopback address, which the
+// supervisor inherits.
 const machineFile = 3
 
 // supervisor keeps a cluster running.
@@ -30,27 +30,27 @@ type supervisor struct {
 	reaper  *reaper
 	cgroups *cgroups
 	self    string // path of the ctl program
-	// alive is done when the cluster must end.
+	// alive ends when the cluster must end. down ends it.
 	alive context.Context
 	down  context.CancelFunc
 	tasks sync.WaitGroup
 
 	mu sync.Mutex
-	// control and nodes hold the processes that the supervisor keeps running. If a process was
-	// stopped, its entry stays, with a nil cancel.
+	// control and nodes have the processes that the supervisor keeps running. The entry of a
+	// stopped process remains, with a nil cancel function.
 	control map[string]*kept
 	nodes   map[string]*nodeHost
 }
 
-// kept is a process with the function that ends it.
+// kept is a keeper of a process, with the function that ends it.
 type kept struct {
 	*keeper
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-// Supervise runs the cluster in dataDir until ctx is done or the control socket receives a request
-// to end. It must run in a network namespace of its own, with the machine's listening socket as
+// Supervise runs the cluster in dataDir until ctx ends or the control socket receives a request to
+// stop. It must run in a network namespace of its own, with the machine's listening socket as
 // descriptor 3.
 func Supervise(ctx context.Context, dataDir string, deps Deps) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
@@ -68,7 +68,7 @@ func Supervise(ctx context.Context, dataDir string, deps Deps) error {
 	}
 	collector, endCollector := context.WithCancel(context.WithoutCancel(ctx))
 	defer endCollector()
-	go s.reaper.run(collector) // ends when endCollector is called, after every child has been reaped
+	go s.reaper.run(collector) // ends when endCollector is called, after all children have been reaped
 	machine := os.NewFile(machineFile, "machine")
 	if s.cfg.replicated() {
 		if err := s.startBalancer(machine); err != nil {
@@ -114,7 +114,7 @@ func newSupervisor(ctx context.Context, dataDir string, deps Deps) (*supervisor,
 	return s, nil
 }
 
-// listen opens the control socket. Only root can connect.
+// listen opens the control socket, to which only root can connect.
 func (s *supervisor) listen(ctx context.Context) (net.Listener, error) {
 	socket := s.cfg.dirs().socket()
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -130,7 +130,7 @@ func (s *supervisor) listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// keep starts a keeper for p.
+// keep starts a keeper that runs the process p.
 func (s *supervisor) keep(p process) *kept {
 	ctx, cancel := context.WithCancel(s.alive)
 	k := &kept{
@@ -144,7 +144,7 @@ func (s *supervisor) keep(p process) *kept {
 	return k
 }
 
-// end stops a kept process and waits for its end.
+// end stops the process and waits until it has ended.
 func (k *kept) end() {
 	k.cancel()
 	<-k.done
@@ -152,7 +152,7 @@ func (k *kept) end() {
 
 var errNoProcess = errors.New("no such process")
 
-// setControl stops or starts one process of the control plane.
+// setControl starts a process of the control plane (running is true), or stops it.
 func (s *supervisor) setControl(name string, running bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +167,7 @@ func (s *supervisor) setControl(name string, running bool) error {
 	return nil
 }
 
-// status returns the processes that are running now.
+// status returns the state of all processes.
 func (s *supervisor) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()

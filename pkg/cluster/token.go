@@ -17,11 +17,11 @@ import (
 	api "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// nodeGroup is the group of a join token's bearer. It may request a node's client certificate, and
-// nothing else.
+// nodeGroup is the group of clients that authenticate with a join token. Such a client may only
+// request the client certificate of a node.
 const nodeGroup = "system:bootstrappers:keelson:node"
 
-// joinPatience is the lifetime of a token that is created for a node that joins at once.
+// joinPatience is the lifetime of a token that is created for a node that joins immediately.
 const joinPatience = 10 * time.Minute
 
 // DefaultTokenLife is the default lifetime of a join token.
@@ -59,8 +59,8 @@ func CreateToken(ctx context.Context, c *Config, life time.Duration, deps Deps) 
 	return id + "." + secret, nil
 }
 
-// BootstrapKubeconfig returns the kubeconfig for a joining kubelet (--bootstrap-kubeconfig): the
-// cluster's authority and a token.
+// BootstrapKubeconfig returns the kubeconfig with which a kubelet joins (--bootstrap-kubeconfig).
+// It has the cluster's certificate authority and the token.
 func BootstrapKubeconfig(c *Config, token string) ([]byte, error) {
 	cluster := api.NewCluster()
 	cluster.Server = c.clusterServer()
@@ -81,7 +81,7 @@ func BootstrapKubeconfig(c *Config, token string) ([]byte, error) {
 	return data, nil
 }
 
-// letters returns n random letters of the alphabet of bootstrap tokens.
+// letters returns n random characters of the alphabet of bootstrap tokens.
 func letters(n int) (string, error) {
 	const of = "abcdefghijklmnopqrstuvwxyz0123456789"
 	out := make([]byte, n)

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Time limits of the steps of Up.
+// Time limits for the steps of Up.
 const (
 	supervisorPatience = 15 * time.Second
 	controlPatience    = time.Minute
@@ -25,8 +25,8 @@ const (
 	poll               = 20 * time.Millisecond
 )
 
-// Up creates the cluster that c describes, or completes an existing one, and returns when it is
-// ready. The error of a failed step names the step and the cause.
+// Up creates the cluster that c describes, or starts an existing cluster or adds what it lacks. It
+// returns when the cluster is ready. If a step fails, the error has the step and the cause.
 func Up(ctx context.Context, c *Config, deps Deps) error {
 	p := newProgress(deps)
 	if os.Geteuid() != 0 {
@@ -62,8 +62,8 @@ func Up(ctx context.Context, c *Config, deps Deps) error {
 	return nil
 }
 
-// giveKubeconfig adds the administrator's credentials to the user's kubeconfig file, and records
-// the path of that file for [Down].
+// giveKubeconfig merges the administrator's credentials into the user's kubeconfig file, and
+// records the path of that file for [Down].
 func giveKubeconfig(c *Config, running *Status) error {
 	if c.Kubeconfig == "" {
 		if running != nil {
@@ -113,7 +113,7 @@ func start(ctx context.Context, c *Config, p *progress) error {
 	return startSupervisor(ctx, c, machine, p)
 }
 
-// checkPrograms returns an error that lists the programs that are not built, with the commands that
+// checkPrograms returns an error that lists the programs that are missing, with the commands that
 // build them.
 func checkPrograms(c *Config) error {
 	err := checkBuilt(c.BinDir, "hack/build.sh", apiserver, controllerManager, scheduler)
@@ -133,7 +133,8 @@ func checkPrograms(c *Config) error {
 	return err
 }
 
-// checkBuilt returns the programs that are missing in dir.
+// checkBuilt returns an error for each of the programs that is missing in dir. command is the
+// command that builds them.
 func checkBuilt(dir, command string, programs ...string) error {
 	var err error
 	for _, name := range programs {
@@ -146,8 +147,8 @@ func checkBuilt(dir, command string, programs ...string) error {
 
 var errNotBuilt = errors.New("not built")
 
-// openMachinePort opens the socket by which the machine reaches the cluster. It must be opened by
-// this process, which is in the machine's network namespace.
+// openMachinePort opens the socket on the machine's loopback address by which the machine reaches
+// the cluster. The supervisor cannot open it, because it runs in another network namespace.
 func openMachinePort(ctx context.Context, c *Config) (*os.File, error) {
 	try := []int{c.Port}
 	if c.Port == 0 {
@@ -173,8 +174,8 @@ func openMachinePort(ctx context.Context, c *Config) (*os.File, error) {
 	return nil, fmt.Errorf("port of the API server on this machine: %w", err)
 }
 
-// startSupervisor starts the cluster's supervisor in a new network namespace
-// and waits until it answers.
+// startSupervisor starts the cluster's supervisor in a new network namespace, and waits until it
+// responds.
 func startSupervisor(ctx context.Context, c *Config, machine *os.File, p *progress) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -186,7 +187,8 @@ func startSupervisor(ctx context.Context, c *Config, machine *os.File, p *progre
 		return fmt.Errorf("supervisor's log: %w", err)
 	}
 	defer log.Close()
-	// The supervisor outlives this command, so it does not use the command's context.
+	// The supervisor must continue after this command has ended, so it does not use the command's
+	// context.
 	cmd := exec.Command(self, "cluster", "supervise", c.DataDir)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = "/", log, log, []*os.File{machine}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNET}
@@ -211,8 +213,8 @@ func startSupervisor(ctx context.Context, c *Config, machine *os.File, p *progre
 	}
 }
 
-// bringUp waits for the control plane, installs the add-ons, and starts nodes until c.Nodes of them
-// run and all are ready.
+// bringUp waits for the control plane, installs the add-ons, and starts nodes until the cluster has
+// c.Nodes nodes and all are ready.
 func bringUp(ctx context.Context, c *Config, p *progress) error {
 	st, err := Inspect(ctx, c)
 	if err != nil {
@@ -244,7 +246,7 @@ func bringUp(ctx context.Context, c *Config, p *progress) error {
 	return waitDNS(ctx, c, p)
 }
 
-// Inspect returns what a running cluster's supervisor runs.
+// Inspect returns the state of a running cluster, which it requests from the supervisor.
 func Inspect(ctx context.Context, c *Config) (*Status, error) {
 	st := &Status{}
 	err := call(ctx, c.dirs().socket(), "GET", "/status", nil, st)

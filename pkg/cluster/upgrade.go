@@ -17,23 +17,25 @@ import (
 	"time"
 )
 
-// restartPatience is how long a process may take until it runs again.
+// restartPatience is how long to wait until a process runs again after a restart.
 const restartPatience = time.Minute
 
-// programs are Keelson's own programs in bin/.
+// programs returns the names of Keelson's own programs in the directory bin.
 func programs() []string {
 	return []string{apiserver, controllerManager, scheduler, "kubelet", "cni", "proxy", "ctl"}
 }
 
-// upgradeOrder is the order of restarts: no process may be newer than the API server.
+// upgradeOrder returns the order in which processes are restarted. The API server comes first of
+// Keelson's programs, because no process may be newer than the API server.
 func upgradeOrder() []string {
 	return []string{etcd, apiserver, controllerManager, scheduler, "containerd", "kubelet", "proxy"}
 }
 
 // Upgrade installs the programs in dir, if dir is not empty, and restarts each process whose
-// program file has changed since its start, one after the other: the control plane first, then the
-// nodes. Containers keep running. It may be interrupted and run again. The supervisor and the node
-// hosts keep their old program until the cluster is stopped and started.
+// program file has changed since its start. It restarts them one after the other: first the control
+// plane, then the nodes. Containers keep running. Upgrade may be interrupted and called again. The
+// supervisor and the node hosts keep running the old program until the cluster is stopped and
+// started.
 func Upgrade(ctx context.Context, c *Config, dir string, deps Deps) error {
 	unlock, err := lockFile(filepath.Join(runRoot, c.Name+".lock"))
 	if err != nil {
@@ -72,8 +74,8 @@ func Upgrade(ctx context.Context, c *Config, dir string, deps Deps) error {
 	return nil
 }
 
-// install copies the programs of one directory into another. Each file is replaced by a rename, so
-// running processes keep their old file.
+// install copies the programs of one directory into another. It replaces each file by a rename, so
+// that running processes keep the old file.
 func install(from, to string) error {
 	for _, name := range programs() {
 		if !exists(filepath.Join(from, name)) {
@@ -82,7 +84,7 @@ func install(from, to string) error {
 	}
 	for _, name := range programs() {
 		target := filepath.Join(to, name)
-		_ = os.Remove(target + ".new") // a file that is left over from an interrupted upgrade
+		_ = os.Remove(target + ".new") // remove the file that an interrupted upgrade may have left
 		err := errors.Join(copyContent(filepath.Join(from, name), target+".new"), os.Chmod(target+".new", 0o755))
 		if err == nil {
 			err = os.Rename(target+".new", target)
@@ -94,7 +96,7 @@ func install(from, to string) error {
 	return nil
 }
 
-// inOrder returns the names of processes in the order of an upgrade.
+// inOrder returns the names of the processes in upgradeOrder.
 func inOrder(pids map[string]int) []string {
 	names := slices.Sorted(maps.Keys(pids))
 	rank := func(name string) int {
@@ -104,7 +106,7 @@ func inOrder(pids map[string]int) []string {
 	return names
 }
 
-// programOf returns the program that a process runs; names are those of [Status].
+// programOf returns the program that a process runs. name is a process name as in [Status].
 func programOf(name string) string {
 	for _, program := range upgradeOrder() {
 		if name == program || strings.HasPrefix(name, program+"-") {
@@ -114,7 +116,7 @@ func programOf(name string) string {
 	return name
 }
 
-// outdated reports whether a process runs another file than the one that is installed now.
+// outdated reports whether a process runs another file than the program that is installed now.
 func outdated(c *Config, name string, pid int) (bool, error) {
 	program := programOf(name)
 	dir := c.ToolsDir
@@ -127,7 +129,7 @@ func outdated(c *Config, name string, pid int) (bool, error) {
 	}
 	have, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
 	if errors.Is(err, os.ErrNotExist) {
-		return false, nil // the process has ended, and its keeper starts the new program
+		return false, nil // the process has ended; its keeper starts the new program
 	}
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", name, err)
@@ -137,8 +139,8 @@ func outdated(c *Config, name string, pid int) (bool, error) {
 
 var errNotBack = errors.New("it was not restarted in time")
 
-// restart ends a process, waits until its keeper has started it again, and waits until it is ready
-// if readiness can be observed.
+// restart ends a process, waits until its keeper has started it again, and waits until it is ready,
+// for processes whose readiness can be checked.
 func restart(ctx context.Context, c *Config, name string, pid int, deps Deps) error {
 	p := newProgress(deps)
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -156,7 +158,7 @@ func restart(ctx context.Context, c *Config, name string, pid int, deps Deps) er
 	return nil
 }
 
-// waitRestarted waits until the keeper of the process that had pid has started it again.
+// waitRestarted waits until the keeper has replaced the process that had process ID pid.
 func waitRestarted(ctx context.Context, c *Config, p *progress, name string, pid int) error {
 	return p.wait(ctx, restartPatience, func(ctx context.Context) error {
 		st, err := Inspect(ctx, c)

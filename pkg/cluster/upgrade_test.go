@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestUpgradeOrder checks that API servers are upgraded before everything else, and kubelets after
-// the control plane.
+// TestUpgradeOrder checks that API servers are restarted before all other programs except etcd, and
+// kubelets after the control plane.
 func TestUpgradeOrder(t *testing.T) {
 	pids := map[string]int{
 		"proxy-n1": 1, "kubelet-n2": 2, "kubelet-n1": 3, "containerd-n1": 4, "scheduler-1": 5, "scheduler-2": 6,
@@ -39,7 +39,7 @@ func installed(t *testing.T, text string) string {
 	return dir
 }
 
-// TestInstall checks that all programs are replaced, or none if one is missing.
+// TestInstall checks that install replaces all programs, or none of them if one is missing.
 func TestInstall(t *testing.T) {
 	from, to := installed(t, "new"), installed(t, "old")
 	if err := install(from, to); err != nil {
@@ -67,8 +67,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestOutdated checks that a process is outdated once its program file was replaced, even by one
-// with the same content.
+// TestOutdated checks that a process is outdated after its program file was replaced, even by a
+// file with the same content.
 func TestOutdated(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {

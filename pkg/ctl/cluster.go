@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/cluster"
 )
 
-// clusters holds the flags and dependencies that all "ctl cluster" commands share.
+// clusters has the flags and dependencies that all "ctl cluster" commands share.
 type clusters struct {
 	name    string
 	dataDir string
@@ -57,7 +57,8 @@ the machine's own network changes, and nothing in a cluster can reach out of it.
 
 func (s *clusters) load() (*cluster.Config, error) { return cluster.Load(s.name, s.dataDir) }
 
-// on returns the RunE of a command that acts on an existing cluster.
+// on returns a cobra RunE function that loads the configuration of an existing cluster and calls do
+// with it.
 func (s *clusters) on(do func(c *cobra.Command, cfg *cluster.Config, args []string) error) func(*cobra.Command,
 	[]string) error {
 	return func(c *cobra.Command, args []string) error {
@@ -365,7 +366,7 @@ func (s *clusters) upgradeCommand() *cobra.Command {
 	return c
 }
 
-// The remaining commands are hidden: they are the processes that keep a cluster running, and "ctl
+// The following commands are hidden. They are the processes that keep a cluster running; "ctl
 // cluster up" starts them.
 
 func (s *clusters) superviseCommand() *cobra.Command {

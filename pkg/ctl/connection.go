@@ -75,7 +75,7 @@ the policies say; that somebody listens at the port is another matter.`,
 	return c
 }
 
-// policyCell reads everything from the API that network policies depend on.
+// policyCell has all API objects that the effect of network policies depends on.
 type policyCell struct {
 	netpolicy.Cell
 	pods []*netpolicy.Pod
@@ -117,7 +117,7 @@ func readPolicies(ctx context.Context, client kubernetes.Interface, custom dynam
 	return cell, err
 }
 
-// end finds the pod or address that the user's argument names as one end of a connection.
+// end returns the pod or IP address that the user's argument names, as one end of a connection.
 func (c *policyCell) end(namespace, name string) (netpolicy.Party, error) {
 	if a, err := netip.ParseAddr(name); err == nil {
 		i := slices.IndexFunc(c.pods, func(p *netpolicy.Pod) bool { return slices.Contains(p.IPs, a) })
@@ -155,8 +155,8 @@ func endName(p netpolicy.Party) string {
 	return fmt.Sprintf("%s (%s)", p.Pod.Name, p.Addr)
 }
 
-// sideText describes which policies decide at one end of the connection, and which policies passed
-// the connection on to later ones.
+// sideText describes which policies decide about the connection at one of its ends, and which
+// policies passed the decision on to policies of a later tier.
 func sideText(s netpolicy.Side) string {
 	var before string
 	if s.Admin != nil {
@@ -181,7 +181,7 @@ func sideText(s netpolicy.Side) string {
 	return "no policy applies"
 }
 
-// decisionText describes what a rule of a ClusterNetworkPolicy does.
+// decisionText describes the effect of a rule of a ClusterNetworkPolicy.
 func decisionText(d *netpolicy.Decision) string {
 	rule := fmt.Sprintf("rule %d", d.Rule)
 	if d.Name != "" {

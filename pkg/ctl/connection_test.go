@@ -17,7 +17,8 @@ import (
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// TestWhyConnection checks that the answer names the policies that decide about the connection.
+// TestWhyConnection checks that the output of "ctl why connection" names the policies that decide
+// about the connection.
 func TestWhyConnection(t *testing.T) {
 	pod := func(namespace, name, ip string) corev1.Pod {
 		return corev1.Pod{
@@ -67,7 +68,7 @@ func TestWhyConnection(t *testing.T) {
 			t.Errorf("%s to %s: got\n%s", from, to, out.String())
 		}
 	}
-	// This cluster does not have the kind ClusterNetworkPolicy.
+	// These cases are for a cluster without the kind ClusterNetworkPolicy.
 	for _, tc := range []struct{ from, to, want string }{
 		{"web", "shop/db", "default/web (10.0.0.1) → shop/db (10.0.0.3), TCP 5432: allowed\n  egress:  no " +
 			"policy applies\n  ingress: allowed by shop/db\n"},

@@ -1,12 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ctl is the command line. It has kubectl's verbs, taken from kubectl's library, and
-// Keelson's own: "cluster" creates clusters on this machine, "webhooks" shows the health of
-// admission webhooks, and "why" explains decisions of the scheduler and of network policies.
+// Package ctl implements the command-line program ctl. It has kubectl's verbs, from kubectl's
+// library, and Keelson's own verbs: "cluster" creates clusters on this machine, "webhooks" shows
+// the health of admission webhooks, and "why" explains decisions of the scheduler and of network
+// policies.
 //
-// If the program is called kubectl, it has only kubectl's verbs. Plug-ins named kubectl-NAME are
-// found as kubectl finds them.
+// If the program file is named kubectl, the program has only kubectl's verbs. Plug-ins with names
+// kubectl-NAME are found in the same way as by kubectl.
 package ctl
 
 import (
@@ -31,10 +32,10 @@ import (
 	"keelson.dev/keelson/pkg/release"
 )
 
-// Run runs the program with the process's arguments; args[0] is the program's name.
+// Run runs the program with the process's arguments. args[0] is the name of the program.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	// "ctl cluster" does not need kubectl's command tree, which takes longer to build than most
-	// cluster commands take to run.
+	// "ctl cluster" does not need kubectl's commands, and building them takes longer than most "ctl
+	// cluster" commands run.
 	if len(args) > 1 && args[1] == "cluster" {
 		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -43,27 +44,30 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		root.SilenceErrors, root.SilenceUsage = true, true
 		return root.ExecuteContext(ctx)
 	}
-	// Building the commands reads kuberc and may log already, so the verbosity is set before. An
-	// invalid verbosity is reported when the flags are parsed.
+	// Set the verbosity before the commands are built, because that reads the file kuberc and may
+	// already log. An invalid verbosity is reported later, when the flags are parsed.
 	_, _ = logs.GlogSetter(cmd.GetLogVerbosity(args))
 	root := Command(args, stdin, stdout, stderr)
-	// If there are aliases, the arguments have been set to those that the alias stands for.
+	// If kuberc defines aliases, kubectl's library has already set the arguments to the expanded
+	// alias.
 	if !slices.ContainsFunc(root.Commands(), isAlias) {
 		root.SetArgs(args[1:])
 	}
 	if err := root.ExecuteContext(ctx); err != nil {
-		cmdutil.CheckErr(err) // prints the error in kubectl's words and exits with kubectl's code
+		cmdutil.CheckErr(err) // prints the error as kubectl does, and exits with kubectl's exit code
 	}
 	return nil
 }
 
-// isAlias reports whether a command comes from an alias in the user's preferences (kuberc).
+// isAlias reports whether a command was added for an alias in the user's preferences (the file
+// kuberc).
 func isAlias(c *cobra.Command) bool {
 	_, ok := c.Annotations[kuberc.KubeRCOriginalCommandAnnotation]
 	return ok
 }
 
-// Command returns kubectl's command tree, with Keelson's own verbs added unless args[0] is kubectl.
+// Command returns kubectl's command tree. Unless args[0] is kubectl, it also contains Keelson's own
+// verbs.
 func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
 	streams := genericiooptions.IOStreams{In: stdin, Out: stdout, ErrOut: stderr}
 	flags := genericclioptions.NewConfigFlags(true).
@@ -74,7 +78,7 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 		ConfigFlags:   flags,
 		IOStreams:     streams,
 	})
-	logs.AddFlags(root.PersistentFlags()) // -v and the other flags of the log
+	logs.AddFlags(root.PersistentFlags()) // -v and the other flags for logging
 	if filepath.Base(args[0]) != "kubectl" {
 		root.Use = "ctl"
 		root.AddCommand(clusterCommand(stdin, stdout, stderr), webhooksCommand(flags, stdout), whyCommand(flags, stdout))
@@ -83,12 +87,12 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 	return root
 }
 
-// addRelease makes "version" print Keelson's version on a line of its own. JSON and YAML output
-// stay as kubectl prints them.
+// addRelease makes the command "version" also print Keelson's version, on a line of its own. It
+// does not change the JSON and YAML output.
 func addRelease(root *cobra.Command, stdout io.Writer) {
 	c, _, err := root.Find([]string{"version"})
 	if err != nil {
-		return // an alias from the user's preferences has replaced all commands
+		return // an alias in the user's preferences has replaced all commands
 	}
 	c.PostRun = func(c *cobra.Command, _ []string) {
 		if c.Flag("output").Value.String() == "" {

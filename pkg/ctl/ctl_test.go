@@ -15,7 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/release"
 )
 
-// TestVerbs checks that all kubectl verbs exist, and Keelson's own only under the name ctl.
+// TestVerbs checks that all verbs of kubectl exist, and that Keelson's own verbs exist only if the
+// program is named ctl.
 func TestVerbs(t *testing.T) {
 	verbs := strings.Fields(
 		`annotate api-resources api-versions apply attach auth autoscale certificate cluster-info completion config
@@ -45,7 +46,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// TestClusterErrors checks that wrong arguments are rejected before anything is done.
+// TestClusterErrors checks that wrong arguments are rejected before a command changes anything.
 func TestClusterErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string
@@ -69,7 +70,7 @@ func TestClusterErrors(t *testing.T) {
 	}
 }
 
-// TestPreferences checks that an alias from kuberc expands to its command, options and arguments.
+// TestPreferences checks that an alias in kuberc expands to its command, options and arguments.
 func TestPreferences(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kuberc")
 	preferences := `apiVersion: kubectl.config.k8s.io/v1beta1
@@ -93,8 +94,8 @@ aliases:
 	}
 }
 
-// TestVersion checks that ctl prints Keelson's version beside Kubernetes', and that kubectl and
-// JSON output do not.
+// TestVersion checks that "ctl version" prints Keelson's version in addition to Kubernetes'
+// version, and that "kubectl version" and JSON output do not have it.
 func TestVersion(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string

@@ -77,7 +77,8 @@ func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(100 * time.Microsecond).String()
 }
 
-// lastFailure returns the time and the reason of a webhook's last failure, on one line.
+// lastFailure returns the time and reason of a webhook's last failure on one line, or "-" if the
+// webhook has not failed.
 func lastFailure(h *webhookhealth.Health) string {
 	if h.LastFailure == nil {
 		return "-"

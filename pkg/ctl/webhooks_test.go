@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/admission/webhookhealth"
 )
 
-// TestWebhooks checks the table of webhooks that is printed from the server's answer.
+// TestWebhooks checks the table that "ctl webhooks" prints for a response of the API server.
 func TestWebhooks(t *testing.T) {
 	for name, tc := range map[string]struct{ document, want string }{
 		"none": {`{}`, "No webhooks are configured.\n"},

@@ -11,12 +11,12 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
 
-// whyCommand returns the command "ctl why"; each kind of question is a subcommand.
+// whyCommand returns the command "ctl why". It has a subcommand for each kind of question.
 func whyCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cobra.Command {
 	c := &cobra.Command{Use: "why", Short: "Explain scheduling decisions and network policies"}
 	pod := podCommand(flags, stdout)
 	c.AddCommand(connectionCommand(flags, stdout), pod)
-	// "ctl why pod/x" is the same as "ctl why pod x".
+	// "ctl why pod/x" means the same as "ctl why pod x".
 	c.Args, c.RunE = cobra.ArbitraryArgs, func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 || !strings.HasPrefix(args[0], "pod/") {
 			return cmd.Help()

@@ -24,9 +24,9 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// podCommand returns the command "ctl why pod". It explains why a pod is on its node, or on no
-// node. It reads only the API and runs the scheduler's own code on the objects, so it works with
-// every cluster whose scheduler has the default configuration.
+// podCommand returns the command "ctl why pod". It explains why a pod is on its node, or why it has
+// no node. The command reads objects from the API and runs the scheduler's code on them. It
+// therefore works with every cluster whose scheduler has the default configuration.
 func podCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cobra.Command {
 	var nodes int
 	var asJSON bool
@@ -67,8 +67,8 @@ func podCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cob
 	return c
 }
 
-// whyPod evaluates the pod against a model of the cluster. evicted holds the events that say which
-// pods preempted it; if the pod no longer exists, nothing else is known about it.
+// whyPod evaluates the pod in a scheduler.Model of the cluster. evicted has the messages of events
+// about pods that preempted it. If the pod no longer exists, these events are the only result.
 func whyPod(ctx context.Context, client kubernetes.Interface, namespace, name string,
 	nodes int) (w *scheduler.Why, evicted []string, err error) {
 	selector := fields.Set{"involvedObject.name": name, "involvedObject.kind": "Pod",
@@ -101,7 +101,7 @@ func whyPod(ctx context.Context, client kubernetes.Interface, namespace, name st
 	return w, evicted, err
 }
 
-// fillModel reads every kind that the scheduler uses.
+// fillModel reads the objects of all kinds that the scheduler uses, and adds them to the model.
 func fillModel(ctx context.Context, client kubernetes.Interface, m *scheduler.Model) error {
 	core, apps, storage := client.CoreV1(), client.AppsV1(), client.StorageV1()
 	all := metav1.ListOptions{ResourceVersion: "0"}

@@ -15,8 +15,8 @@ import (
 // ConfigzPath is the path of the Configz handler.
 const ConfigzPath = "/configz"
 
-// Configz serves the configuration that a process runs with, under the name that Kubernetes gives
-// it.
+// Configz returns a handler that serves the configuration with which a process runs, as JSON. name
+// is the name that Kubernetes gives the configuration.
 func Configz(name string, config any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		body, err := json.Marshal(map[string]any{name: config})
@@ -30,7 +30,8 @@ func Configz(name string, config any) http.Handler {
 	})
 }
 
-// Configuration returns the part of a component's configuration that is set by flags.
+// Configuration returns the leader election settings for a component's configuration, with the
+// values of the flags.
 func (f *ElectionFlags) Configuration() configv1alpha1.LeaderElectionConfiguration {
 	enabled := f.Enabled
 	return configv1alpha1.LeaderElectionConfiguration{

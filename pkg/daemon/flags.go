@@ -14,28 +14,30 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Flags are the flags that all clients of the API server have, with upstream's names.
+// Flags has the flags that all clients of the API server share. The flags have the same names as in
+// Kubernetes.
 type Flags struct {
 	Kubeconfig string
 	Verbosity  int
 }
 
-// Add defines the flags.
+// Add defines the flags in fs.
 func (f *Flags) Add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.Kubeconfig, "kubeconfig", f.Kubeconfig,
 		"kubeconfig file with the API server's address and this process's credentials")
 	fs.IntVarP(&f.Verbosity, "v", "v", f.Verbosity, "log verbosity; debug messages are written from 4 on")
 }
 
-// ServingFlags configure where and how a process serves its endpoints.
+// ServingFlags has the flags that configure where and how a process serves its HTTP endpoints.
 type ServingFlags struct {
 	BindAddress  net.IP
-	SecurePort   int // 0 disables serving
+	SecurePort   int // 0 means that nothing is served
 	CertFile     string
 	KeyFile      string
 	ClientCAFile string
-	// MinTLSVersion and CipherSuites restrict TLS. If they are empty, TLS 1.2 is the minimum and
-	// Go's default suites are used.
+	// MinTLSVersion is the minimum TLS version; if it is empty, the minimum is TLS 1.2.
+	// CipherSuites are the allowed cipher suites; if the list is empty, Go's default suites are
+	// allowed.
 	MinTLSVersion string
 	CipherSuites  []string
 	// MaxStreams is the maximum number of concurrent requests on an HTTP/2 connection; 0 means Go's
@@ -45,7 +47,7 @@ type ServingFlags struct {
 	NoProfiling bool
 }
 
-// Add defines the flags; their defaults are f's current values.
+// Add defines the flags in fs. The current values of f are the defaults.
 func (f *ServingFlags) Add(fs *pflag.FlagSet) {
 	fs.IPVar(&f.BindAddress, "bind-address", f.BindAddress, "address to serve /healthz, /livez, /readyz and /metrics on")
 	fs.IntVar(&f.SecurePort, "secure-port", f.SecurePort, "port to serve on, with TLS; 0 disables serving")
@@ -64,7 +66,7 @@ func (f *ServingFlags) Add(fs *pflag.FlagSet) {
 	fs.Lookup("profiling").NoOptDefVal = "true"
 }
 
-// inverse is a boolean flag with the opposite value of its field.
+// inverse is a boolean flag whose value is the opposite of the field that it sets.
 type inverse struct{ off *bool }
 
 // Set parses a boolean.
@@ -88,7 +90,7 @@ func (f *ServingFlags) Address() string {
 	return net.JoinHostPort(f.BindAddress.String(), strconv.Itoa(f.SecurePort))
 }
 
-// ElectionFlags configure leader election between replicas of a process.
+// ElectionFlags has the flags that configure leader election between replicas of a process.
 type ElectionFlags struct {
 	Enabled           bool
 	LeaseDuration     time.Duration
@@ -98,7 +100,7 @@ type ElectionFlags struct {
 	ResourceNamespace string
 }
 
-// DefaultElection returns upstream's default for the named process.
+// DefaultElection returns Kubernetes' default settings for the named process.
 func DefaultElection(name string) ElectionFlags {
 	return ElectionFlags{
 		Enabled: true, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
@@ -106,7 +108,7 @@ func DefaultElection(name string) ElectionFlags {
 	}
 }
 
-// Add defines the flags; their defaults are f's current values.
+// Add defines the flags in fs. The current values of f are the defaults.
 func (f *ElectionFlags) Add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.Enabled, "leader-elect", f.Enabled,
 		"elect a leader among the replicas by a Lease; only the leader works")

@@ -20,22 +20,24 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// How long answers of the API server are cached, and how long a call may take.
+// How long a Guard caches responses of the API server, and how long one call may take.
 const (
 	tokenTTL      = 10 * time.Second
 	decisionTTL   = 10 * time.Second
 	reviewTimeout = 10 * time.Second
 )
 
-// Guard admits requests whose user the API server can authenticate and allows to get the path.
+// Guard is a filter for HTTP requests. It accepts a request if the API server can authenticate the
+// user and the user may get the request's path.
 type Guard struct {
 	who authenticator.Request
 	may authorizer.Authorizer
 	ca  *dynamiccertificates.DynamicFileCAContent
 }
 
-// NewGuard returns a guard that asks the API server. If clientCAFile is set, the guard itself
-// verifies client certificates by that authority.
+// NewGuard returns a guard that asks the API server to authenticate and authorize requests. If
+// clientCAFile is not empty, the guard itself verifies client certificates that this authority
+// signed.
 func NewGuard(client kubernetes.Interface, clientCAFile string) (*Guard, error) {
 	retry := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 	who := authenticatorfactory.DelegatingAuthenticatorConfig{
@@ -71,7 +73,7 @@ func (g *Guard) Run(ctx context.Context) {
 	}
 }
 
-// Wrap returns h protected by the guard.
+// Wrap returns a handler that passes only accepted requests to h.
 func (g *Guard) Wrap(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, ok, err := g.who.AuthenticateRequest(r)

@@ -9,7 +9,8 @@ import (
 	"os"
 )
 
-// ServerID identifies an API server in metrics without revealing its host name.
+// ServerID returns a value that identifies an API server in metrics. It does not reveal the host
+// name.
 func ServerID() string {
 	host, err := os.Hostname()
 	if err != nil {

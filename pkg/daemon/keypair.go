@@ -10,7 +10,8 @@ import (
 	"sync"
 )
 
-// KeyPair is a certificate and its key in two files. It reloads them when they are replaced.
+// KeyPair is a TLS certificate and its key in two files. It reloads the files after they are
+// replaced.
 type KeyPair struct {
 	CertFile, KeyFile string
 
@@ -19,8 +20,8 @@ type KeyPair struct {
 	cert *tls.Certificate
 }
 
-// Get returns the current certificate. It keeps the old one while the files cannot be read, for
-// example in the middle of a replacement.
+// Get returns the current certificate. If the files cannot be read, for example while they are
+// being replaced, it returns the previous certificate.
 func (k *KeyPair) Get() (*tls.Certificate, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -43,8 +44,8 @@ func (k *KeyPair) Get() (*tls.Certificate, error) {
 	return k.cert, nil
 }
 
-// same reports whether a file is unchanged. The modification time alone is not enough: a file can
-// be replaced within the resolution of that time, or by an older file.
+// same reports whether a file is unchanged. The modification time alone does not show that: a file
+// can be replaced within the resolution of the time, or by an older file.
 func same(a, b os.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -12,8 +12,8 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-// TestKeyPairFollows checks that replaced files are reloaded, even if their modification time is
-// the same, and that the old certificate stays while only one of the two files is new.
+// TestKeyPairFollows checks that replaced files are reloaded, even if their modification time stays
+// the same, and that the previous certificate is used while only one of the two files is replaced.
 func TestKeyPairFollows(t *testing.T) {
 	dir, when := t.TempDir(), time.Unix(1_700_000_000, 0)
 	k := &KeyPair{CertFile: filepath.Join(dir, "tls.crt"), KeyFile: filepath.Join(dir, "tls.key")}
@@ -43,7 +43,7 @@ func TestKeyPairFollows(t *testing.T) {
 	if cert, err := k.Get(); err == nil {
 		t.Errorf("without files: %v", cert)
 	}
-	// Names of the same length, so that the files may have the same size.
+	// The names have the same length, so that the files may have the same size.
 	for _, name := range []string{"a.test", "b.test"} {
 		cert, key, err := certutil.GenerateSelfSignedCertKey(name, nil, nil)
 		if err != nil {

@@ -22,12 +22,13 @@ import (
 // serverPoll is how often Lead checks whether the API server is ready.
 const serverPoll = 50 * time.Millisecond
 
-// ErrLostLease is returned by Lead when another process may have become the leader.
+// ErrLostLease is returned by Lead when this process has lost the lease, so that another process
+// may have become the leader.
 var ErrLostLease = errors.New("leader election lost")
 
-// Lead runs work while this process holds the lease; if leader election is disabled, it runs work
-// at once. It returns the error of work when work has returned, or ErrLostLease. After ErrLostLease
-// the process should end, since parts of work may still be running.
+// Lead waits until this process holds the lease, and then runs work. If leader election is
+// disabled, it runs work immediately. Lead returns the error of work when work has returned, or
+// ErrLostLease. After ErrLostLease the process should exit, because work may not have stopped yet.
 func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, clk clock.Clock, log *slog.Logger,
 	work func(context.Context) error) error {
 	if !f.Enabled {
@@ -40,8 +41,8 @@ func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, clk
 	identity := host + "_" + string(uuid.NewUUID())
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Wait for the API server first: the elector retries only after seconds, which would delay
-	// processes that start together with the API server.
+	// Wait for the API server first. The elector waits for seconds before it retries, and that
+	// would delay processes that start together with the API server.
 	if err := awaitServer(ctx, client, clk); err != nil {
 		return nil // ctx has ended
 	}
@@ -54,7 +55,8 @@ func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, clk
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
 		LeaseDuration: f.LeaseDuration, RenewDeadline: f.RenewDeadline, RetryPeriod: f.RetryPeriod,
-		// Release the lease on a clean end, so that the next leader need not wait for its expiry.
+		// Release the lease when ctx ends, so that the next leader need not wait until the lease
+		// expires.
 		ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {

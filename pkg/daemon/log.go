@@ -11,14 +11,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// debugVerbosity is the lowest -v at which debug messages are written.
+// debugVerbosity is the lowest value of the flag -v at which debug messages are logged.
 const debugVerbosity = 4
 
-// Verbosity is the verbosity of a process's log, as klog's -v. It may change while the process
-// runs, and is safe for concurrent use.
+// Verbosity is the verbosity of a process's log, with the meaning of klog's flag -v. It may be
+// changed while the process runs, and is safe for concurrent use.
 type Verbosity struct{ own, libraries slog.LevelVar }
 
-// NewVerbosity returns a Verbosity of n.
+// NewVerbosity returns a Verbosity with value n.
 func NewVerbosity(n int) *Verbosity {
 	v := &Verbosity{}
 	v.Set(n)
@@ -35,19 +35,19 @@ func (v *Verbosity) Set(n int) {
 	v.libraries.Set(libraries)
 }
 
-// Log returns the JSON log of a process with verbosity v. Messages that libraries write by klog are
-// included. Credentials in messages are redacted.
+// Log returns the JSON log of a process with verbosity v. The log includes messages that libraries
+// write with klog. Credentials in messages are redacted.
 func (v *Verbosity) Log(w io.Writer) *slog.Logger {
 	return v.log(slog.NewJSONHandler(w,
 		&slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: newRedactor().attr}), nil)
 }
 
-// log returns the log that handler writes. Libraries log more at Info than an operator wants to
-// keep, so klog's messages have a separate threshold.
+// log returns the log that handler writes. klog's messages have a separate level, because libraries
+// log more at level Info than an operator wants to keep.
 func (v *Verbosity) log(handler slog.Handler, modules Modules) *slog.Logger {
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(filter{handler, &v.libraries, modules}), klog.ContextualLogger(true))
 	return slog.New(filter{handler, &v.own, modules})
 }
 
-// NewLog returns the log of a process with a fixed verbosity.
+// NewLog returns the JSON log of a process with a fixed verbosity.
 func NewLog(w io.Writer, verbosity int) *slog.Logger { return NewVerbosity(verbosity).Log(w) }

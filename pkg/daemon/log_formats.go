@@ -19,13 +19,13 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-// The log formats of Kubernetes.
+// Kubernetes' log formats, as values of the flag --logging-format.
 const (
 	FormatText = "text"
 	FormatJSON = "json"
 )
 
-// LogFlags select one of Kubernetes' log formats. The log is written to standard error without
+// LogFlags has Kubernetes' flags for the log format. The log is written to standard error without
 // buffering.
 type LogFlags struct {
 	Format         string
@@ -35,13 +35,13 @@ type LogFlags struct {
 	text, json streams
 }
 
-// streams holds the flags about the output of one format.
+// streams has the flags for the output of one log format.
 type streams struct {
 	split  bool
 	buffer resource.QuantityValue
 }
 
-// Add defines the flags.
+// Add defines the flags in fs.
 func (f *LogFlags) Add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.Format, "logging-format", FormatText, `format of the log: "text" or "json"`)
 	fs.DurationVar(&f.FlushFrequency, "log-flush-frequency", 5*time.Second,
@@ -59,7 +59,7 @@ func (s *streams) add(fs *pflag.FlagSet, format string) {
 		"not supported (an alpha feature in Kubernetes): the log is not buffered")
 }
 
-// Validate returns the errors in the flags, in Kubernetes' words.
+// Validate returns the errors in the flags' values, worded as in Kubernetes.
 func (f *LogFlags) Validate() error {
 	var errs field.ErrorList
 	if f.FlushFrequency <= 0 {
@@ -90,8 +90,8 @@ func (f *LogFlags) Validate() error {
 	return errs.ToAggregate()
 }
 
-// Log returns the log of a process with verbosity v. Messages that libraries write by klog are
-// included. Credentials in messages are redacted.
+// Log returns the log of a process with verbosity v, in the format that the flags select. The log
+// includes messages that libraries write with klog. Credentials in messages are redacted.
 func (f *LogFlags) Log(v *Verbosity, w io.Writer) *slog.Logger {
 	if f.Format == FormatJSON {
 		return v.log(jsonLines{newJSONLines(w)}, f.Modules)
@@ -113,8 +113,8 @@ func newJSONLines(w io.Writer) slog.Handler {
 			case slog.TimeKey:
 				return slog.Float64("ts", float64(a.Value.Time().UnixNano())/float64(time.Millisecond))
 			case slog.LevelKey:
-				// Kubernetes' format has no level; jsonLines adds the verbosity to records below
-				// error level.
+				// Kubernetes' JSON format has no level. Instead, jsonLines adds the verbosity to
+				// records below level Error.
 				return slog.Attr{}
 			case slog.SourceKey:
 				if at, ok := a.Value.Any().(*slog.Source); ok {
@@ -126,10 +126,10 @@ func newJSONLines(w io.Writer) slog.Handler {
 		}})
 }
 
-// jsonLines adds the verbosity to each record below error level.
+// jsonLines is a handler that adds the verbosity to each record below level Error.
 type jsonLines struct{ slog.Handler }
 
-// Handle writes r.
+// Handle writes r, with its verbosity if that is needed.
 func (j jsonLines) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelError {
 		return j.Handler.Handle(ctx, r)
@@ -151,13 +151,14 @@ func (j jsonLines) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup returns a handler with the group that still adds the verbosity.
 func (j jsonLines) WithGroup(name string) slog.Handler { return jsonLines{j.Handler.WithGroup(name)} }
 
-// redacting removes credentials from records before they reach a handler that cannot do so itself.
+// redacting is a handler that removes credentials from records, for a next handler that cannot do
+// so itself.
 type redacting struct {
 	slog.Handler
 	redactor *redactor
 }
 
-// Handle writes r.
+// Handle passes a copy of r without credentials to the next handler.
 func (h redacting) Handle(ctx context.Context, r slog.Record) error {
 	told := slog.NewRecord(r.Time, r.Level, h.redactor.text(r.Message), r.PC)
 	r.Attrs(func(a slog.Attr) bool {
@@ -167,7 +168,8 @@ func (h redacting) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, told)
 }
 
-// attr returns a copy of a without credentials, also inside groups.
+// attr returns a copy of a without credentials. If a is a group, credentials inside are removed
+// too.
 func (h redacting) attr(a slog.Attr) slog.Attr {
 	a.Value = a.Value.Resolve()
 	if a.Value.Kind() != slog.KindGroup {
@@ -184,7 +186,7 @@ func (h redacting) attrs(attrs []slog.Attr) []slog.Attr {
 	return out
 }
 
-// WithAttrs redacts the attributes.
+// WithAttrs returns a redacting handler with the attributes, from which credentials are removed.
 func (h redacting) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return redacting{h.Handler.WithAttrs(h.attrs(attrs)), h.redactor}
 }

@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// TestFormats checks that lines have the form of Kubernetes' processes and contain no credentials.
+// TestFormats checks that log lines have the same form as those of Kubernetes' processes, and that
+// they contain no credentials.
 func TestFormats(t *testing.T) {
 	say := func(l *slog.Logger) {
 		l.Info("Serving", "address", "127.0.0.1:6443", "n", 1)
@@ -52,7 +53,8 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestModules checks that files named by --vmodule log more, and that others do not.
+// TestModules checks that the source files named by --vmodule log with the higher verbosity, and
+// that other files do not.
 func TestModules(t *testing.T) {
 	for modules, want := range map[string]bool{
 		"": false, "log_formats*=4": true, "log_formats*=3": false, "other=9": false,

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Modules gives single source files their own verbosity, in the form "pattern=N,..." of the flag
-// --vmodule. A pattern with a slash matches the file's path, another pattern the file's name. Both
-// leave out the ending .go.
+// Modules sets the verbosity of single source files, in the form "pattern=N,..." of the flag
+// --vmodule. A pattern with a slash matches the path of a file, and a pattern without a slash
+// matches its name. Paths and names are compared without the suffix .go.
 type Modules []module
 
 type module struct {
@@ -21,7 +21,7 @@ type module struct {
 	verbosity uint64
 }
 
-// Set parses the flag's value and replaces the earlier one.
+// Set parses the flag's value and replaces the previous value.
 func (m *Modules) Set(v string) error {
 	var out Modules
 	for s := range strings.SplitSeq(v, ",") {
@@ -54,7 +54,7 @@ func (m *Modules) String() string {
 // Type returns the flag's type for the usage text.
 func (*Modules) Type() string { return "pattern=N,..." }
 
-// lowest returns the lowest level of all modules.
+// lowest returns the lowest log level that any module keeps.
 func (m *Modules) lowest() slog.Level {
 	out := slog.LevelError
 	for _, one := range *m {
@@ -63,7 +63,7 @@ func (m *Modules) lowest() slog.Level {
 	return out
 }
 
-// keep reports whether r comes from a module whose verbosity includes it.
+// keep reports whether r comes from a file whose configured verbosity includes r.
 func (m *Modules) keep(r slog.Record) bool {
 	if len(*m) == 0 {
 		return false
@@ -82,5 +82,5 @@ func (m *Modules) keep(r slog.Record) bool {
 	return false
 }
 
-// level returns the lowest level that is kept. Records of verbosity N have level -N.
+// level returns the lowest log level that the module keeps. Records with verbosity N have level -N.
 func (m module) level() slog.Level { return -slog.Level(min(m.verbosity, 1<<15)) }

@@ -14,22 +14,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// redacted replaces credentials in the log.
+// redacted is the text that replaces credentials in the log.
 const redacted = "[redacted]"
 
-// maxText is how many bytes of a message or an attribute are searched and logged. It is bounded
-// because clients choose some of these texts.
+// maxText is the maximum number of bytes of a message or attribute that are searched and logged.
+// The limit is needed because clients determine some of these texts.
 const maxText = 64 << 10
 
-// secretPattern finds credentials in text whose lower-case form contains one of hints. The second
-// group of the expression is redacted.
+// secretPattern finds credentials in a text. The expression is applied only if the text in lower
+// case contains one of hints. The second group of the expression is redacted.
 type secretPattern struct {
 	hints []string
 	find  *regexp.Regexp
 }
 
-// secretNames returns lower-case names, or endings of names, of parameters and fields that hold
-// credentials.
+// secretNames returns names of parameters and fields that hold credentials, or suffixes of such
+// names, in lower case.
 func secretNames() []string {
 	return []string{
 		"token", "password", "passwd", "passphrase", "clientsecret", "client_secret", "client-secret",
@@ -38,9 +38,9 @@ func secretNames() []string {
 	}
 }
 
-// secretValues returns expressions that match the value after such a name: in double quotes, in
-// escaped double quotes (JSON in JSON), in single quotes, or without quotes. The second group of
-// each is redacted.
+// secretValues returns expressions that match the value that follows a name from secretNames: in
+// double quotes, in escaped double quotes (JSON inside JSON), in single quotes, or without quotes.
+// The second group of each expression is redacted.
 func secretValues() []*regexp.Regexp {
 	return []*regexp.Regexp{
 		regexp.MustCompile(`^("?\s*[=:]\s*\[?\s*")((?:[^"\\]|\\.)+)`),
@@ -50,7 +50,7 @@ func secretValues() []*regexp.Regexp {
 	}
 }
 
-// secretPatterns returns patterns that recognize credentials by their form alone.
+// secretPatterns returns patterns for credentials that are recognizable without a name.
 func secretPatterns() []secretPattern {
 	return []secretPattern{
 		// Tokens of service accounts and of OIDC, also in base64:
@@ -64,7 +64,7 @@ func secretPatterns() []secretPattern {
 			regexp.MustCompile(`(?i)(authorization\\*"?\s*[=:]\s*\[?\s*\\*"?(?:bearer|basic|negotiate|digest|token)\s+)([^\s"'\\\[\]][^"'\\\[\]\r\n]*)`)},
 		{[]string{"cookie"},
 			regexp.MustCompile(`(?i)(\b(?:set-)?cookie\\*"?\s*[=:]\s*\[?\s*\\*"?)([^\s"\\\[\]][^"\\\]\r\n]*)`)},
-		// Passwords in URLs, and tokens in place of the user:
+		// Passwords in URLs, and tokens at the place of the user name:
 		{[]string{"://"}, regexp.MustCompile(`(://[^\s/@:"'\\]*:)([^\s/@"'\\]+)(@)`)},
 		{[]string{"://"}, regexp.MustCompile(`(://)([^\s/@:"'\\]{16,})(@)`)},
 		// Bootstrap tokens:
@@ -78,8 +78,8 @@ func secretPatterns() []secretPattern {
 	}
 }
 
-// redactor removes credentials from log records. Our own code logs no credentials, but libraries
-// and errors may quote some.
+// redactor removes credentials from log records. Keelson's own code logs no credentials, but
+// messages of libraries and errors may contain some.
 type redactor struct {
 	patterns []secretPattern
 	names    []string
@@ -90,7 +90,7 @@ func newRedactor() *redactor {
 	return &redactor{secretPatterns(), secretNames(), secretValues()}
 }
 
-// text returns s without credentials, and truncated to maxText.
+// text returns s without credentials, truncated to maxText bytes.
 func (r *redactor) text(s string) string {
 	if len(s) < 8 {
 		return s
@@ -108,8 +108,8 @@ func (r *redactor) text(s string) string {
 	return s
 }
 
-// named returns s without the values of credentials that it finds by name: in queries, flags,
-// headers, JSON, JSON in JSON, YAML and Go's formatting of structs.
+// named returns s without credentials that follow a name from secretNames: in queries, flags,
+// headers, JSON, JSON inside JSON, YAML and Go's formatting of structs.
 func (r *redactor) named(s, lower string) string {
 	var ends [][2]int // the start and the end of each name that was found in s
 	for _, name := range r.names {
@@ -138,16 +138,17 @@ func (r *redactor) named(s, lower string) string {
 	return out.String() + s[done:]
 }
 
-// value returns the position of the value that belongs to the name at s[begin:end]. It returns 0, 0
-// if the name is only a part of a longer name or has no value.
+// value returns the start and end of the value that follows the name at s[begin:end]. It returns 0,
+// 0 if the name is only a part of a longer name, or if it has no value.
 func (r *redactor) value(s string, begin, end int) (from, to int) {
 	values := r.values
 	if begin > 0 && alphanumeric(s[begin-1]) {
 		if s[begin] < 'A' || s[begin] > 'Z' {
 			return 0, 0
 		}
-		// A name such as accessToken. In JSON an unquoted value of such a name is often a boolean;
-		// in Go's format it may be a credential.
+		// The name is the end of a longer name such as accessToken. If a quote follows the name, as
+		// in JSON, an unquoted value is often a boolean and is not redacted. If a colon or an
+		// equals sign follows, as in Go's format, an unquoted value may be a credential.
 		if end == len(s) || s[end] != ':' && s[end] != '=' {
 			values = values[:len(values)-1]
 		}
@@ -175,7 +176,7 @@ func lowerCase(s string) string {
 	return string(b)
 }
 
-// attr is the ReplaceAttr function of slog; it also receives the message.
+// attr is the ReplaceAttr function of slog. slog also calls it for the message.
 func (r *redactor) attr(_ []string, a slog.Attr) slog.Attr {
 	kind := a.Value.Kind()
 	if credential(a.Key) && (kind == slog.KindString && a.Value.String() != "" || kind == slog.KindAny &&
@@ -191,7 +192,7 @@ func (r *redactor) attr(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// object returns the redacted form of a value that the log would encode.
+// object returns the redacted form of a value that the log would otherwise encode as JSON.
 func (r *redactor) object(v slog.Value) slog.Value {
 	switch o := v.Any().(type) {
 	case nil:
@@ -202,7 +203,7 @@ func (r *redactor) object(v slog.Value) slog.Value {
 		return slog.StringValue(redacted)
 	case *slog.Source:
 		return v
-	case []byte: // JSON would encode a []byte as base64, which hides credentials from the search
+	case []byte: // JSON would encode it as base64, in which credentials are not recognized
 		return slog.StringValue(r.text(string(o)))
 	case json.RawMessage:
 		return slog.StringValue(r.text(string(o)))
@@ -218,12 +219,12 @@ func (r *redactor) object(v slog.Value) slog.Value {
 	}
 }
 
-// printed formats v, which cannot be encoded as JSON, with package fmt, and redacts the result.
+// printed formats a value that cannot be encoded as JSON with package fmt, and redacts the result.
 func (r *redactor) printed(v slog.Value) slog.Value {
 	return slog.StringValue(r.text(fmt.Sprintf("%+v", v.Any())))
 }
 
-// credential reports whether an attribute's name says that its value is a credential.
+// credential reports whether the name of an attribute means that its value is a credential.
 func credential(key string) bool {
 	switch strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(key)) {
 	case "token", "password", "passwd", "passphrase", "authorization", "secret", "privatekey", "clientsecret",

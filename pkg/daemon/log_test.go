@@ -16,8 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestLogHasNoCredentials covers CVE-2020-8563 to 2020-8566 and CVE-2019-11250, which were
-// credentials in logs.
+// TestLogHasNoCredentials checks that the log contains no credentials in cases like CVE-2020-8563
+// to CVE-2020-8566 and CVE-2019-11250, which disclosed credentials in logs.
 func TestLogHasNoCredentials(t *testing.T) {
 	const (
 		jwt = "eyJhbGciOiJSUzI1NiIsImtpZCI6IngifQ.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJlLXZhbHVl"
@@ -100,7 +100,7 @@ func TestLogHasNoCredentials(t *testing.T) {
 	if NewLog(&long, 0).Info("x", "agent", strings.Repeat("a b ", maxText)); long.Len() > 2*maxText {
 		t.Errorf("logged %d bytes", long.Len())
 	}
-	// Texts that are not credentials stay.
+	// Texts that only resemble credentials are logged unchanged.
 	var out bytes.Buffer
 	NewLog(&out, 0).Info("Token rotated", "pod", "default/web-1", "uri", "/api/v1/pods?watch=true", "err",
 		errors.New("token has expired"), "count", 3,
@@ -114,7 +114,8 @@ func TestLogHasNoCredentials(t *testing.T) {
 	}
 }
 
-// The verbosity may change while the process runs, for the process and for its libraries.
+// TestVerbosity checks that a change of the verbosity while the process runs affects the messages
+// of the process and of its libraries.
 func TestVerbosity(t *testing.T) {
 	var out bytes.Buffer
 	v := NewVerbosity(0)

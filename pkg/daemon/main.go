@@ -17,12 +17,12 @@ import (
 	"keelson.dev/keelson/pkg/release"
 )
 
-// errVersion is returned by Parse when --version was given.
+// errVersion is returned by Parse if the command line has --version.
 var errVersion = errors.New("--version was given")
 
-// Main is the main function of a process. run must return when its context ends, which happens at
-// SIGINT and SIGTERM. Main prints an error of run and exits with code 1. run must return errors of
-// Parse unchanged.
+// Main is the main function of a process. It calls run with a context that ends at SIGINT and
+// SIGTERM; run must return then. If run returns an error, Main prints it and exits with code 1. run
+// must return errors of Parse unchanged.
 func Main(name string, run func(ctx context.Context, args []string, stderr io.Writer) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stderr)
@@ -37,9 +37,9 @@ func Main(name string, run func(ctx context.Context, args []string, stderr io.Wr
 	}
 }
 
-// Parse parses a process's command line and adds the flag --version. Arguments that are not flags
-// are an error. For --version it returns an error that Main recognizes, and the process must not
-// run.
+// Parse defines the flag --version and parses a process's command line. Arguments that are not
+// flags are an error. If the command line has --version, Parse returns an error that Main
+// recognizes, and the caller must return it without starting its work.
 func Parse(fs *pflag.FlagSet, args []string) error {
 	version := fs.Bool("version", false, "print the version and exit")
 	if err := fs.Parse(args); err != nil {

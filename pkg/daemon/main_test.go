@@ -11,8 +11,8 @@ import (
 	"keelson.dev/keelson/pkg/release"
 )
 
-// TestBuildInfo checks that every process reports its build by Kubernetes' metric, and
-// Keelson's version by its own.
+// TestBuildInfo checks that every process exports its build in the same metric as Kubernetes, and
+// Keelson's version in a metric of its own.
 func TestBuildInfo(t *testing.T) {
 	families, err := NewMetrics().Gather()
 	if err != nil {
@@ -34,8 +34,8 @@ func TestBuildInfo(t *testing.T) {
 	}
 }
 
-// TestVersionIsKubernetes checks that clients can parse the version, and that it contains Keelson's
-// version.
+// TestVersionIsKubernetes checks that clients can parse the reported version, and that it contains
+// both Kubernetes' and Keelson's version.
 func TestVersionIsKubernetes(t *testing.T) {
 	v, err := version.ParseSemantic(VersionInfo().GitVersion)
 	if err != nil {

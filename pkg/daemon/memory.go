@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// memoryCollector exports the resident memory of this process by kind of page. Anonymous pages are
-// the real cost of the process; the kernel can drop file pages and read them again.
+// memoryCollector exports the resident memory of this process by kind of page. Only anonymous pages
+// always occupy memory; the kernel can drop file pages and read them again.
 type memoryCollector struct{ bytes *prometheus.Desc }
 
 func newMemoryCollector() prometheus.Collector {

@@ -5,7 +5,8 @@ package daemon
 
 import "testing"
 
-// TestMemoryMetrics checks that every process exports its anonymous memory and its file pages.
+// TestMemoryMetrics checks that every process exports the sizes of its anonymous pages and its file
+// pages.
 func TestMemoryMetrics(t *testing.T) {
 	families, err := NewMetrics().Gather()
 	if err != nil {
@@ -20,7 +21,7 @@ func TestMemoryMetrics(t *testing.T) {
 			exported[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
 		}
 	}
-	// The test process has more than a megabyte of each kind of page, and less than a terabyte.
+	// The test process has between 1 MiB and 1 TiB of each kind of page.
 	for _, pages := range []string{"anonymous", "file"} {
 		if bytes := exported[pages]; bytes < 1<<20 || bytes > 1<<40 {
 			t.Errorf("%s pages: %.0f bytes", pages, bytes)

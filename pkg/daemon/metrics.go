@@ -11,7 +11,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	// These libraries connect client-go's hooks to the libraries' registry.
+	// These packages make client-go's metrics available in the registry of Kubernetes' libraries.
 	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection"
 	_ "k8s.io/component-base/metrics/prometheus/restclient"
 	_ "k8s.io/component-base/metrics/prometheus/workqueue"
@@ -19,26 +19,25 @@ import (
 	"keelson.dev/keelson/pkg/release"
 )
 
-// Metrics is the registry of a process. The process registers its own metrics in it. Gather also
-// returns those of the libraries: of the Go runtime and the process, of client-go's work queues,
-// REST clients and leader elections, and of any other library of Kubernetes in the process.
+// Metrics is the metrics registry of a process, in which the process registers its own metrics.
+// Gather also returns the metrics of libraries: of the Go runtime and the process, of client-go's
+// work queues, REST clients and leader elections, and of other Kubernetes libraries in the process.
 //
-// Libraries have one registry for each process, because client-go's hooks are global variables. So
-// all Metrics of a process return the same metrics of libraries.
+// The libraries have one registry for each process, because client-go's hooks are global variables.
+// All Metrics in a process therefore return the same metrics of libraries.
 type Metrics struct {
 	*prometheus.Registry
 }
 
-// NewMetrics returns a registry with metrics of the process's memory by kind of page and of its
-// build.
+// NewMetrics returns a registry that already has metrics of the process's memory and of its build.
 func NewMetrics() *Metrics {
 	r := prometheus.NewRegistry()
 	r.MustRegister(newMemoryCollector(), buildInfo(), releaseInfo())
 	return &Metrics{r}
 }
 
-// Gather returns the process's own metrics and those of the libraries, sorted by name. If both have
-// a metric of the same name, it returns the process's own.
+// Gather returns the process's own metrics and the metrics of libraries, sorted by name. If both
+// have a metric with the same name, it returns the process's own metric.
 func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 	own, err := m.Registry.Gather()
 	if err != nil {
@@ -61,7 +60,7 @@ func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 	return own, nil
 }
 
-// buildInfo is Kubernetes' metric about the build.
+// buildInfo returns Kubernetes' metric kubernetes_build_info.
 func buildInfo() prometheus.Collector {
 	v := VersionInfo()
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -79,7 +78,7 @@ func buildInfo() prometheus.Collector {
 	return g
 }
 
-// releaseInfo is the metric of Keelson's own version.
+// releaseInfo returns the metric with Keelson's own version.
 func releaseInfo() prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "keelson_build_info",

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// family returns the metric of that name, or nil.
+// family returns the metric family with the given name, or nil.
 func family(t *testing.T, from prometheus.Gatherer, name string) *dto.MetricFamily {
 	t.Helper()
 	families, err := from.Gather()
@@ -30,7 +30,7 @@ func family(t *testing.T, from prometheus.Gatherer, name string) *dto.MetricFami
 }
 
 // TestLibraryMetrics checks that a process exports the metrics of client-go's work queues and REST
-// clients, and those of the Go runtime and the process.
+// clients, of the Go runtime and of the process.
 func TestLibraryMetrics(t *testing.T) {
 	m := NewMetrics()
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),

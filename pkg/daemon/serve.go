@@ -32,19 +32,20 @@ const (
 	maxHeaderBytes    = 64 << 10
 )
 
-// Endpoints are the handlers that Serve serves.
+// Endpoints has what Serve serves, and how.
 type Endpoints struct {
 	Flags   ServingFlags
-	Guard   *Guard // if nil, only the health checks are served
+	Guard   *Guard // if nil, Serve serves only the health checks
 	Metrics prometheus.Gatherer
 	Live    []health.Check
 	Ready   []health.Check
-	// Others are further handlers behind the guard, by path, such as /configz.
+	// Others has further handlers by path, such as /configz. They are protected by Guard.
 	Others map[string]http.Handler
 	Log    *slog.Logger
 }
 
-// Serve serves the endpoints until ctx ends. It returns nil at once if the port is 0.
+// Serve serves the endpoints until ctx ends. If the port is 0, it serves nothing and returns nil
+// immediately.
 func Serve(ctx context.Context, e Endpoints) error {
 	if e.Flags.SecurePort == 0 {
 		return nil
@@ -66,7 +67,7 @@ func Serve(ctx context.Context, e Endpoints) error {
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
-		_ = s.Shutdown(ctx) // connections that are still open are closed when the process ends
+		_ = s.Shutdown(ctx) // the end of the process closes connections that are still open
 	})
 	defer stop()
 	if err := s.ServeTLS(l, "", ""); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -106,9 +107,9 @@ func (e *Endpoints) handler() http.Handler {
 	return mux
 }
 
-// TLS returns the TLS configuration. It reads the certificate and reloads it when it is replaced.
-// Without a certificate it creates a self-signed one, which is enough for a process that is only
-// reached from its own machine.
+// TLS returns the TLS configuration of the server. It reads the certificate from files and reloads
+// them after they are replaced. If no files are configured, it creates a self-signed certificate,
+// which is sufficient for a process to which only its own machine connects.
 func (f *ServingFlags) TLS() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	var err error
@@ -134,12 +135,13 @@ func (f *ServingFlags) TLS() (*tls.Config, error) {
 	if !c.ClientCAs.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("client CA %s: no certificate", f.ClientCAFile)
 	}
-	// The guard verifies the certificate, so that a rejected client gets the reason.
+	// The guard verifies the certificate, not the TLS handshake, so that a rejected client gets a
+	// response with the reason.
 	c.ClientAuth = tls.RequestClientCert
 	return c, nil
 }
 
-// certificate returns the function that provides the serving certificate.
+// certificate returns the function that returns the serving certificate for a handshake.
 func (f *ServingFlags) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if f.CertFile != "" {
 		k := &KeyPair{CertFile: f.CertFile, KeyFile: f.KeyFile}

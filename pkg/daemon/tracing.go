@@ -27,23 +27,23 @@ import (
 	"keelson.dev/keelson/pkg/daemon/podtrace"
 )
 
-// lastSpans is how long a process that ends waits for the collector to accept its last spans.
+// lastSpans is how long Shutdown waits for the collector to accept the last spans.
 const lastSpans = 2 * time.Second
 
-// perMillion is the unit of a configuration's sampling rate.
+// perMillion is the denominator of the sampling rate in a TracingConfiguration.
 const perMillion = 1_000_000
 
-// Tracing exports a process's spans to an OpenTelemetry collector. A nil Tracing does nothing and
-// costs nothing. If the collector does not answer, spans that do not fit into a bounded queue are
-// dropped; nothing waits for the collector.
+// Tracing exports a process's spans to an OpenTelemetry collector. A nil *Tracing does nothing. If
+// the collector does not respond, spans are stored in a queue of limited size, and dropped when it
+// is full; no caller waits for the collector.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	pods     *podtrace.Tracer
 }
 
-// NewTracing returns the tracing of a configuration, under the name of a process and its host. It
-// returns nil if the configuration is empty. For requests that carry a sampling decision, that
-// decision applies. Of other requests, the configured share is sampled.
+// NewTracing returns the tracing that c configures. service and host identify the process in its
+// spans. It returns nil if c is nil. If a request carries a sampling decision of its client, that
+// decision applies; of all other requests, the configured share is sampled.
 func NewTracing(ctx context.Context, c *tracingapi.TracingConfiguration, service, host string) (*Tracing, error) {
 	if c == nil {
 		return nil, nil
@@ -67,7 +67,7 @@ func NewTracing(ctx context.Context, c *tracingapi.TracingConfiguration, service
 	return newTracing(c, sdktrace.NewBatchSpanProcessor(exporter), sdktrace.WithResource(of)), nil
 }
 
-// newTracing returns a Tracing that gives sampled spans to a processor.
+// newTracing returns a Tracing that passes sampled spans to a span processor.
 func newTracing(c *tracingapi.TracingConfiguration, spans sdktrace.SpanProcessor,
 	options ...sdktrace.TracerProviderOption) *Tracing {
 	sampler := sdktrace.NeverSample()
@@ -79,7 +79,7 @@ func newTracing(c *tracingapi.TracingConfiguration, spans sdktrace.SpanProcessor
 	return &Tracing{p, podtrace.New(p, sampler)}
 }
 
-// Pods returns the tracer of pods' traces, or nil if t is nil.
+// Pods returns the tracer for traces of pods, or nil if t is nil.
 func (t *Tracing) Pods() *podtrace.Tracer {
 	if t == nil {
 		return nil
@@ -95,7 +95,7 @@ func (t *Tracing) Tracer(name string) trace.Tracer {
 	return t.provider.Tracer(name)
 }
 
-// Dial returns the dial option that traces the calls of a gRPC client.
+// Dial returns the dial options with which a gRPC client traces its calls.
 func (t *Tracing) Dial() []grpc.DialOption {
 	if t == nil {
 		return nil
@@ -105,14 +105,14 @@ func (t *Tracing) Dial() []grpc.DialOption {
 	))}
 }
 
-// Client makes an API client trace its requests.
+// Client changes the configuration of an API client so that the client traces its requests.
 func (t *Tracing) Client(c *rest.Config) {
 	if t != nil {
 		c.Wrap(t.RoundTripper)
 	}
 }
 
-// RoundTripper returns a RoundTripper that traces requests and sends them by rt.
+// RoundTripper returns a RoundTripper that traces requests and sends them with rt.
 func (t *Tracing) RoundTripper(rt http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return rt
@@ -120,8 +120,8 @@ func (t *Tracing) RoundTripper(rt http.RoundTripper) http.RoundTripper {
 	return &tracedTransport{tracing.WrapperFor(t.provider)(rt), rt}
 }
 
-// tracedTransport traces requests. Its WrappedRoundTripper lets client-go find the transport
-// inside.
+// tracedTransport is a transport that traces requests. client-go finds the inner transport by its
+// method WrappedRoundTripper.
 type tracedTransport struct {
 	http.RoundTripper
 	inner http.RoundTripper
@@ -129,7 +129,7 @@ type tracedTransport struct {
 
 var _ utilnet.RoundTripperWrapper = &tracedTransport{}
 
-// WrappedRoundTripper returns the traced transport.
+// WrappedRoundTripper returns the inner transport, without tracing.
 func (t *tracedTransport) WrappedRoundTripper() http.RoundTripper { return t.inner }
 
 // Provider returns the tracer provider for libraries, or nil if t is nil.
@@ -140,7 +140,7 @@ func (t *Tracing) Provider() trace.TracerProvider {
 	return t.provider
 }
 
-// Handler returns a handler that calls h in a span of the given name for each request.
+// Handler returns a handler that calls h for each request, inside a span with the given name.
 func (t *Tracing) Handler(h http.Handler, name string) http.Handler {
 	if t == nil {
 		return h
@@ -148,14 +148,15 @@ func (t *Tracing) Handler(h http.Handler, name string) http.Handler {
 	return tracing.WithTracing(h, t.provider, name)
 }
 
-// End is Shutdown for a process that ends. It logs an error.
+// End calls Shutdown when the process ends, and logs an error.
 func (t *Tracing) End(ctx context.Context, log *slog.Logger) {
 	if err := t.Shutdown(ctx); err != nil {
 		log.Info("Failed to export the last spans", "err", err)
 	}
 }
 
-// Shutdown sends the last spans. Spans that the collector does not accept in time are dropped.
+// Shutdown exports the remaining spans. It drops spans that the collector does not accept within
+// lastSpans.
 func (t *Tracing) Shutdown(ctx context.Context) error {
 	if t == nil {
 		return nil

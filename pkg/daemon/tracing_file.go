@@ -15,15 +15,15 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/install"
 )
 
-// AddTracingFile defines the flag for the path of a TracingConfiguration. Kubernetes has it in its API
-// server only.
+// AddTracingFile defines the flag --tracing-config-file, the path of a TracingConfiguration file.
+// In Kubernetes only the API server has this flag.
 func AddTracingFile(fs *pflag.FlagSet, file *string) {
 	fs.StringVar(file, "tracing-config-file", *file,
 		"file with a TracingConfiguration for the export of spans; if empty, no spans are exported")
 }
 
-// OpenTracing returns the tracing of a process that the file configures: a TracingConfiguration of any
-// version. It returns nil if file is "".
+// OpenTracing returns the tracing of a process according to file, which has a TracingConfiguration
+// of any version. It returns nil if file is empty.
 func OpenTracing(file, service string) (*Tracing, error) {
 	if file == "" {
 		return nil, nil
@@ -43,6 +43,6 @@ func OpenTracing(file, service string) (*Tracing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
-	// The connection to the collector lives until Shutdown, so it needs a context without end.
+	// The connection to the collector is used until Shutdown, so its context must not end earlier.
 	return NewTracing(context.Background(), &c.TracingConfiguration, service, host)
 }

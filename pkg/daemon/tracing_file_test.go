@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/daemon/tracetest"
 )
 
-// TestTracingFile checks that spans of pods' traces arrive at the collector that a file names, and
-// which files are rejected.
+// TestTracingFile checks that spans of pods' traces arrive at the collector that a file configures,
+// and that invalid files are rejected.
 func TestTracingFile(t *testing.T) {
 	received := tracetest.Start(t)
 	for name, tc := range map[string]struct{ text, want string }{
@@ -62,7 +62,7 @@ func TestTracingFile(t *testing.T) {
 	}
 }
 
-// TestNoTracingFile checks that there is no tracing without a file.
+// TestNoTracingFile checks that OpenTracing returns nil without a file.
 func TestNoTracingFile(t *testing.T) {
 	spans, err := OpenTracing("", "scheduler")
 	if err != nil || spans != nil || spans.Pods() != nil {

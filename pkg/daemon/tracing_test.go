@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/daemon/tracetest"
 )
 
-// parents returns the name of each span's parent by the name of the span.
+// parents returns a map from the name of each span to the name of its parent span.
 func parents(t *testing.T, spans []tracetest.Span) map[string]string {
 	t.Helper()
 	byID, out := map[string]string{}, map[string]string{}
@@ -37,7 +37,7 @@ func parents(t *testing.T, spans []tracetest.Span) map[string]string {
 	return out
 }
 
-// TestTracing checks that a process's spans and those of the servers it calls arrive at the
+// TestTracing checks that the spans of a process and of the servers that it calls arrive at the
 // collector as one trace.
 func TestTracing(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -92,8 +92,8 @@ func TestTracing(t *testing.T) {
 	}
 }
 
-// TestNoTracing checks that nothing is created without a configuration, and that errors in a
-// configuration are reported.
+// TestNoTracing checks that NewTracing returns nil without a configuration, and an error for an
+// invalid configuration.
 func TestNoTracing(t *testing.T) {
 	none, err := NewTracing(t.Context(), nil, "kubelet", "n1")
 	if err != nil || none != nil {
@@ -111,8 +111,8 @@ func TestNoTracing(t *testing.T) {
 	}
 }
 
-// TestTracedRequests checks that HTTP requests carry the trace, and that client-go can still find
-// the wrapped transport.
+// TestTracedRequests checks that HTTP requests carry the trace's ID in a header, and that client-go
+// finds the inner transport.
 func TestTracedRequests(t *testing.T) {
 	var carried string
 	other := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

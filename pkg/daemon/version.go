@@ -12,15 +12,15 @@ import (
 	"keelson.dev/keelson/pkg/release"
 )
 
-// The version of Kubernetes that the processes are compatible with.
+// The Kubernetes version with which the processes are compatible.
 const (
 	Major, Minor, Patch = "1", "36", "6"
-	// Version is the version reported to clients: a Kubernetes version that they can parse, with
-	// Keelson's version after the plus sign.
+	// Version is the version that is reported to clients. It is a Kubernetes version, which clients
+	// can parse, followed by Keelson's version after the plus sign.
 	Version = "v" + Major + "." + Minor + "." + Patch + "+keelson." + release.Version
 )
 
-// VersionInfo returns the answer of /version.
+// VersionInfo returns the response for /version.
 func VersionInfo() version.Info {
 	info := version.Info{
 		Major: Major, Minor: Minor,

@@ -46,7 +46,7 @@ func TestGangFitsAsAWhole(t *testing.T) {
 	var names []string
 	for i := range 5 {
 		names = append(names, fmt.Sprint("g", i))
-		create(t, c, pod(names[i], inGang("g", "5", "1"))) // a gang of 5 pods with 1 CPU each; there are two nodes with two CPUs each
+		create(t, c, pod(names[i], inGang("g", "5", "1"))) // the nodes have four CPUs in all
 	}
 	for _, name := range names {
 		await(t, c, name, "refused", refused("0/2 nodes are available: "))

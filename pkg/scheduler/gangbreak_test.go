@@ -36,7 +36,7 @@ func TestGangBreaksChangeNothing(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawGangCell(t)
-		for i, pod := range c.running { // lets the choice of victims be unambiguous
+		for i, pod := range c.running { // different start times determine which victims are chosen
 			pod.Status.StartTime = &metav1.Time{Time: time.Unix(int64(i), 0)}
 		}
 		s, items := c.scheduler(t)

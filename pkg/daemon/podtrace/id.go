@@ -14,11 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// half is the number of bytes of a trace ID's halves. Samplers read the second one.
+// half is the number of bytes in each half of a trace ID.
 const half = 8
 
-// TraceID returns the ID of a pod's trace: the two halves of the UID in reverse order. Samplers
-// read the second half of a trace ID as a random number, and only the first half of a UID begins
+// TraceID returns the ID of a pod's trace: the pod's UID with its two halves exchanged. Samplers
+// use the second half of a trace ID as a random number, and only the first half of a UID begins
 // with random bits. A UID that is not a UUID is hashed.
 func TraceID(uid types.UID) trace.TraceID {
 	u, err := uuid.Parse(string(uid))
@@ -32,7 +32,7 @@ func TraceID(uid types.UID) trace.TraceID {
 	return id
 }
 
-// rootOf returns the context of the root span of a trace.
+// rootOf returns the span context of the root span of a trace.
 func rootOf(id trace.TraceID, sampled bool) trace.SpanContext {
 	sum := sha256.Sum256(id[:])
 	var span trace.SpanID
@@ -41,16 +41,16 @@ func rootOf(id trace.TraceID, sampled bool) trace.SpanContext {
 		TraceFlags: trace.TraceFlags(0).WithSampled(sampled)})
 }
 
-// rootKey is the key of a context's value of type trace.SpanContext: the IDs for a new root span.
+// rootKey is the context key under which RecordRoot passes the IDs for a new root span to IDs.
 type rootKey struct{}
 
-// IDs generates the IDs of spans: those of a pod's root span, and random ones for all other spans.
-// A TracerProvider whose tracers are used by New must have it.
+// IDs generates the IDs of spans: computed IDs for a pod's root span, and random IDs for all other
+// spans. A TracerProvider that is passed to New must use it as its ID generator.
 type IDs struct{}
 
 var _ sdktrace.IDGenerator = IDs{}
 
-// NewIDs returns the IDs of a span without a parent.
+// NewIDs returns the trace ID and span ID of a span without a parent.
 func (IDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
 	if root, ok := ctx.Value(rootKey{}).(trace.SpanContext); ok {
 		return root.TraceID(), root.SpanID()
@@ -60,7 +60,7 @@ func (IDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
 	return id, IDs{}.NewSpanID(ctx, id)
 }
 
-// NewSpanID returns the ID of a span with a parent.
+// NewSpanID returns the span ID of a span with a parent.
 func (IDs) NewSpanID(context.Context, trace.TraceID) trace.SpanID {
 	var id trace.SpanID
 	random(id[:])

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// scope is the instrumentation scope of the spans.
+// scope is the name of the instrumentation scope of the spans.
 const scope = "keelson.dev/keelson/pkg/daemon/podtrace"
 
 // rootName is the name of the root span.
@@ -28,21 +28,21 @@ type Tracer struct {
 }
 
 // New returns a Tracer. sampler decides which pods are sampled. It must be the sampler that the
-// provider has for spans without a parent, and the provider must have IDs as its generator.
+// provider uses for spans without a parent, and the provider must use IDs as its ID generator.
 func New(provider trace.TracerProvider, sampler sdktrace.Sampler) *Tracer {
 	return &Tracer{provider.Tracer(scope), sampler}
 }
 
-// Span is a part of a pod's start that has ended.
+// Span is a finished step of a pod's start.
 type Span struct {
 	Name       string
 	Start, End time.Time
-	// Err is the reason if the part failed.
+	// Err is the error if the step failed, or nil.
 	Err        error
 	Attributes []attribute.KeyValue
 }
 
-// Join returns a context in which new spans belong to the pod's trace.
+// Join returns a context in which new spans become children of the root span of the pod's trace.
 func (t *Tracer) Join(ctx context.Context, uid types.UID) context.Context {
 	if t == nil {
 		return ctx
@@ -50,15 +50,15 @@ func (t *Tracer) Join(ctx context.Context, uid types.UID) context.Context {
 	return trace.ContextWithSpanContext(ctx, t.root(uid))
 }
 
-// root returns the context of a pod's root span.
+// root returns the span context of a pod's root span.
 func (t *Tracer) root(uid types.UID) trace.SpanContext {
 	id := TraceID(uid)
 	result := t.sampler.ShouldSample(sdktrace.SamplingParameters{TraceID: id, Name: rootName})
 	return rootOf(id, result.Decision == sdktrace.RecordAndSample)
 }
 
-// Record adds a span to the pod's trace. If ctx has a sampled span, for example that of a request,
-// the new span links to it.
+// Record adds a span to the pod's trace. If ctx contains a sampled span, for example that of an
+// HTTP request, the new span has a link to it.
 func (t *Tracer) Record(ctx context.Context, pod metav1.Object, s Span) {
 	if t == nil {
 		return
@@ -75,7 +75,7 @@ func (t *Tracer) Record(ctx context.Context, pod metav1.Object, s Span) {
 	s.end(span)
 }
 
-// RecordRoot adds the root span to the pod's trace. Only one process may do this.
+// RecordRoot adds the root span to the pod's trace. Only one process may call it for a pod.
 func (t *Tracer) RecordRoot(ctx context.Context, pod metav1.Object, s Span) {
 	if t == nil {
 		return
@@ -98,7 +98,7 @@ func (s *Span) end(span trace.Span) {
 	span.End(trace.WithTimestamp(s.End))
 }
 
-// Attributes returns the attributes that identify a pod.
+// Attributes returns the span attributes that identify a pod.
 func Attributes(pod metav1.Object) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.String("k8s.pod.uid", string(pod.GetUID())),

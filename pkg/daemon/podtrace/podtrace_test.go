@@ -21,7 +21,7 @@ import (
 
 const uid = "0f8fad5b-d9cb-469f-a165-70867728950e"
 
-// process is a process with a Tracer.
+// process simulates a process with a Tracer.
 type process struct {
 	*Tracer
 	provider *sdktrace.TracerProvider
@@ -56,7 +56,8 @@ func TestTraceID(t *testing.T) {
 	}
 }
 
-// TestOneTrace checks that spans of several processes are children of the root span of one of them.
+// TestOneTrace checks that the spans of two processes are in one trace, as children of the root
+// span that one of the processes records.
 func TestOneTrace(t *testing.T) {
 	api, node := newProcess(1), newProcess(1)
 	p, begun := pod(uid), time.Unix(1_000_000, 0)
@@ -96,8 +97,8 @@ func TestOneTrace(t *testing.T) {
 	}
 }
 
-// TestSampling checks that the rate is the share of pods that are sampled, and that processes agree
-// about them.
+// TestSampling checks that the share of sampled pods is about the sampling rate, and that processes
+// with different rates sample consistent sets of pods.
 func TestSampling(t *testing.T) {
 	const pods, rate = 2000, 0.25
 	full, most, some := newProcess(1), newProcess(2*rate), newProcess(rate)
@@ -131,7 +132,7 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// TestOff checks that nothing is recorded or allocated without a Tracer.
+// TestOff checks that a nil Tracer records nothing and allocates no memory.
 func TestOff(t *testing.T) {
 	var none *Tracer
 	p, ctx := pod(uid), t.Context()
@@ -146,7 +147,7 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// TestRandomIDs checks the IDs of spans outside of traces of pods.
+// TestRandomIDs checks that spans outside the traces of pods get random IDs.
 func TestRandomIDs(t *testing.T) {
 	seen := map[any]bool{}
 	for range 1000 {

@@ -11,15 +11,15 @@ import (
 	"keelson.dev/keelson/pkg/daemon/podtrace"
 )
 
-// Ended is a channel of the spans that have ended. Code that ends more spans than fit blocks.
+// Ended is a channel that receives ended spans. If the channel is full, ending a span blocks.
 type Ended chan sdktrace.ReadOnlySpan
 
 var _ sdktrace.SpanProcessor = Ended(nil)
 
-// room is how many spans fit into a channel of Pods.
+// room is the capacity of the channels that Pods returns.
 const room = 1000
 
-// Pods returns a tracer that samples all pods, and the channel of its spans.
+// Pods returns a tracer that samples all pods, and a channel that receives its spans.
 func Pods() (*podtrace.Tracer, Ended) {
 	ended := make(Ended, room)
 	p := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ended), sdktrace.WithIDGenerator(podtrace.IDs{}))

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tracetest is an OpenTelemetry collector for tests. It listens on its own loopback port
-// and keeps the spans that it receives by OTLP.
+// Package tracetest provides an OpenTelemetry collector for tests. It listens on a loopback port
+// and stores the spans that it receives by OTLP.
 package tracetest
 
 import (
@@ -17,29 +17,30 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Span is a span that the collector has received.
+// Span is a span that a collector has received.
 type Span struct {
 	Name string
-	// Process identifies the process that created it: "key=value" pairs separated by spaces.
+	// Process identifies the process that created the span, by the attributes of its resource:
+	// "key=value" pairs separated by spaces.
 	Process string
-	// Trace is the ID of the span's trace, ID its own ID, and Parent the ID of its parent span, or
-	// empty if it has no parent.
+	// Trace is the ID of the span's trace. ID is the span's own ID. Parent is the ID of the parent
+	// span, or empty if the span has no parent.
 	Trace, ID, Parent string
-	// Links are the IDs of the traces that the span links to.
+	// Links has the IDs of the traces that the span links to.
 	Links []string
 }
 
-// Collector collects spans. It is safe for concurrent use.
+// Collector receives and stores spans. It is safe for concurrent use.
 type Collector struct {
 	otlp.UnimplementedTraceServiceServer
-	// Endpoint is the address to send spans to.
+	// Endpoint is the address to which spans are sent.
 	Endpoint string
 
 	mu   sync.Mutex
 	sent []Span
 }
 
-// Start starts a collector, which runs until the test ends.
+// Start starts a collector that runs until the test ends.
 func Start(tb testing.TB) *Collector {
 	tb.Helper()
 	c := &Collector{}

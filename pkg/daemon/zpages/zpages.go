@@ -1,9 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package zpages serves /statusz and /flagz, which describe a process: its start time, its version
-// and its flags. A client that asks for a kind (Accept: application/json;as=Statusz;...) gets an
-// object of that kind. Access control is the job of the server that installs the pages.
+// Package zpages serves the pages /statusz and /flagz, which show the start time, the version and
+// the flags of a process. A client that requests a kind (Accept: application/json;as=Statusz;...)
+// gets an object of that kind. The server that installs the pages is responsible for access
+// control.
 package zpages
 
 import (
@@ -37,12 +38,13 @@ type flags map[string]string
 // GetFlagz implements flagz.Reader.
 func (f flags) GetFlagz() map[string]string { return f }
 
-// Mux registers handlers.
+// Mux is where pages are registered, for example an http.ServeMux.
 type Mux interface {
 	Handle(path string, h http.Handler)
 }
 
-// Install registers both pages. The pages list the other paths that the process serves.
+// Install registers both pages. paths are the other paths that the process serves; /statusz lists
+// them.
 func Install(m Mux, component string, values map[string]string, paths ...string) {
 	InstallFlagz(m, component, values)
 	InstallStatusz(m, component, append(paths, Flagz)...)
@@ -53,15 +55,15 @@ func InstallFlagz(m Mux, component string, values map[string]string) {
 	flagz.Install(m, component, flags(values))
 }
 
-// InstallStatusz registers the page with the process's state. It lists the other paths that the
-// process serves.
+// InstallStatusz registers the page with the process's state. paths are the other paths that the
+// process serves; the page lists them.
 func InstallStatusz(m Mux, component string, paths ...string) {
 	const release = daemon.Major + "." + daemon.Minor
 	version := compatibility.NewEffectiveVersionFromString(daemon.Version, release, release)
 	statusz.Install(m, component, statusz.NewRegistry(version, statusz.WithListedPaths(append(paths, Statusz))))
 }
 
-// Handler serves the pages. It builds their handlers at the first request.
+// Handler returns a handler that serves the pages. It builds their handlers at the first request.
 func Handler(component string, values map[string]string, paths ...string) http.Handler {
 	made := sync.OnceValue(func() *http.ServeMux {
 		mux := http.NewServeMux()

@@ -16,8 +16,9 @@ import (
 	"keelson.dev/keelson/pkg/daemon/zpages"
 )
 
-// TestPages checks that a request gets text by default, and the requested kind in the requested
-// version, with a warning if that version is deprecated; and that unknown kinds are rejected.
+// TestPages checks that a request gets text by default, and an object of the requested kind and
+// version if it requests one. A deprecated version causes a warning, and an unknown kind is
+// rejected.
 func TestPages(t *testing.T) {
 	const asked = ";g=config.k8s.io;as="
 	fs := pflag.NewFlagSet("x", pflag.ContinueOnError)
