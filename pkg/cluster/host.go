@@ -82,9 +82,10 @@ func nodeProcesses(c *Config, n Node, deps Deps) []process {
 		"PATH=" + insideTools + ":" + insideBin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=/root", "LANG=C.UTF-8",
 	}
+	// Without --hostname-override, the node's name is the host name of its UTS namespace.
 	kubelet := []string{
 		filepath.Join(insideBin, "kubelet"), "--config=" + kubeletYAML, "--kubeconfig=" + kubeletConf,
-		"--node-ip=" + strings.Join(n.Addresses(), ","), "--cert-dir=" + kubeletCerts, // the host name is the node's name
+		"--node-ip=" + strings.Join(n.Addresses(), ","), "--cert-dir=" + kubeletCerts,
 		"--disk-volumes=true",
 	}
 	if !c.ownNetwork() {

@@ -14,7 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestBadInput checks that invalid input is rejected with Kubernetes' messages and changes nothing.
+// TestBadInput checks that ctl and the API server reject invalid input with Kubernetes' messages,
+// and that the input has no effect.
 func TestBadInput(t *testing.T) {
 	ns := namespace(t, "bad")
 	post := func(body string) *metav1.Status {

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// TestClusterLife creates a second cluster in addition to the first one, uses all commands for
-// clusters on it, and removes it. Nothing of it may be left.
+// TestClusterLife creates a second cluster beside the shared one, runs every "ctl cluster" command
+// on it, and removes it. Nothing of the cluster may be left on the machine.
 func TestClusterLife(t *testing.T) {
 	const name = "e2e-second"
 	data, kubeconfig := filepath.Join(shared.dir, "second"), filepath.Join(shared.dir, "second.conf")
@@ -38,14 +38,15 @@ func TestClusterLife(t *testing.T) {
 		}
 	})
 	t.Run("no way out", func(t *testing.T) {
-		// 192.0.2.1 is an unused address; it represents all addresses outside the cluster.
+		// The unused address 192.0.2.1 represents all addresses outside the cluster. Nodes and the
+		// control plane must not reach it.
 		for _, where := range [][]string{{"exec", "n1"}, {"exec"}} {
 			args := append([]string{"cluster", "--name", name},
 				append(where, "--", "bash", "-c", ": > /dev/tcp/192.0.2.1/80")...)
 			if out, err := try(t, "", args...); err == nil || !strings.Contains(out, "connect: ") {
 				t.Errorf("%v: %v %s", where, err, out)
 			}
-			// Connections to unused addresses of pods and Services must be refused at once, or
+			// Connections to unused addresses of pods and Services must be rejected immediately or
 			// dropped.
 			for _, nobody := range []string{"10.244.200.1", "10.96.200.200"} {
 				args := append([]string{"cluster", "--name", name},
@@ -63,7 +64,7 @@ func TestClusterLife(t *testing.T) {
 			t.Errorf("added node:\n%s", out)
 		}
 		c("node", "remove", "n2")
-		// With a join token the kubelet requests its certificates itself.
+		// The kubelet of a node that joins with a token requests its own certificates.
 		c("node", "join", "n2")
 		if out := k("get", "csr", "-o", "jsonpath={.items[*].spec.username}"); !strings.Contains(out, "system:bootstrap:") {
 			t.Errorf("certificates were asked for by %s", out)
@@ -94,7 +95,7 @@ func TestClusterLife(t *testing.T) {
 		if out, err := try(t, "", "--kubeconfig", kubeconfig, "get", "deployment", "after"); err == nil {
 			t.Errorf("made after the snapshot:\n%s", out)
 		}
-		// This works only if the processes watch the restored objects.
+		// This works only if all processes watch the restored objects.
 		k("create", "deployment", "new", "--image=nginx:1.27")
 		k("rollout", "status", "deployment", "new")
 	})
@@ -121,7 +122,7 @@ func TestClusterLife(t *testing.T) {
 	})
 }
 
-// linksOf returns the network links of the machine itself.
+// linksOf returns the names of the machine's network links outside of clusters.
 func linksOf(t *testing.T) []string {
 	t.Helper()
 	links, err := net.Interfaces()
@@ -135,7 +136,7 @@ func linksOf(t *testing.T) []string {
 	return names
 }
 
-// cmdlines returns the files with the command lines of all processes.
+// cmdlines returns the /proc files that have the command lines of all processes.
 func cmdlines(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -145,7 +146,7 @@ func cmdlines(t *testing.T) []string {
 	return files
 }
 
-// groupsOf returns the cgroups of a cluster.
+// groupsOf returns the cgroup directories of a cluster.
 func groupsOf(t *testing.T, cluster string) []string {
 	t.Helper()
 	var found []string
@@ -154,7 +155,7 @@ func groupsOf(t *testing.T, cluster string) []string {
 			found = append(found, path)
 			return fs.SkipDir
 		}
-		return nil // an error is ignored, because a group may be removed during the walk
+		return nil // a group may be removed during the walk
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +163,7 @@ func groupsOf(t *testing.T, cluster string) []string {
 	return found
 }
 
-// pidsOf parses the output of the pids command.
+// pidsOf parses the output of "ctl cluster pids".
 func pidsOf(t *testing.T, out string) (pids map[string]int) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(out), &pids); err != nil || len(pids) == 0 {

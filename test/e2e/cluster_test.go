@@ -85,7 +85,7 @@ func runTests(m *testing.M) (int, error) {
 	return code, nil
 }
 
-// printState prints the data that an operator would examine first after a failure.
+// printState prints nodes, pods and events to help find the cause of a failure.
 func (l *lab) printState() {
 	for _, args := range [][]string{{"get", "nodes,pods", "-A", "-o", "wide"}, {"get", "events", "-A"}} {
 		out, _ := l.command(context.Background(), args...).CombinedOutput()
@@ -101,14 +101,14 @@ func (l *lab) printState() {
 	}
 }
 
-// command returns a ctl command with the cluster's kubeconfig.
+// command returns a command that runs ctl with the shared cluster's kubeconfig.
 func (l *lab) command(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, l.ctl, args...)
 	c.Env = append(os.Environ(), "KUBECONFIG="+l.kubeconfig, "HOME="+l.dir)
 	return c
 }
 
-// ctl runs ctl and returns its output; the test fails if ctl fails.
+// ctl runs ctl on the shared cluster and returns its output. The test fails if ctl fails.
 func ctl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := try(t, "", args...)
@@ -118,7 +118,8 @@ func ctl(t *testing.T, args ...string) string {
 	return out
 }
 
-// try runs ctl with input, and returns its error, for commands that may fail.
+// try runs ctl with stdin as its input, and returns its output and error. It is for commands that
+// may fail.
 func try(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -131,7 +132,8 @@ func try(t *testing.T, stdin string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// eventually calls ok until it returns true.
+// eventually calls ok repeatedly until it returns true. what describes the condition in the message
+// of a failure.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -143,7 +145,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// namespace creates a namespace for the test and waits for its service account.
+// namespace creates a namespace for a test, and waits for its default service account.
 func namespace(t *testing.T, name string) string {
 	t.Helper()
 	ctl(t, "create", "namespace", name)
@@ -157,7 +159,7 @@ func namespace(t *testing.T, name string) string {
 	return name
 }
 
-// pods lists the pods of a namespace with a label.
+// pods returns the pods of a namespace that match a label selector.
 func pods(t *testing.T, namespace, selector string) []v1.Pod {
 	t.Helper()
 	list, err := shared.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
@@ -187,7 +189,7 @@ func readyPods(t *testing.T, namespace, selector string) int {
 	return n
 }
 
-// pids returns the process IDs of the cluster's processes by name.
+// pids returns the process IDs of the shared cluster's processes by name.
 func pids(t *testing.T) map[string]int {
 	t.Helper()
 	out := ctl(t, "cluster", "pids", "--name", clusterName, "-o", "json")

@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// TestDeployment creates, changes, scales and deletes a Deployment with the commands of a user.
+// TestDeployment creates, changes, scales and deletes a Deployment with the commands that users
+// run.
 func TestDeployment(t *testing.T) {
 	ns := namespace(t, "life")
 	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
@@ -124,7 +125,7 @@ func followLogs(t *testing.T, ns string) {
 	_ = c.Wait()
 }
 
-// execTerminal runs a shell in a pod with a terminal, as a user does.
+// execTerminal runs "ctl exec -it" with a shell in a pod, connected to a pseudo-terminal.
 func execTerminal(t *testing.T, ns, pod string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 
 const number = v1.ResourceName("test.keelson.dev/number")
 
-// buildPlugin builds the sample device plugin into a directory that nodes can read, and returns its
-// path on the nodes.
+// buildPlugin builds the sample device plugin into a directory that is visible on nodes. It returns
+// the program's path there.
 func buildPlugin(t *testing.T) string {
 	t.Helper()
 	const name = "test-deviceplugin"
@@ -34,7 +34,8 @@ func buildPlugin(t *testing.T) string {
 	return "/run/keelson/bin/" + name
 }
 
-// TestDevicesSurvive kills a kubelet, and a device plugin, while pods have devices.
+// TestDevicesSurvive checks that pods keep their devices when a kubelet and a device plugin are
+// killed, and that later pods get devices.
 func TestDevicesSurvive(t *testing.T) {
 	ns, program := namespace(t, "devices"), buildPlugin(t)
 	inside := func(script string) string {
@@ -80,8 +81,8 @@ func TestDevicesSurvive(t *testing.T) {
 		if p.Status.Phase != v1.PodFailed {
 			return p.Status.Phase == v1.PodRunning
 		}
-		// The pod was created before the plugin was back. That was possible because the kubelet had
-		// reported the node's devices before it was killed.
+		// The scheduler placed pod b before the plugin ran again. It could do so because the
+		// kubelet kept the plugin's devices in the node's status.
 		ctl(t, "-n", ns, "delete", "pod", "b")
 		create(t, ns, asks("b"))
 		return false

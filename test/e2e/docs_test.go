@@ -14,20 +14,21 @@ import (
 	"testing"
 )
 
-// docsUpdate is an environment variable. If it is set, pages are updated with the output that the
-// commands printed, where it differs.
+// docsUpdate is an environment variable. If it is set, the tests replace command output in the
+// pages by the actual output, where the two differ.
 const docsUpdate = "KEELSON_DOCS_UPDATE"
 
-// TestStart and TestHowTo do what the pages of docs/start and docs/howto say: they write files, and
-// run commands in a shell. Each page has a namespace of its own.
+// TestStart and TestHowTo follow the pages of docs/start and docs/howto: they write the files and
+// run the commands of each page's code blocks. Each page has its own namespace.
 //
 //   - "```yaml FILE" is written to FILE.
 //   - "```sh" is run, and has to succeed. "```sh norun REASON" is left out.
-//   - "```console" has commands behind "$ ", whose output has to be what the page shows. A
-//     line "..." of a page stands for any lines; see same for what else may differ.
+//   - "```console" has commands after "$ ". Their output has to be what the page shows. A line
+//     "..." of a page matches any number of lines. The function same removes other permitted
+//     differences.
 func TestStart(t *testing.T) { followAll(t, "../../docs/start/*.md") }
 
-// TestHowTo is described at TestStart.
+// TestHowTo follows the pages of docs/howto, as described at TestStart.
 func TestHowTo(t *testing.T) { followAll(t, "../../docs/howto/*.md") }
 
 func followAll(t *testing.T, pattern string) {
@@ -81,12 +82,12 @@ func follow(t *testing.T, page string) {
 	}
 }
 
-// hasCommands reports whether a page has a block that is run.
+// hasCommands reports whether a page has a block of commands that the tests run.
 func hasCommands(page string) bool {
 	return strings.Contains(page, "\n```sh\n") || strings.Contains(page, "\n```console\n")
 }
 
-// shell is where the reader of a page works: a directory, and a namespace that the page starts in.
+// shell runs the commands of a page: in a directory, and in a namespace of the cluster.
 type shell struct {
 	t   *testing.T
 	dir string
@@ -109,8 +110,8 @@ func newShell(t *testing.T, page string) *shell {
 	return s
 }
 
-// developer returns the environment of a page's reader who has the source. Go's caches are those of
-// this process, because HOME is not.
+// developer returns the environment for pages that need the source code. HOME is a directory of the
+// test, but Go's caches are those of this process.
 func developer(t *testing.T) []string {
 	t.Helper()
 	source, err := filepath.Abs("../..")
@@ -136,7 +137,7 @@ func (s *shell) write(file string, lines []string) {
 	}
 }
 
-// run returns what a command wrote.
+// run runs a command and returns its output.
 func (s *shell) run(command string) string {
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
@@ -149,7 +150,7 @@ func (s *shell) run(command string) string {
 	return string(out)
 }
 
-// script runs a block of commands, each of which has to succeed.
+// script runs a block of commands. The test fails if one of them fails.
 func (s *shell) script(block []string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
@@ -196,7 +197,8 @@ func (s *shell) console(block []string) []string {
 	return out
 }
 
-// match reports whether lines are those of a page.
+// match reports whether the output got matches the lines of a page, in which "..." matches any
+// lines.
 func match(want, got []string) bool {
 	if len(want) == 0 {
 		return len(got) == 0
@@ -207,8 +209,8 @@ func match(want, got []string) bool {
 	return len(got) > 0 && same(want[0]) == same(got[0]) && match(want[1:], got[1:])
 }
 
-// differing are what differs from cluster to cluster and from time to time, with what stands for
-// it: parts of names that are made up, addresses, times, and the number of blanks.
+// differing has the parts of output that may differ between clusters and runs, each with a fixed
+// replacement: generated parts of names, addresses, times, and the number of blanks.
 var differing = []struct {
 	pattern *regexp.Regexp
 	by      string
@@ -221,7 +223,7 @@ var differing = []struct {
 	{regexp.MustCompile(`\s+`), " "},
 }
 
-// same is a line without what may differ.
+// same returns the line with the parts in differing replaced, so that two lines can be compared.
 func same(line string) string {
 	for _, d := range differing {
 		line = d.pattern.ReplaceAllString(line, d.by)

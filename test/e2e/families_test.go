@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// familiesManifest is the web server on two nodes, if there are two, with a host port on each, a
-// Service with all of the cluster's IP families, and a pod that sends requests.
+// familiesManifest has a web server on each of up to two nodes, with a host port, a Service with
+// all IP families of the cluster, and a pod that sends requests.
 const familiesManifest = `apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -48,8 +48,8 @@ spec:
 ---
 ` + askerManifest
 
-// TestFamilies checks that clusters of each IP family reach pods, Services, host ports and names
-// with all of their IP families.
+// TestFamilies checks for clusters of each IP family that pods, Services, host ports and DNS names
+// can be reached by all IP families of the cluster.
 func TestFamilies(t *testing.T) {
 	for family, tc := range map[string]struct {
 		nodes    string
@@ -62,14 +62,14 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// cluster is a cluster in addition to the one that all tests share.
+// cluster is a cluster that a test creates beside the shared one.
 type cluster struct{ name, kubeconfig string }
 
-// newCluster creates a cluster that is removed at the end of the test.
+// newCluster creates a cluster that is removed when the test ends.
 func newCluster(t *testing.T, name string, flags ...string) *cluster {
 	t.Helper()
 	c := &cluster{name: "e2e-" + name, kubeconfig: filepath.Join(shared.dir, name+".conf")}
-	t.Cleanup(func() { // another context, because the test's own context has ended then
+	t.Cleanup(func() { // t.Context() has already ended in a cleanup function
 		if out, err := shared.command(context.Background(), "cluster", "down", "--name",
 			c.name).CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, out)
@@ -103,7 +103,8 @@ func testFamily(t *testing.T, family, nodes string, families int) {
 	c.create(t, strings.Replace(familiesManifest, "NODES", nodes, 1))
 	k("rollout", "status", "deployment", "nginx-deployment")
 	k("wait", "--for=condition=Ready", "pod/asker")
-	// ask sends a request from a pod, and outside sends one from the link of the nodes.
+	// ask sends a request from a pod. outside sends a request from the link that connects the
+	// nodes.
 	ask := func(address, path string) (string, error) {
 		return try(t, "", "--kubeconfig", kubeconfig, "exec", "asker", "--", "wget", "-q", "-T", "2", "-O", "-",
 			"http://"+net.JoinHostPort(address, "80")+path)
@@ -156,7 +157,7 @@ func testFamily(t *testing.T, family, nodes string, families int) {
 	}
 }
 
-// ptpNetwork has no bridge: each pod's link ends on the node.
+// ptpNetwork is a CNI configuration without a bridge: each pod has a link of its own to the node.
 const ptpNetwork = `{
   "cniVersion": "1.0.0",
   "name": "another",
@@ -168,7 +169,7 @@ const ptpNetwork = `{
 `
 
 // TestExternalNetwork checks that a cluster works with a pod network that the operator has
-// installed, and adds nothing to this network.
+// installed, and that Keelson adds nothing to that network.
 func TestExternalNetwork(t *testing.T) {
 	c := newCluster(t, "external", "--nodes", "1", "--network-plugin", "external")
 	eventually(t, "the node waits for a network", func() bool {

@@ -18,7 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// writer writes ConfigMaps one after the other and records which writes were acknowledged.
+// writer creates ConfigMaps one after the other, and records which of them the API server
+// acknowledged.
 type writer struct {
 	namespace string
 	cancel    context.CancelFunc
@@ -45,7 +46,7 @@ func startWriter(t *testing.T, ns string) *writer {
 	return w
 }
 
-// check fails the test if an acknowledged object is missing.
+// check fails the test if an acknowledged ConfigMap is missing.
 func (w *writer) check(t *testing.T) {
 	t.Helper()
 	w.cancel()
@@ -66,7 +67,7 @@ func (w *writer) check(t *testing.T) {
 	t.Logf("%d acknowledged writes are there", len(w.acked))
 }
 
-// runs returns the containers of a namespace, by pod, with their restart counts.
+// runs returns the container IDs and restart counts in a namespace, by pod.
 func runs(t *testing.T, ns string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -78,7 +79,8 @@ func runs(t *testing.T, ns string) map[string]string {
 	return out
 }
 
-// TestKilledProcesses kills every process of the cluster, one after the other.
+// TestKilledProcesses kills every process of the cluster, one after the other, and checks that the
+// cluster recovers each time without a loss of data.
 func TestKilledProcesses(t *testing.T) {
 	ns := namespace(t, "faults")
 	if out, err := try(t, webManifest, "-n", ns, "create", "-f", "-"); err != nil {
@@ -100,7 +102,7 @@ func TestKilledProcesses(t *testing.T) {
 			awaitNodes(t, nodes)
 			w.check(t)
 			ctl(t, "-n", ns, "delete", "configmaps", "-l", "written=yes")
-			// The cluster must still work.
+			// The cluster must still be able to run new pods.
 			asked := fmt.Sprintf("check-%d", i)
 			ctl(t, "-n", ns, "create", "deployment", asked, "--image=busybox:1.36", "--replicas=2", "--", "sleep", "1000")
 			ctl(t, "-n", ns, "rollout", "status", "deployment", asked)
@@ -122,7 +124,7 @@ func TestKilledProcesses(t *testing.T) {
 	ctl(t, "delete", "namespace", ns)
 }
 
-// killAndAwait kills a process and waits until it runs again.
+// killAndAwait kills a process and waits until it has been started again.
 func killAndAwait(t *testing.T, name string) {
 	t.Helper()
 	pid := pids(t)[name]
@@ -157,7 +159,8 @@ func readyNodes(t *testing.T) int {
 	return n
 }
 
-// impatient returns webManifest with pods that are soon evicted from an unreachable node.
+// impatient returns webManifest with tolerations that let pods be evicted soon from an unreachable
+// node.
 func impatient() string {
 	return strings.Replace(webManifest, "    spec:\n      containers:", `    spec:
       tolerations:
@@ -166,7 +169,8 @@ func impatient() string {
       containers:`, 1)
 }
 
-// TestKilledNode kills all processes of a node and starts the node again.
+// TestKilledNode kills all processes of a node, waits until its pods are replaced, and starts the
+// node again.
 func TestKilledNode(t *testing.T) {
 	ns := namespace(t, "node")
 	if out, err := try(t, impatient(), "-n", ns, "create", "-f", "-"); err != nil {
@@ -186,7 +190,7 @@ func TestKilledNode(t *testing.T) {
 	})
 	ctl(t, "cluster", "node", "start", "n2", "--name", clusterName)
 	awaitNodes(t, nodes)
-	// Leftovers on the node must be removed, and the node must be used again.
+	// Old pods on the node must be removed, and the node must run new pods again.
 	eventually(t, "no pod is left over", func() bool { return len(pods(t, ns, "app=nginx")) == 2 })
 	ctl(t, "-n", ns, "scale", "deployment", "nginx-deployment", "--replicas=6")
 	ctl(t, "-n", ns, "rollout", "status", "deployment", "nginx-deployment")

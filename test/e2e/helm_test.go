@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestHelm installs, upgrades, rolls back, tests and removes a chart that has a CRD, hooks and a
-// lookup of an existing object.
+// TestHelm installs, upgrades, rolls back, tests and removes a Helm chart. The chart has a CRD,
+// hooks, and a lookup of an existing object.
 func TestHelm(t *testing.T) {
 	ns := namespace(t, "shop")
 	t.Cleanup(func() {
@@ -64,7 +64,7 @@ func TestHelm(t *testing.T) {
 	})
 }
 
-// helm runs Helm's own program and returns its output.
+// helm runs the program helm and returns its output.
 func helm(t *testing.T, args ...string) string {
 	t.Helper()
 	program, err := filepath.Abs("../../bin/tools/helm")

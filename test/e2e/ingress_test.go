@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// ingressManifest serves the web server under its own host name, with and without TLS.
+// ingressManifest has Ingresses for the web server: one host name without TLS and one with TLS.
 const ingressManifest = `apiVersion: networking.k8s.io/v1
 kind: Ingress
 metadata:
@@ -43,7 +43,7 @@ spec:
     http: *all
 `
 
-// certificate writes a certificate for host and its key.
+// certificate writes a certificate for host and its key to files.
 func certificate(t *testing.T, host string) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -72,7 +72,8 @@ func certificate(t *testing.T, host string) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// TestIngress sends requests from the link of the nodes, as a client outside the cluster does.
+// TestIngress sends requests to the ingress from the link that connects the nodes, as a client
+// outside the cluster does.
 func TestIngress(t *testing.T) {
 	ns := namespace(t, "ingress")
 	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
@@ -101,14 +102,14 @@ func TestIngress(t *testing.T) {
 	}
 	eventually(t, "HTTP", func() bool { return answers(curl("http://web.example.org/hostname"), "200") })
 	eventually(t, "HTTPS", func() bool { return answers(curl("https://secure.example.org/hostname"), "200") })
-	// Each replica redirects when it has read the certificate.
+	// A replica of the ingress redirects HTTP requests only after it has read the certificate.
 	eventually(t, "HTTP to a host with a certificate is redirected", func() bool {
 		return curl("-o", "/dev/null", "http://secure.example.org/hostname") == " 308"
 	})
 	if out := curl("-o", "/dev/null", "http://other.example.org/hostname"); out != " 404" {
 		t.Errorf("another host: %q", out)
 	}
-	// The proxy may read the Secret that an Ingress names, and no other Secret.
+	// The ingress may read the Secret that an Ingress refers to, and no other Secret.
 	for secret, want := range map[string]string{"web-tls": "yes", "another": "no"} {
 		if out, _ := try(t, "",
 			n("auth", "can-i", "get", "secret/"+secret,

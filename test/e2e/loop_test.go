@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// webManifest is an ordinary Deployment with a Service.
+// webManifest is a Deployment of a web server with a Service.
 const webManifest = `apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -33,8 +33,8 @@ spec:
         - containerPort: 80
 `
 
-// loopManifest is a pod that sends requests to the Service by its name in a loop, and logs the
-// answers.
+// loopManifest is a pod that sends requests to the Service by its DNS name in an endless loop, and
+// logs the responses.
 const loopManifest = `apiVersion: v1
 kind: Pod
 metadata:
@@ -52,7 +52,7 @@ spec:
       done
 `
 
-// loop is a request loop that runs in the cluster.
+// loop gives access to the log of the pod of loopManifest in a namespace.
 type loop struct{ namespace string }
 
 func startLoop(t *testing.T, ns string) loop {
@@ -65,7 +65,8 @@ func startLoop(t *testing.T, ns string) loop {
 	return l
 }
 
-// read returns the number of answers of each kind, their total, and the failures since the start.
+// read returns the number of responses of each kind, their total, and the failures since the pod's
+// start.
 func (l loop) read(t *testing.T) (answers map[string]int, total int, failures []string) {
 	t.Helper()
 	answers = map[string]int{}
@@ -84,7 +85,7 @@ func (l loop) read(t *testing.T) (answers map[string]int, total int, failures []
 	return answers, total, failures
 }
 
-// more waits until n further requests have been answered.
+// more waits until the pod has got n more responses.
 func (l loop) more(t *testing.T, n int) {
 	t.Helper()
 	_, before, _ := l.read(t)
@@ -94,7 +95,8 @@ func (l loop) more(t *testing.T, n int) {
 	})
 }
 
-// check fails the test if a request failed.
+// check fails the test if a request of the pod has failed. during says in the message what happened
+// meanwhile.
 func (l loop) check(t *testing.T, during string) {
 	t.Helper()
 	l.more(t, 5)

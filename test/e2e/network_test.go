@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// askerManifest is a pod from which the tests send requests.
+// askerManifest is a pod from which tests send requests.
 const askerManifest = `apiVersion: v1
 kind: Pod
 metadata:
@@ -28,7 +28,7 @@ spec:
     command: [sleep, "3600"]
 `
 
-// policyManifest is a NetworkPolicy that allows connections only from pods with a certain label.
+// policyManifest is a NetworkPolicy that permits connections only from pods with a certain label.
 const policyManifest = `apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
@@ -46,7 +46,8 @@ spec:
     - port: 80
 `
 
-// TestNetwork checks a load balancer's address from outside the pod network, and a network policy.
+// TestNetwork checks that a load balancer's address works from outside the pod network, and that a
+// NetworkPolicy takes effect.
 func TestNetwork(t *testing.T) {
 	ns := namespace(t, "net")
 	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
@@ -61,7 +62,7 @@ func TestNetwork(t *testing.T) {
 			readyPods(t, ns, "app=asker") == 1
 	})
 
-	// Each call makes only one attempt, because the test repeats the calls until the state is as
+	// One attempt is enough, because the test calls asks repeatedly until the result is as
 	// expected.
 	asks := func() bool {
 		_, err := try(t, "", n("exec", "asker", "--", "wget", "-q", "-T", "1", "-O", "-",
@@ -74,7 +75,7 @@ func TestNetwork(t *testing.T) {
 			ctl(t, n("get", "service", "nginx-deployment", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")...))
 		return address != ""
 	})
-	// outside sends a request from the link of the nodes.
+	// outside sends a request from the link that connects the nodes.
 	outside := func() bool {
 		out, err := try(t, "", "cluster", "exec", "--name", clusterName, "--", "bash", "-c",
 			"exec 3<>/dev/tcp/"+address+"/80 && printf 'GET /hostname HTTP/1.0\\r\\n\\r\\n' >&3 && timeout 2 cat <&3")
@@ -94,7 +95,7 @@ func TestNetwork(t *testing.T) {
 	testClusterPolicies(t, ns, asks)
 }
 
-// clusterPolicy denies all pods access to the web server.
+// clusterPolicy is a ClusterNetworkPolicy that denies all pods access to the web server.
 const clusterPolicy = `apiVersion: policy.networking.k8s.io/v1alpha2
 kind: ClusterNetworkPolicy
 metadata:
@@ -113,8 +114,9 @@ spec:
     - namespaces: {}
 `
 
-// testClusterPolicies checks that each tier is evaluated before or after (as the API defines) a
-// NetworkPolicy that allows the requests, and that ctl reports which policy decides.
+// testClusterPolicies checks ClusterNetworkPolicies together with a NetworkPolicy that permits the
+// requests: each tier must be evaluated before or after it, as the API defines. It also checks that
+// ctl reports which policy decides.
 func testClusterPolicies(t *testing.T, ns string, asks func() bool) {
 	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
 	create := func(manifest string) {
@@ -132,7 +134,7 @@ func testClusterPolicies(t *testing.T, ns string, asks func() bool) {
 	}
 	for _, tier := range []string{"Baseline", "Admin"} {
 		name := strings.ToLower(ns + "-" + tier)
-		// An error is ignored, because the policy may not exist.
+		// The policy may not exist, so the error is ignored.
 		t.Cleanup(func() { _, _ = try(t, "", "delete", "clusternetworkpolicy", name) })
 		create(strings.NewReplacer("NAMESPACE-TIER", name, "NAMESPACE", ns, "TIER", tier).Replace(clusterPolicy))
 		eventually(t, "the "+tier+" tier keeps the pod out", func() bool { return !asks() })
@@ -147,8 +149,8 @@ func testClusterPolicies(t *testing.T, ns string, asks func() bool) {
 	eventually(t, "nothing is before the NetworkPolicy", asks)
 }
 
-// TestExhaustedRange checks that a pod whose node has no free address gets an event that names the
-// exhausted range, and starts when an address is free.
+// TestExhaustedRange checks that a pod on a node without a free pod address gets an event that
+// names the exhausted range, and that the pod starts once an address is free.
 func TestExhaustedRange(t *testing.T) {
 	ns := namespace(t, "range")
 	const node, dir = "n2", "/var/lib/cni/networks/keelson"
@@ -161,7 +163,8 @@ func TestExhaustedRange(t *testing.T) {
 		_, _ = shared.command(context.Background(), "cluster", "exec", node, "--name", clusterName, "--", "sh",
 			"-c", "cd "+dir+" && rm -f $(grep -l nobody "+prefix+"*)").CombinedOutput()
 	})
-	// host-local has a file for each allocated address.
+	// The CNI plugin host-local stores one file for each allocated address, so these files occupy
+	// all addresses.
 	on("mkdir -p " + dir + " && cd " + dir + " && set -C && for i in $(seq 2 254); do echo nobody > " + prefix +
 		"$i || true; done 2>/dev/null")
 	if out, err := try(t, strings.Replace(askerManifest, "spec:", "spec:\n  nodeName: "+node, 1), "-n", ns,
@@ -177,8 +180,8 @@ func TestExhaustedRange(t *testing.T) {
 	eventually(t, "the pod runs", func() bool { return readyPods(t, ns, "app=asker") == 1 })
 }
 
-// TestKilledNameServers kills a CoreDNS pod, and then the node-dns pod on the node of the client.
-// No lookup may fail.
+// TestKilledNameServers kills a CoreDNS pod, and then the node-dns pod on the client's node. No DNS
+// lookup may fail.
 func TestKilledNameServers(t *testing.T) {
 	ns := namespace(t, "names")
 	if out, err := try(t, webManifest, "-n", ns, "create", "-f", "-"); err != nil {
@@ -198,7 +201,8 @@ func TestKilledNameServers(t *testing.T) {
 	victims = append(victims, slices.DeleteFunc(pods(t, "kube-system", "k8s-app=node-dns"),
 		func(p v1.Pod) bool { return p.Spec.NodeName != at[0].Spec.NodeName })...)
 	for _, p := range victims {
-		// A pod's cgroup contains its container and the sandbox's pause process.
+		// Kill only the CoreDNS process; the pod's cgroup also contains the sandbox's pause
+		// process.
 		kill := `for p in $(pidof coredns); do grep -q "$0" /proc/$p/cgroup && kill -9 $p && exit; done; exit 1`
 		ctl(t, "cluster", "exec", p.Spec.NodeName, "--name", clusterName, "--", "sh", "-c", kill, string(p.UID))
 		l.check(t, "kill of "+p.Name)

@@ -17,11 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// faulty is the node that the tests disturb.
+// faulty is the node on which the tests cause faults.
 const faulty = "n2"
 
-// onNode returns the manifest of a pod on a node. It has one container, no grace period, and the
-// lines in more.
+// onNode returns the manifest of a pod on the given node. Its container runs script. It has no
+// termination grace period; more has further lines of its spec.
 func onNode(name, node, script, more string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -45,7 +45,7 @@ func create(t *testing.T, ns, manifest string) {
 	}
 }
 
-// condition returns a condition of a node.
+// condition returns the condition of the given type from a node's status.
 func condition(t *testing.T, node string, kind v1.NodeConditionType) v1.NodeCondition {
 	n, err := shared.client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 	if err != nil {
@@ -58,7 +58,7 @@ func condition(t *testing.T, node string, kind v1.NodeConditionType) v1.NodeCond
 	return n.Status.Conditions[i]
 }
 
-// podNamed returns a pod, or an empty one if it does not exist.
+// podNamed returns a pod, or an empty Pod if it does not exist.
 func podNamed(t *testing.T, ns, name string) *v1.Pod {
 	p, err := shared.client.CoreV1().Pods(ns).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -67,8 +67,7 @@ func podNamed(t *testing.T, ns, name string) *v1.Pod {
 	return p
 }
 
-// unchanged checks that the containers that ran before are still running and have not been
-// restarted.
+// unchanged checks that the containers in before are still running and have not been restarted.
 func unchanged(t *testing.T, ns string, before map[string]string) {
 	t.Helper()
 	now := runs(t, ns)
@@ -79,15 +78,14 @@ func unchanged(t *testing.T, ns string, before map[string]string) {
 	}
 }
 
-// elapsed returns a function that reports whether that much time has passed since elapsed was
-// called.
+// elapsed returns a function that reports whether d has passed since the call of elapsed.
 func elapsed(d time.Duration) func() bool {
 	end := time.Now().Add(d)
 	return func() bool { return time.Now().After(end) }
 }
 
-// TestHungRuntime stops containerd with SIGSTOP, so that its socket still accepts connections but
-// no call is answered.
+// TestHungRuntime stops containerd with SIGSTOP, so that its socket accepts connections but no call
+// returns. It checks that the cluster recovers once containerd continues.
 func TestHungRuntime(t *testing.T) {
 	ns := namespace(t, "hung")
 	create(t, ns, onNode("steady", faulty, "while :; do date +%s >/data/at; sleep 1; done", ""))
@@ -106,7 +104,7 @@ func TestHungRuntime(t *testing.T) {
 	at := func() string { return ctl(t, "cluster", "exec", "--name", clusterName, faulty, "--", "cat", file) }
 	was := at()
 	eventually(t, "the container goes on", func() bool { return at() != was })
-	// A pod that is created now must wait, and start later.
+	// A pod that is created now must wait, and start after containerd continues.
 	create(t, ns, onNode("later", faulty, "sleep 1000", "  tolerations: [{operator: Exists}]\n"))
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -120,9 +118,9 @@ func TestHungRuntime(t *testing.T) {
 	ctl(t, "delete", "namespace", ns)
 }
 
-// TestSilentControlPlane stops every process of the control plane for longer than a node's lease
-// lasts, and kills a kubelet meanwhile. One minute is long enough, because the periodic work of the
-// kubelet has a period of ten seconds.
+// TestSilentControlPlane stops all processes of the control plane for longer than the duration of a
+// node's Lease, and kills a kubelet meanwhile. Running pods must not be affected. One minute is
+// long enough, because the kubelet's periodic work has a period of ten seconds.
 func TestSilentControlPlane(t *testing.T) {
 	ns := namespace(t, "silent")
 	const sick = `    livenessProbe: {exec: {command: [test, -f, /tmp/well]}, periodSeconds: 1, timeoutSeconds: 30}
@@ -148,7 +146,8 @@ func TestSilentControlPlane(t *testing.T) {
 	}
 	hold(syscall.SIGSTOP)
 	t.Cleanup(func() { hold(syscall.SIGCONT) })
-	// Probes must still work: the kubelet must restart the container without the control plane.
+	// Probes must still work: the kubelet must restart a container whose probe fails, without the
+	// control plane.
 	if out, err := on("n1", "touch", file); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -159,7 +158,7 @@ func TestSilentControlPlane(t *testing.T) {
 	if err := syscall.Kill(all["kubelet-"+faulty], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	// A node's lease lasts 40 s, and the cluster marks a silent node after 50 s.
+	// A node's Lease lasts 40 s, and the cluster marks a node as unreachable after 50 s.
 	eventually(t, "a minute has passed", elapsed(time.Minute))
 	hold(syscall.SIGCONT)
 	awaitNodes(t, nodes)
@@ -172,7 +171,8 @@ func TestSilentControlPlane(t *testing.T) {
 	ctl(t, "delete", "namespace", ns)
 }
 
-// TestFullDisk gives the kubelet a small file system of its own, and lets a pod fill it.
+// TestFullDisk gives the kubelet a small file system and lets a pod fill it. The pod must be
+// evicted, and the node must recover.
 func TestFullDisk(t *testing.T) {
 	ns := namespace(t, "full")
 	inside := func(script string) {
@@ -194,7 +194,7 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	system := runs(t, "kube-system")
-	// Only the kubelet uses this path, so the data of pods is not affected.
+	// Pods are not affected by the mount, because only the kubelet uses this path.
 	inside(`truncate -s 200M /var/lib/small.img
 mkfs.ext4 -q -m 0 /var/lib/small.img
 mkdir -p /var/lib/small
@@ -208,7 +208,7 @@ mount --bind /var/lib/small /var/lib/kubelet`)
 	defer func() {
 		inside(`umount -l /var/lib/kubelet; umount -l /var/lib/small; rm -rf /var/lib/small /var/lib/small.img`)
 		restart()
-		// Load the images again that the kubelet has removed because they were not in use.
+		// Load the images again, because the kubelet removed the unused ones to free disk space.
 		ctl(t, append([]string{"cluster", "load", "--name", clusterName, "--data-dir",
 			filepath.Join(shared.dir, "data")}, images...)...)
 	}()

@@ -13,11 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// operatorImage contains the program of test/e2e/operator.
+// operatorImage is an image archive with the program of test/e2e/operator.
 const operatorImage = "../../.build/e2e-images/operator.tar"
 
-// TestOperator installs an operator and uses its kind as users would. After that, it extends the
-// operator's webhook to pods and leases, and kills the operator's pod.
+// TestOperator installs an operator and uses its custom resource as users would. Then it extends
+// the operator's webhook to pods and leases, and kills the operator's pod.
 func TestOperator(t *testing.T) {
 	image, err := filepath.Abs(operatorImage)
 	if err != nil {
@@ -32,7 +32,8 @@ func TestOperator(t *testing.T) {
 	get := func(what, path string) string {
 		return ctl(t, n("get", what, "-o", "jsonpath={"+path+"}")...)
 	}
-	// The API server can call the webhooks only when the proxy on its host has their endpoints.
+	// Wait until a create succeeds: the API server reaches the webhooks only after the proxy on its
+	// host has learnt their endpoints.
 	const old = "apiVersion: web.example.com/v1beta1\nkind: Site\nmetadata: {name: a, annotations: {keep: " +
 		"'true'}}\nspec: {size: 2}\n"
 	eventually(t, "the webhooks answer", func() bool {
@@ -91,7 +92,8 @@ func TestOperator(t *testing.T) {
 	})
 }
 
-// everything is a webhook for all pods and leases, including the pod that serves it.
+// everything is a webhook configuration for all pods and leases, including the pod that serves the
+// webhook.
 const everything = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -107,9 +109,9 @@ webhooks:
   - {apiGroups: [coordination.k8s.io], apiVersions: ["*"], resources: [leases], operations: ["*"]}
 `
 
-// deadWebhook installs a webhook for all pods and leases that never answers, and kills the pod that
-// serves it. The pod must come back, nodes must stay ready, and other users must not be able to
-// create pods.
+// deadWebhook installs a webhook for all pods and leases that never responds, and kills the pod
+// that serves it. The pod must be replaced and nodes must stay ready, although users cannot create
+// pods meanwhile.
 func deadWebhook(t *testing.T, ns string) {
 	if out, err := try(t, everything, "apply", "-f", "-"); err != nil {
 		t.Fatalf("%v\n%s", err, out)

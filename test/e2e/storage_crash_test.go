@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// steps are the calls to a driver in the life of a volume, in their order, each with the user's
-// step that causes it.
+// steps has the calls to a CSI driver during the lifetime of a volume, in order. by is the action
+// of the user that causes the call.
 var steps = []struct{ method, by string }{
 	{"CreateVolume", "use"}, {"ControllerPublishVolume", "use"}, {"NodeStageVolume", "use"}, {"NodePublishVolume", "use"},
 	{"NodeUnpublishVolume", "leave"}, {"NodeUnstageVolume", "leave"}, {"ControllerUnpublishVolume", "leave"},
@@ -25,7 +25,7 @@ var steps = []struct{ method, by string }{
 	{"DeleteVolume", "delete"},
 }
 
-// victims are the processes that are killed during a call to the driver.
+// victims has the processes that the test kills during a call to the driver.
 var victims = []struct {
 	name string
 	kill func(t *testing.T)
@@ -35,8 +35,8 @@ var victims = []struct {
 	{"driver", killDriver},
 }
 
-// killDriver kills the driver's processes and deletes their pods, because the kubelet would restart
-// the containers of the same pods with growing delays.
+// killDriver kills the driver's processes and deletes their pods. Without the deletion, the kubelet
+// would restart the containers with growing delays.
 func killDriver(t *testing.T) {
 	t.Helper()
 	old := pods(t, "csi", "app=node")
@@ -50,7 +50,7 @@ func killDriver(t *testing.T) {
 		if err != nil || !strings.HasPrefix(string(line), "/driver\x00--node=") {
 			continue
 		}
-		// Skip processes of other clusters on this machine.
+		// Skip driver processes of other clusters on this machine.
 		if group, err := os.ReadFile(filepath.Join(filepath.Dir(f), "cgroup")); err != nil ||
 			!strings.Contains(string(group), "/keelson/"+clusterName+"/") {
 			continue
@@ -60,7 +60,7 @@ func killDriver(t *testing.T) {
 			killed++
 		}
 	}
-	if killed < nodes { // there may be more, because a process of a deleted pod may still exist
+	if killed < nodes { // more may be killed, because a deleted pod's process may still exist
 		t.Fatalf("killed %d drivers", killed)
 	}
 	ctl(t, "-n", "csi", "delete", "pods", "-l", "app=node", "--force", "--grace-period=0")
@@ -75,8 +75,8 @@ func killDriver(t *testing.T) {
 	})
 }
 
-// holdAt makes the driver pause at a step. It returns a function that waits until the driver has
-// reached this step, and a function that lets the driver continue.
+// holdAt makes the driver pause at a step. It returns two functions: reached waits until the driver
+// pauses there, and release lets the driver continue.
 func holdAt(t *testing.T, moment string) (reached, release func()) {
 	t.Helper()
 	file := filepath.Join(driverFiles, "hold", moment)
@@ -103,9 +103,10 @@ func holdAt(t *testing.T, moment string) (reached, release func()) {
 	}
 }
 
-// TestDriverCrashes kills each process that takes part in the life of a volume, at each step.
-// Nothing may be lost, attached twice, or left over. In every second step the driver has completed
-// the step when the process is killed. The packages' own tests cover both cases of each step.
+// TestDriverCrashes kills each of the victims at each step in the lifetime of a volume. Afterwards
+// no data may be lost, no volume may be attached to two nodes, and nothing may be left over. The
+// kill comes before the driver completes the step and after it, in alternation. The tests of the
+// packages involved cover both cases of each step.
 func TestDriverCrashes(t *testing.T) {
 	installDriver(t)
 	for i, v := range victims {
@@ -113,7 +114,8 @@ func TestDriverCrashes(t *testing.T) {
 	}
 }
 
-// crashedLife is the life of a volume with a kill at each step.
+// crashedLife uses a volume from its creation to its deletion, and calls kill during each step.
+// first determines whether the first kill comes before or after the step.
 func crashedLife(t *testing.T, kill func(*testing.T), first int) {
 	ns := namespace(t, fmt.Sprint("crash-", first))
 	moment := func(i int) string { return steps[i].method + [...]string{".before", ".after"}[(first+i)%2] }
@@ -129,7 +131,7 @@ func crashedLife(t *testing.T, kill func(*testing.T), first int) {
 		if n := len(attachments(t, "test.csi.keelson.dev")); n > 1 {
 			t.Errorf("%s: attached %d times", s.method, n)
 		}
-		// Set the hold for the next step before the present one is removed.
+		// Set the hold for the next step before the current hold is released.
 		if i+1 < len(steps) && steps[i+1].by == s.by {
 			_, _ = holdAt(t, moment(i+1))
 		}
@@ -141,7 +143,7 @@ func crashedLife(t *testing.T, kill func(*testing.T), first int) {
 	}
 }
 
-// volumeUser returns a pod with a claim.
+// volumeUser creates and deletes pods that use a claim.
 type volumeUser struct {
 	t  *testing.T
 	ns string
@@ -158,7 +160,7 @@ func (u volumeUser) create(manifest string) {
 }
 
 func (u volumeUser) claim() {
-	_, claim, _ := strings.Cut(claimsManifest, "---\n") // the claim for a device
+	_, claim, _ := strings.Cut(claimsManifest, "---\n") // the claim for a block device
 	u.create(claim)
 	u.use()
 }

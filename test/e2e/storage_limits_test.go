@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// limitedPod returns a pod on a node with a claim of the same name.
+// limitedPod is a pod on a node, with a claim that has the same name as the pod.
 const limitedPod = `apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: NAME}
@@ -29,8 +29,8 @@ spec:
   volumes: [{name: files, persistentVolumeClaim: {claimName: NAME}}]
 `
 
-// TestVolumeLimit checks that a node accepts as many volumes as its driver allows. One more pod
-// stays pending with a reason, and runs when another pod was deleted or the limit was raised.
+// TestVolumeLimit checks that a node accepts as many volumes as its CSI driver permits. One more
+// pod stays pending with a reason. It runs after another pod is deleted or the limit is raised.
 func TestVolumeLimit(t *testing.T) {
 	installDriver(t)
 	ns := namespace(t, "volume-limit")

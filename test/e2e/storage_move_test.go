@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// storeImage contains the program of test/walstore.
+// storeImage is an image archive with the program of test/walstore, a small database.
 const storeImage = "../../.build/e2e-images/walstore.tar"
 
 const storeManifest = `apiVersion: apps/v1
@@ -43,8 +43,8 @@ spec:
       resources: {requests: {storage: 64Mi}}
 `
 
-// storeWriter writes records one after the other, each only once, and records which were
-// acknowledged.
+// storeWriter writes numbered records to the database one after the other, each record once, and
+// remembers which the database acknowledged.
 type storeWriter struct {
 	mu    sync.Mutex
 	acked []string
@@ -91,15 +91,15 @@ func (w *storeWriter) count() int {
 	return len(w.acked)
 }
 
-// more waits until n further records are acknowledged.
+// more waits until the database has acknowledged n more records.
 func (w *storeWriter) more(t *testing.T, n int) {
 	t.Helper()
 	before := w.count()
 	eventually(t, fmt.Sprintf("%d more records", n), func() bool { return w.count() >= before+n })
 }
 
-// TestMovedDatabase makes a database's node unreachable and marks it out of service. The database's
-// pod must move with its volume, and no acknowledged record may be lost.
+// TestMovedDatabase makes the node of a database unreachable and marks it as out of service. The
+// database's pod must move to another node with its volume, and no acknowledged record may be lost.
 func TestMovedDatabase(t *testing.T) {
 	installDriver(t)
 	image, err := filepath.Abs(storeImage)

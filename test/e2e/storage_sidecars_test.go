@@ -14,16 +14,16 @@ import (
 	"keelson.dev/keelson/pkg/loopdev"
 )
 
-// sidecarImages are Kubernetes' CSI sidecars, and sidecarFiles is the directory that serves as the
-// disk of the driver that runs with them. sidecarManifests has the types and roles that their
-// releases ship.
+// sidecarImages has image archives of Kubernetes' CSI sidecars. sidecarFiles is the directory in
+// which their driver stores volumes. sidecarManifests has the CRDs and roles from the releases of
+// the sidecars.
 const (
 	sidecarImages    = "../../.build/e2e-images/sidecars"
 	sidecarManifests = "../../.build/e2e-images/sidecars/manifests"
 	sidecarFiles     = "/srv/keelson-e2e-csi-sidecars"
 )
 
-// filesManifest is a pod with a file system on a given node.
+// filesManifest is a pod on a given node, with a volume that has a file system.
 const filesManifest = `apiVersion: v1
 kind: Pod
 metadata: {name: CLAIM}
@@ -60,9 +60,9 @@ spec:
 `
 )
 
-// TestSidecars runs a driver with Kubernetes' sidecars, as a vendor would ship it. They create a
-// volume, attach it, expand it, take a snapshot, create a volume from the snapshot, and leave
-// nothing behind.
+// TestSidecars runs a CSI driver with Kubernetes' sidecars, as a vendor would ship it. The sidecars
+// create a volume, attach it, expand it, take a snapshot, and create a volume from the snapshot. At
+// the end nothing may be left over.
 func TestSidecars(t *testing.T) {
 	installSidecars(t)
 	ns := namespace(t, "sidecars")
@@ -114,8 +114,8 @@ func TestSidecars(t *testing.T) {
 	noMounts(t)
 }
 
-// installSidecars installs the driver of test/csi with Kubernetes' sidecars for the duration of a
-// test.
+// installSidecars installs the CSI driver of test/csi with Kubernetes' sidecars until the test
+// ends.
 func installSidecars(t *testing.T) {
 	t.Helper()
 	if err := os.RemoveAll(sidecarFiles); err != nil {

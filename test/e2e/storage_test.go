@@ -18,12 +18,13 @@ import (
 	"keelson.dev/keelson/pkg/loopdev"
 )
 
-// ownVolumes are the directories of the default class's volumes.
+// ownVolumes returns a pattern for the paths of the volumes of the default storage class, on the
+// machine.
 func ownVolumes() string {
 	return filepath.Join(shared.dir, "data", "nodes", "*", "var/lib/kubelet/plugins/disk.csi.keelson.dev/volumes/*")
 }
 
-// setManifest is a StatefulSet as in tutorials: its claims name no class.
+// setManifest is a StatefulSet as in tutorials: its claims have no storage class.
 const setManifest = `apiVersion: apps/v1
 kind: StatefulSet
 metadata: {name: db}
@@ -51,9 +52,9 @@ spec:
       resources: {requests: {storage: 32Mi}}
 `
 
-// TestDefaultClass checks that claims without a class get volumes on the disk of their pod's node,
-// with the requested size; that their data is still there when the pod is recreated; and that
-// nothing is left when they are deleted.
+// TestDefaultClass checks that claims without a storage class get volumes of the requested size on
+// the disk of their pod's node. The data must still be there after the pod is recreated, and
+// nothing may be left after the claims are deleted.
 func TestDefaultClass(t *testing.T) {
 	ns := namespace(t, "default-class")
 	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
@@ -82,8 +83,8 @@ func TestDefaultClass(t *testing.T) {
 					"{.status.allocatedResourceStatuses.storage}")...) == "96Mi/NodeResizePending" ||
 				ctl(t, n("get", "pvc", "data-db-0", "-o", "jsonpath={.status.capacity.storage}")...) == "96Mi"
 		})
-		// If the kubelet has all capabilities of root, it has already expanded the file system
-		// while the pod was running.
+		// Recreate the pod to expand the file system. The kubelet has already expanded it while the
+		// pod ran if the kubelet has all capabilities of root.
 		ctl(t, n("delete", "pod", "db-0")...)
 		eventually(t, "the pod is back", func() bool { return readyPods(t, ns, "app=db") == 2 })
 		eventually(t, "the claim says so", func() bool {
@@ -119,7 +120,7 @@ func TestDefaultClass(t *testing.T) {
 	eventually(t, "no device is left", func() bool { return len(devicesOf(t, volumes)) == 0 })
 }
 
-// askedForNothingElse checks that the service account that calls drivers has no other access to
+// askedForNothingElse checks that the service account that calls CSI drivers has no other access to
 // kubelets.
 func askedForNothingElse(t *testing.T) {
 	const drivers = "/apis/storage.keelson.dev/v1alpha1/nodes/n1/csi/disk.csi.keelson.dev/"
@@ -138,7 +139,7 @@ func askedForNothingElse(t *testing.T) {
 	}
 }
 
-// volumesOf returns the names of the volumes of a namespace's claims.
+// volumesOf returns the names of the PersistentVolumes of a namespace's claims.
 func volumesOf(t *testing.T, ns string) []string {
 	t.Helper()
 	list, err := shared.client.CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{})
@@ -154,9 +155,9 @@ func volumesOf(t *testing.T, ns string) []string {
 	return names
 }
 
-// devicesOf returns the machine's loop devices of volumes. The kernel shows the file's path as the
-// driver saw it, in a pod or on the node, even after the file is removed. The file names of all
-// drivers here contain the volume's name.
+// devicesOf returns the machine's loop devices that belong to the volumes. The kernel shows for
+// each loop device the path of its file as the driver used it, even after the file is removed. With
+// all drivers of these tests, the file's name contains the name of the volume.
 func devicesOf(t *testing.T, volumes []string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
@@ -174,15 +175,15 @@ func devicesOf(t *testing.T, volumes []string) []string {
 	return out
 }
 
-// driverImage contains the program of test/csi; driverFiles is the directory that serves as its
-// network disk.
+// driverImage is an image archive with the program of test/csi. driverFiles is the directory that
+// represents the driver's network storage.
 const (
 	driverImage = "../../.build/e2e-images/csi.tar"
 	driverFiles = "/srv/keelson-e2e-csi"
 )
 
-// movesManifest is a pod with a file system and a device from the driver of test/csi, on a given
-// node.
+// movesManifest is a pod on a given node. It has two volumes of the driver of test/csi, one with a
+// file system and one as a block device.
 const movesManifest = `apiVersion: v1
 kind: Pod
 metadata: {name: user}
@@ -211,9 +212,9 @@ metadata: {name: device}
 spec: {accessModes: [ReadWriteOnce], storageClassName: csi, volumeMode: Block, resources: {requests: {storage: 16Mi}}}
 `
 
-// TestDriver tests the whole life of the volumes of a driver without sidecars. They are created
-// when a pod needs them, move with it to another node, are expanded, and are deleted without
-// leftovers.
+// TestDriver tests the whole lifetime of the volumes of a CSI driver without sidecars. Volumes are
+// created when a pod needs them, move with the pod to another node, are expanded, and are deleted
+// without leftovers.
 func TestDriver(t *testing.T) {
 	installDriver(t)
 	ns := namespace(t, "driver")
@@ -268,7 +269,7 @@ func TestDriver(t *testing.T) {
 	noMounts(t)
 }
 
-// installDriver installs the driver of test/csi for the duration of a test.
+// installDriver installs the CSI driver of test/csi until the test ends.
 func installDriver(t *testing.T) {
 	t.Helper()
 	image, err := filepath.Abs(driverImage)
@@ -285,7 +286,7 @@ func installDriver(t *testing.T) {
 	ctl(t, "-n", "csi", "rollout", "status", "daemonset", "node")
 }
 
-// noMounts fails the test if a node has a mount of the driver.
+// noMounts fails the test if any node has a mount of the driver.
 func noMounts(t *testing.T) {
 	t.Helper()
 	for _, p := range []string{"kubelet-n1", "kubelet-n2"} {
@@ -298,7 +299,7 @@ func noMounts(t *testing.T) {
 	}
 }
 
-// attachments returns the nodes to which a driver's volumes are attached.
+// attachments returns the names of the nodes to which the volumes of a driver are attached.
 func attachments(t *testing.T, driver string) []string {
 	t.Helper()
 	list, err := shared.client.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})

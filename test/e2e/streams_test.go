@@ -33,9 +33,9 @@ import (
 	"k8s.io/client-go/util/exec"
 )
 
-// The amounts of data in bytes: large for exec in one direction, forwarded for a forwarded port,
-// and medium for other cases. A slow reader gets little, which still takes it longer than any
-// patience of a server or the period of pings.
+// Amounts of data in bytes: large for exec in one direction, forwarded for port-forward, and medium
+// for other cases. A slow reader gets a small amount, which still takes it longer than all timeouts
+// of servers and than the interval between pings.
 const (
 	large     = 100 << 20
 	medium    = 16 << 20
@@ -43,9 +43,9 @@ const (
 	little    = 32 << 20
 )
 
-// streamPods has the pod "shell" for commands. Its other containers receive 8 MB on port 8080 and
-// answer with the digest, and send 8 MB to each client of port 8081. The other two pods read their
-// input by a command that has closed its stdout, or both outputs.
+// streamPods has three pods. The pod "shell" runs commands. Its other containers receive 8 MB on
+// port 8080 and respond with the digest, and send 8 MB to each client of port 8081. The other two
+// pods read their input with a command that has closed its stdout, or its stdout and stderr.
 const streamPods = `
 apiVersion: v1
 kind: Pod
@@ -99,14 +99,14 @@ spec:
     volumeMounts: [{name: d, mountPath: /d}]
 `
 
-// streamer opens streams to pods in a namespace by one protocol.
+// streamer opens streams to pods of a namespace, either with WebSocket or with SPDY.
 type streamer struct {
 	cfg       *rest.Config
 	namespace string
 	websocket bool
 }
 
-// url returns the URL of a pod's subresource.
+// url returns the URL of a subresource of a pod.
 func (s streamer) url(pod, subresource string, options any) *url.URL {
 	r := shared.client.CoreV1().RESTClient().Post().Namespace(s.namespace).Resource("pods").Name(
 		pod).SubResource(subresource)
@@ -133,7 +133,7 @@ func (s streamer) stream(ctx context.Context, at *url.URL, o remotecommand.Strea
 	return e.StreamWithContext(ctx, o)
 }
 
-// exec runs a command by a shell. A nil stdin or stderr is not connected.
+// exec runs a command in a shell. Nil streams are not connected.
 func (s streamer) exec(t *testing.T, command string, stdin io.Reader, stdout, stderr io.Writer) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -144,7 +144,7 @@ func (s streamer) exec(t *testing.T, command string, stdin io.Reader, stdout, st
 	return s.stream(ctx, at, remotecommand.StreamOptions{Stdin: stdin, Stdout: stdout, Stderr: stderr})
 }
 
-// output runs a command by a shell and returns its stdout.
+// output runs a command in a shell and returns what it writes to stdout.
 func (s streamer) output(t *testing.T, command string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -154,7 +154,7 @@ func (s streamer) output(t *testing.T, command string) string {
 	return out.String()
 }
 
-// dialer dials for port-forward.
+// dialer returns a dialer for port-forward.
 func (s streamer) dialer(t *testing.T, at *url.URL) httpstream.Dialer {
 	t.Helper()
 	if s.websocket {
@@ -171,7 +171,8 @@ func (s streamer) dialer(t *testing.T, at *url.URL) httpstream.Dialer {
 	return spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, at)
 }
 
-// forward forwards a port of a pod until the test ends and returns the local address.
+// forward forwards a local port to a port of a pod until the test ends, and returns the local
+// address.
 func (s streamer) forward(t *testing.T, port string) string {
 	t.Helper()
 	stop, ready, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -198,8 +199,8 @@ func (s streamer) forward(t *testing.T, port string) string {
 	return "127.0.0.1:" + strconv.Itoa(int(ports[0].Local))
 }
 
-// noise returns n pseudo-random bytes, which are the same each time, and a function that returns
-// their digest.
+// noise returns a reader of n pseudo-random bytes, which are the same each time, and a function
+// that returns the digest of the bytes read.
 func noise(n int64) (io.Reader, func() string) {
 	h := sha256.New()
 	return io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{}), n), h), func() string { return digest(h) }
@@ -207,7 +208,7 @@ func noise(n int64) (io.Reader, func() string) {
 
 func digest(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 
-// lines returns the digest of n bytes of "yes 0123456789abcde".
+// lines returns the digest of the first n bytes that "yes 0123456789abcde" writes.
 func lines(n int64) string {
 	h := sha256.New()
 	for range n / 16 {
@@ -216,7 +217,7 @@ func lines(n int64) string {
 	return digest(h)
 }
 
-// slowly is a writer that accepts 4 MB a second.
+// slowly is a writer that accepts 4 MB per second.
 type slowly struct {
 	context.Context
 	*rate.Limiter
@@ -234,7 +235,7 @@ func (w slowly) Write(p []byte) (int, error) {
 	return w.Writer.Write(p)
 }
 
-// code returns the exit code in an error; -1 if it has none.
+// code returns the exit code in an error, or -1 if the error has none.
 func code(err error) int {
 	var exit exec.CodeExitError
 	switch {
@@ -246,8 +247,8 @@ func code(err error) int {
 	return -1
 }
 
-// TestStreams checks that exec, attach, cp and port-forward deliver all data in both directions and
-// end in the same way as the process, with WebSocket and with SPDY.
+// TestStreams checks for WebSocket and SPDY that exec, attach, cp and port-forward deliver all data
+// in both directions, and that they end with the exit code of the process.
 func TestStreams(t *testing.T) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", shared.kubeconfig)
 	if err != nil {
@@ -315,7 +316,7 @@ func (s streamer) testClosedOutputs(t *testing.T) {
 			t.Errorf("%s: %s arrived, want %s", name, got, sum())
 		}
 	}
-	// All of stderr must arrive, even if stdout was closed earlier.
+	// All data of stderr must arrive, even though the process has closed stdout earlier.
 	in, sum := noise(medium)
 	h := sha256.New()
 	if err := s.exec(t, "exec >&-; exec cat >&2", in, io.Discard, h); err != nil || digest(h) != sum() {
@@ -329,7 +330,7 @@ func (s streamer) testExitCodes(t *testing.T) {
 		"yes 0123456789abcde | head -c 4000000; exit 7": 7,
 		"kill -9 $$":                      137,
 		"exec <&-; echo; exit 4":          4, // the command does not read its input
-		"head -c 1000 >/dev/null; exit 5": 5, // the command reads only some of its input
+		"head -c 1000 >/dev/null; exit 5": 5, // the command reads only a part of its input
 		"exec >&- 2>&-; exit 6":           6,
 		"head -c 1000 >/dev/null":         0,
 	} {
@@ -347,7 +348,7 @@ func (s streamer) testExitCodes(t *testing.T) {
 	}
 }
 
-// count is a writer that counts bytes.
+// count is a writer that counts the bytes written to it.
 type count struct{ bytes int64 }
 
 func (c *count) Write(p []byte) (int, error) {
@@ -399,7 +400,7 @@ func (s streamer) testPortForward(t *testing.T) {
 	}
 }
 
-// testCopy copies a file into a pod and back.
+// testCopy copies a file into a pod and back, and compares the two files.
 func testCopy(t *testing.T, ns string) {
 	create(t, ns, streamPods)
 	eventually(t, "shell runs", func() bool {

@@ -25,7 +25,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestAPI carries out several attacks on one server. Each attack has objects of its own.
+// TestAPI carries out several attacks on one API server. Each attack creates its own objects.
 func TestAPI(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
@@ -50,7 +50,7 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// lab0 is a lab that several attacks share.
+// lab0 is the lab that the attacks of TestAPI share.
 type lab0 struct{ *lab }
 
 func refused(t *testing.T, what string, err error) {
@@ -60,8 +60,8 @@ func refused(t *testing.T, what string, err error) {
 	}
 }
 
-// claimAddresses attacks with a Service whose external address belongs to another host, so that it
-// would receive that host's traffic.
+// claimAddresses attacks with a Service whose external address belongs to another host. If the
+// attack succeeded, the Service would receive that host's traffic.
 func claimAddresses(t *testing.T, lab *lab0) {
 	bob := lab.owner(t, "bob-8554", "a")
 	services := bob.CoreV1().Services("a")
@@ -81,7 +81,8 @@ func claimAddresses(t *testing.T, lab *lab0) {
 			[]byte(`{"spec":{"externalIPs":["198.51.100.7"]}}`), metav1.PatchOptions{})
 		refused(t, who+" claims an address later", err)
 	}
-	// Only the controller of a load balancer may set its address.
+	// The user may not set the load balancer's address in the status; only the controller of a load
+	// balancer may do that.
 	made.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "198.51.100.7"}}
 	_, err := services.UpdateStatus(t.Context(), made, metav1.UpdateOptions{})
 	refused(t, "an owner of the namespace writes the status", err)
@@ -101,8 +102,8 @@ func slice(name string, addresses ...string) *discoveryv1.EndpointSlice {
 	}
 }
 
-// endpointsOnTheNode attacks with endpoints on loopback or on the link, which reach the nodes
-// themselves.
+// endpointsOnTheNode attacks with endpoints at loopback, link-local, unspecified and multicast
+// addresses, because these reach the nodes themselves.
 func endpointsOnTheNode(t *testing.T, lab *lab0) {
 	for i, address := range []string{"127.0.0.1", "127.9.9.9", "169.254.169.254", "0.0.0.0", "224.0.0.1"} {
 		name := fmt.Sprintf("here-%d", i)
@@ -110,7 +111,7 @@ func endpointsOnTheNode(t *testing.T, lab *lab0) {
 			metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 			t.Errorf("a slice with %s: %v", address, err)
 		}
-		// The API is deprecated, but still served.
+		// Endpoints is deprecated, but the API server still accepts it.
 		old := &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Subsets: []v1.EndpointSubset{{Addresses: []v1.EndpointAddress{{IP: address}}, Ports: []v1.EndpointPort{{Port: 80}}}}}
 		if _, err := lab.Client.CoreV1().Endpoints("a").Create(t.Context(), old,
@@ -120,8 +121,8 @@ func endpointsOnTheNode(t *testing.T, lab *lab0) {
 	}
 }
 
-// endpointsElsewhere attacks with endpoints in another namespace: programs that forward requests to
-// the Service would reach them in spite of that namespace's policies.
+// endpointsElsewhere attacks with endpoints at a pod of another namespace. Programs that forward
+// requests to the Service would reach that pod despite the network policies of its namespace.
 func endpointsElsewhere(t *testing.T, lab *lab0) {
 	lab.pod(t, "a", "own", "n0", "10.244.0.5")
 	lab.pod(t, "b", "others", "n0", "10.244.0.6")
@@ -133,7 +134,7 @@ func endpointsElsewhere(t *testing.T, lab *lab0) {
 	})
 	_, err := bob.DiscoveryV1().EndpointSlices("a").Create(t.Context(), slice("bob", "10.244.0.5"), metav1.CreateOptions{})
 	refused(t, "an owner of the namespace writes endpoints", err)
-	// A user with that right may only name pods of the same namespace.
+	// A user with that right may only use the addresses of pods in the same namespace.
 	eve := lab.user(t, "eve-25740", "a", rbacv1.PolicyRule{APIGroups: []string{"", "discovery.k8s.io"},
 		Resources: []string{"endpoints", "endpointslices"}, Verbs: []string{"*"}})
 	slices := eve.DiscoveryV1().EndpointSlices("a")
@@ -154,7 +155,7 @@ func endpointsElsewhere(t *testing.T, lab *lab0) {
 		_, err = slices.Patch(t.Context(), "own", types.JSONPatchType,
 			[]byte(`[{"op":"add","path":"/endpoints/-","value":{"addresses":["`+address+`"]}}]`), metav1.PatchOptions{})
 		refused(t, "a slice patched to "+what, err)
-		// The API is deprecated, but still served.
+		// Endpoints is deprecated, but the API server still accepts it.
 		old := &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "old"},
 			Subsets: []v1.EndpointSubset{{NotReadyAddresses: []v1.EndpointAddress{{IP: address}},
 				Ports: []v1.EndpointPort{{Port: 80}}}}}
@@ -163,8 +164,8 @@ func endpointsElsewhere(t *testing.T, lab *lab0) {
 	}
 }
 
-// nodeOwnedByAnObject attacks with a Node that has an owner. The garbage collector deletes the Node
-// with its owner, and the Node registers again without its taints.
+// nodeOwnedByAnObject attacks with a Node that has an owner reference. The garbage collector would
+// delete the Node together with its owner, and the Node would register again without its taints.
 func nodeOwnedByAnObject(t *testing.T, lab *lab0) {
 	lab.node(t, "n5187", "192.0.2.51:10250")
 	node := lab.as(t, "system:node:n5187", "system:nodes")
@@ -174,7 +175,7 @@ func nodeOwnedByAnObject(t *testing.T, lab *lab0) {
 		"restricted labels": `{"metadata":{"labels":{"node-restriction.kubernetes.io/tier":"secure"}}}`,
 		"taints":            `{"spec":{"taints":[]}}`,
 	} {
-		if what == "taints" { // a taint that the Node could lose
+		if what == "taints" { // a taint that the Node would lose
 			_, err := lab.Client.CoreV1().Nodes().Patch(t.Context(), "n5187", types.MergePatchType,
 				[]byte(`{"spec":{"taints":[{"key":"k","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
 			check(t, err)
@@ -194,8 +195,8 @@ func nodeOwnedByAnObject(t *testing.T, lab *lab0) {
 	refused(t, "a node changes another", err)
 }
 
-// mirrorPodWithDevices attacks with a mirror pod that has devices, which would give a node access
-// to devices of other nodes.
+// mirrorPodWithDevices attacks with a mirror pod that uses resource claims, which would give a node
+// access to devices of other nodes.
 func mirrorPodWithDevices(t *testing.T, lab *lab0) {
 	lab.node(t, "n4563", "192.0.2.45:10250")
 	node := lab.as(t, "system:node:n4563", "system:nodes")
@@ -238,7 +239,7 @@ func mirrorPodWithDevices(t *testing.T, lab *lab0) {
 	}
 }
 
-// send sends a body and returns the status.
+// send sends a request with a body and returns the status code.
 func send(t *testing.T, c *rest.Config, method, path, contentType, body string) int {
 	t.Helper()
 	client, err := rest.HTTPClientFor(c)
@@ -252,7 +253,7 @@ func send(t *testing.T, c *rest.Config, method, path, contentType, body string) 
 	return resp.StatusCode
 }
 
-// documentBombs sends small documents that take much memory or time to parse (CVE-2019-11254).
+// documentBombs sends small documents whose parsing takes much memory or time (CVE-2019-11254).
 func documentBombs(t *testing.T, lab *lab0) {
 	var bomb strings.Builder
 	bomb.WriteString("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bomb}\na: &a [x,x,x,x,x,x,x,x,x]\n")
@@ -282,7 +283,8 @@ func documentBombs(t *testing.T, lab *lab0) {
 	}
 }
 
-// patchBombs sends patches with many operations, and patches that copy the document into itself.
+// patchBombs sends patches with many operations, and patches that copy a document into itself
+// repeatedly.
 func patchBombs(t *testing.T, lab *lab0) {
 	_, err := lab.Client.CoreV1().ConfigMaps("a").Create(t.Context(),
 		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "patched"},
@@ -292,7 +294,7 @@ func patchBombs(t *testing.T, lab *lab0) {
 	many := "[" + strings.TrimSuffix(strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`,
 		20_000), ",") + "]"
 	var copies []string
-	for i := range 40 { // each operation copies the whole document: a kilobyte becomes a petabyte
+	for i := range 40 { // doubles the document 40 times: 1 KB becomes 1 PB
 		copies = append(copies, fmt.Sprintf(`{"op":"copy","from":"/data","path":"/data/c%d"}`, i))
 	}
 	for what, body := range map[string]string{"many operations": many, "copies of copies": "[" +
@@ -304,11 +306,11 @@ func patchBombs(t *testing.T, lab *lab0) {
 	}
 }
 
-// manyLabels sends requests with label values that a client can choose freely. The server once kept
-// every such value in its metrics forever.
+// manyLabels sends many requests with values that a client can choose freely and that occur in
+// labels of metrics. The server must not store each of these values in its metrics.
 func manyLabels(t *testing.T, lab *lab0) {
-	// etcd_request_* is not counted: its labels are kinds that exist, and a kind gets its series when the
-	// server first reads it.
+	// etcd_request_* is not counted: its labels are kinds that exist, and the server adds a series
+	// when it first reads a kind.
 	count := func() (n int) {
 		_, _, body := get(t, lab.Config, "/metrics")
 		for line := range strings.Lines(body) {
@@ -339,17 +341,18 @@ func manyLabels(t *testing.T, lab *lab0) {
 			}
 		}
 	}
-	ask(0, 3) // a series that exists already stays
+	ask(0, 3) // a series that already exists stays
 	before := count()
 	ask(3, 103)
-	// Histograms may gain a few label values of other requests, but not hundreds.
+	// A few new series of other requests may appear, but not hundreds.
 	if after := count(); after-before > 150 {
 		t.Errorf("600 requests made %d lines of metrics", after-before)
 	}
 }
 
-// otherTypes checks that a user who may list one type cannot read another with a path, namespace,
-// selector or continue token of the other type (CVE-2019-11247: with another scope).
+// otherTypes checks that a user who may list one type cannot read objects of another type with a
+// path, namespace, selector or continue token of that type (CVE-2019-11247 did this with another
+// scope).
 func otherTypes(t *testing.T, lab *lab0) {
 	const marker = "s3cr3t-marker"
 	_, err := lab.Client.CoreV1().Secrets("a").Create(t.Context(),
@@ -402,8 +405,8 @@ func otherTypes(t *testing.T, lab *lab0) {
 	}
 }
 
-// nodeSeenByAdmission attacks admission policies, which once received the new Node also as the old
-// one, so that they admitted every change.
+// nodeSeenByAdmission updates Nodes against admission policies. A former fault passed the new Node
+// to policies also as the old Node, so that they admitted every change.
 func nodeSeenByAdmission(t *testing.T, lab *lab0) {
 	meta := metav1.ObjectMeta{Name: "keep"}
 	_, err := lab.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(t.Context(),
@@ -439,8 +442,8 @@ func nodeSeenByAdmission(t *testing.T, lab *lab0) {
 	})
 }
 
-// secretsPastTheAccount attacks a service account's list of secrets, which once did not apply to
-// ephemeral containers, nor (CVE-2024-3177) to envFrom.
+// secretsPastTheAccount uses secrets that are not in a service account's list of allowed secrets,
+// from ephemeral containers and from envFrom (CVE-2024-3177). These places were once not checked.
 func secretsPastTheAccount(t *testing.T, lab *lab0) {
 	const ns = "mountable"
 	lab.namespace(t, ns)
@@ -481,13 +484,13 @@ func secretsPastTheAccount(t *testing.T, lab *lab0) {
 		_, err := pods.UpdateEphemeralContainers(t.Context(), "p", next, metav1.UpdateOptions{})
 		if err == nil || !strings.HasSuffix(err.Error(),
 			"is not allowed because service account default does not reference that secret") {
-			t.Errorf("%s of an ephemeral container: %v", what, err) // rejected without a reason, as in Kubernetes
+			t.Errorf("%s of an ephemeral container: %v", what, err) // has no reason, as in Kubernetes
 		}
 	}
 }
 
-// credentialsInLogs searches for tokens, headers and bodies in verbose logs (CVE-2020-8563,
-// 2020-8564, 2020-8566, 2019-11250).
+// credentialsInLogs searches verbose logs for tokens, headers and bodies (CVE-2020-8563,
+// CVE-2020-8564, CVE-2020-8566, CVE-2019-11250).
 func credentialsInLogs(t *testing.T, lab *lab0) {
 	account(t, lab.Client, "a")
 	tr, err := lab.Client.CoreV1().ServiceAccounts("a").CreateToken(t.Context(), "default",
@@ -522,8 +525,8 @@ func credentialsInLogs(t *testing.T, lab *lab0) {
 	}
 }
 
-// commandsByReading attacks by WebSocket: its handshake is a GET, so the right to read pods or
-// nodes once allowed users to run commands.
+// commandsByReading tries to run commands over WebSocket with the right to read pods or nodes. The
+// WebSocket handshake is a GET request, so that right was once sufficient.
 func commandsByReading(t *testing.T, lab *lab0) {
 	lab.node(t, "n2862", "192.0.2.28:10250")
 	lab.pod(t, "a", "p2862", "n2862", "10.244.0.28")

@@ -25,11 +25,12 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// recorded returns a configuration that audits all requests, and a function that reads the events.
+// recorded returns a configuration that audits all requests, and a function that returns the audit
+// events so far.
 func recorded(t *testing.T) (change func(*config.Config), events func() []auditv1.Event) {
 	t.Helper()
-	// t.TempDir is not used: a request that ends after the server may write its event while the
-	// directory is being removed, and then the test would fail.
+	// t.TempDir is not suitable: a request that ends after the server may write its audit event
+	// while the directory is being removed, and the test would fail.
 	dir, err := os.MkdirTemp("", "audit")
 	check(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -43,7 +44,7 @@ func recorded(t *testing.T) (change func(*config.Config), events func() []auditv
 		check(t, err)
 		for line := range bytes.Lines(data) {
 			if !bytes.HasSuffix(line, []byte("\n")) {
-				break // the last line is still being written
+				break // the server is still writing the last line
 			}
 			var e auditv1.Event
 			check(t, json.Unmarshal(line, &e))
@@ -53,7 +54,7 @@ func recorded(t *testing.T) (change func(*config.Config), events func() []auditv
 	}
 }
 
-// waiting creates a pod without a node.
+// waiting creates a pending pod.
 func (l *lab) waiting(t *testing.T, namespace, name string) {
 	t.Helper()
 	account(t, l.Client, namespace)
@@ -63,8 +64,8 @@ func (l *lab) waiting(t *testing.T, namespace, name string) {
 	check(t, err)
 }
 
-// post sends a batch and returns the codes of its parts, or the code of the response if the whole
-// batch is rejected.
+// post sends a batch. It returns the status codes of its parts, or the status code of the response
+// if the whole batch is rejected.
 func post(t *testing.T, c kubernetes.Interface, path string, batch any) (codes []int) {
 	t.Helper()
 	body, err := json.Marshal(batch)
@@ -104,7 +105,7 @@ func preempting(waits, victim v1alpha1.PodRef) v1alpha1.VerdictBatch {
 	}}
 }
 
-// unchanged fails the test if a batch has changed pods of a namespace.
+// unchanged fails the test if one of the pods has changed. what names the batch in the message.
 func (l *lab) unchanged(t *testing.T, what, namespace string, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -120,8 +121,8 @@ func (l *lab) unchanged(t *testing.T, what, namespace string, names ...string) {
 	}
 }
 
-// TestRightsOfBatches checks that the right to create batches, or to create anything, does not allow a
-// user to bind pods, write their status or delete them.
+// TestRightsOfBatches checks that the right to create batches, or to create all kinds of objects,
+// does not allow a user to bind pods, write their status or delete them.
 func TestRightsOfBatches(t *testing.T) {
 	lab := newLab(t, nil)
 	for _, ns := range []string{"a", "b"} {
@@ -136,7 +137,7 @@ func TestRightsOfBatches(t *testing.T) {
 		Resources: []string{"bindingbatches", "verdictbatches"}, Verbs: []string{"create"}}
 	sender := lab.user(t, "sender", "", batches)
 	half := lab.user(t, "half", "", batches)
-	// The user "half" has the rights in only one of the namespaces.
+	// The user half has the rights in namespace a only.
 	_, err := lab.Client.RbacV1().Roles("a").Create(t.Context(),
 		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "half"}, Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"pods/binding"}, Verbs: []string{"create"}},
@@ -164,7 +165,7 @@ func TestRightsOfBatches(t *testing.T) {
 			t.Errorf("binding, whole %t: %v", whole, got)
 		}
 	}
-	// If one pod of a gang is forbidden, the whole gang is forbidden.
+	// If the user may not bind one pod of a gang, the server rejects the whole gang.
 	eventually(t, "the rights of half", func(context.Context) bool {
 		got := post(t, half, v1alpha1.BatchPath, bindings(true, ref("a", "none"), ref("b", "none")))
 		return fmt.Sprint(got) == "[409 403]"
@@ -175,7 +176,7 @@ func TestRightsOfBatches(t *testing.T) {
 	}
 	lab.unchanged(t, "with rights to batches", "a", "waits", "victim")
 	lab.unchanged(t, "with rights to batches", "b", "waits", "victim")
-	// The right to write the status does not include deletion.
+	// The right to write a pod's status does not include the right to delete victims.
 	if got := post(t, half, v1alpha1.VerdictPath,
 		preempting(ref("a", "waits"), ref("a", "victim"))); fmt.Sprint(got) != "[200 403]" {
 		t.Errorf("verdicts of a user who may not delete: %v", got)
@@ -192,7 +193,7 @@ func TestRightsOfBatches(t *testing.T) {
 	}
 }
 
-// TestTrialsOfBatches checks that a batch with dryRun is rejected and has no effect.
+// TestTrialsOfBatches checks that a batch with the parameter dryRun is rejected and has no effect.
 func TestTrialsOfBatches(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
@@ -213,7 +214,8 @@ func TestTrialsOfBatches(t *testing.T) {
 	}
 }
 
-// TestRecordsOfBatches checks that the audit log records the pods of a batch and the result of each.
+// TestRecordsOfBatches checks that the audit log contains the pods of a batch and the result for
+// each pod.
 func TestRecordsOfBatches(t *testing.T) {
 	change, events := recorded(t)
 	lab := newLab(t, change)

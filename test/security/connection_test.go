@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestCVE_2023_44487 starts requests and cancels them at once (rapid reset). That costs a server
-// more than the client, and needs no credentials.
+// TestCVE_2023_44487 starts many requests and cancels each immediately (the "rapid reset" attack).
+// This costs a server more than the client, and requires no credentials.
 func TestCVE_2023_44487(t *testing.T) {
 	lab := newLab(t, nil)
 	c, err := rest.TLSConfigFor(lab.TokenConfig("none"))
@@ -70,7 +70,7 @@ func TestCVE_2023_44487(t *testing.T) {
 	if !closing {
 		t.Error("the server does not take leave of a client without credentials")
 	}
-	// Requests that are started after that are not served.
+	// Check that the server does not serve further requests on this connection.
 	answered := 0
 	for stream := uint32(3); stream < 2003; stream += 2 {
 		if begin(stream) != nil || framer.WriteRSTStream(stream, http2.ErrCodeCancel) != nil {
@@ -91,8 +91,8 @@ func TestCVE_2023_44487(t *testing.T) {
 	}
 }
 
-// TestCVE_2019_11244 checks the permissions of clients' discovery cache, which any user could
-// write.
+// TestCVE_2019_11244 checks the permissions of the clients' discovery cache on disk. Older clients
+// let any user write to it.
 func TestCVE_2019_11244(t *testing.T) {
 	lab := newLab(t, nil)
 	dir := t.TempDir()
@@ -118,7 +118,8 @@ func TestCVE_2019_11244(t *testing.T) {
 	}
 }
 
-// TestCVE_2019_11243 checks that the anonymous copy of a client configuration has no credentials.
+// TestCVE_2019_11243 checks that rest.AnonymousClientConfig returns a client configuration without
+// credentials.
 func TestCVE_2019_11243(t *testing.T) {
 	c := rest.AnonymousClientConfig(&rest.Config{
 		BearerToken: "t", BearerTokenFile: "f", Username: "u", Password: "p",
@@ -130,8 +131,8 @@ func TestCVE_2019_11243(t *testing.T) {
 	}
 }
 
-// TestCVE_2024_21626 checks that the nodes' runtimes have the fixes of container escapes (also
-// CVE-2025-31133, 2025-52565, 2025-52881).
+// TestCVE_2024_21626 checks that the versions of the container runtimes on nodes have the fixes for
+// container escapes (also CVE-2025-31133, CVE-2025-52565 and CVE-2025-52881).
 func TestCVE_2024_21626(t *testing.T) {
 	data, err := os.ReadFile("../../hack/tools/go.mod")
 	check(t, err)
@@ -152,8 +153,8 @@ func TestCVE_2024_21626(t *testing.T) {
 	}
 }
 
-// TestCVE_2020_8558 checks that neighbours of a node cannot reach its services on loopback because
-// of the kernel setting for node ports.
+// TestCVE_2020_8558 checks that no component enables the kernel setting route_localnet, with which
+// neighbours of a node could reach the node's services on loopback.
 func TestCVE_2020_8558(t *testing.T) {
 	for _, dir := range []string{"../../pkg/proxy", "../../pkg/nft", "../../pkg/network", "../../pkg/cluster",
 		"../../pkg/kubelet"} {

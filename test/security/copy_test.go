@@ -24,7 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// archiver is a container whose tar command answers with the attacker's archive.
+// archiver is a container whose tar command returns the attacker's archive.
 type archiver struct{ archive []byte }
 
 func (a archiver) ExecInContainer(_ context.Context, _, _, _ string, _ []string, _ io.Reader, out,
@@ -43,9 +43,9 @@ func (a archiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		remotecommand.SupportedStreamingProtocols)
 }
 
-// TestCVE_2019_11249 copies from a container whose archive has paths (CVE-2018-1002100) and links
-// (CVE-2019-11249, 2019-11251) that lead out of the target directory. Clients once wrote such files
-// anywhere on the user's machine.
+// TestCVE_2019_11249 copies files from a container whose archive has paths (CVE-2018-1002100) and
+// links (CVE-2019-11249, CVE-2019-11251) that lead out of the target directory. Older clients wrote
+// such files anywhere on the user's machine.
 func TestCVE_2019_11249(t *testing.T) {
 	home := t.TempDir()
 	outside, dest := filepath.Join(home, "outside"), filepath.Join(home, "work", "dest")
@@ -90,14 +90,14 @@ func TestCVE_2019_11249(t *testing.T) {
 		Namespace: "a"}, "x"
 	file := filepath.Join(home, "kubeconfig")
 	check(t, clientcmd.WriteToFile(*kubeconfig, file))
-	// The command of ctl is the one of the library.
+	// ctl uses the copy command of kubectl's library, so the test calls the library.
 	flags := genericclioptions.NewConfigFlags(true)
 	flags.KubeConfig = ptr.To(file)
 	streams := genericiooptions.IOStreams{In: bytes.NewReader(nil), Out: io.Discard, ErrOut: io.Discard}
 	f := cmdutil.NewFactory(cmdutil.NewMatchVersionFlags(flags))
 	o := cp.NewCopyOptions(streams)
 	check(t, o.Complete(f, cp.NewCmdCp(f, streams), []string{"a/p:/data", dest}))
-	err := o.Run() // the client may reject the whole archive or only its bad parts
+	err := o.Run() // the client may reject the whole archive, or only its malicious parts
 	if good, readErr := os.ReadFile(filepath.Join(dest, "good")); readErr != nil || string(good) != "good" {
 		t.Errorf("the attack does not begin: %q, %v, %v", good, readErr, err)
 	}

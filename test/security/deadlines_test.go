@@ -31,15 +31,17 @@ import (
 )
 
 const (
-	// shortRequest is the time limit of ordinary requests at the server of these tests.
+	// shortRequest is the time limit for ordinary requests in these tests.
 	shortRequest = 4 * time.Second
-	// wrongWait is how long a test waits before it fails because an expected event did not happen.
+	// wrongWait is how long a test waits for an expected event before it fails.
 	wrongWait = 2 * time.Minute
-	// stuck is the number of requests that hang at once. It is more than the server has seats.
+	// stuck is the number of requests that hang at the same time. It is larger than the number of
+	// seats, which is the server's limit of concurrent requests.
 	stuck = 40
 )
 
-// newShortLab returns a lab with few seats and a short request timeout.
+// newShortLab returns a lab whose server has few seats (allows few concurrent requests) and a short
+// time limit for requests.
 func newShortLab(t *testing.T, change func(*config.Config)) *lab {
 	t.Helper()
 	return newLab(t, func(c *config.Config) {
@@ -50,7 +52,8 @@ func newShortLab(t *testing.T, change func(*config.Config)) *lab {
 	})
 }
 
-// dialAs opens a TLS connection with the client certificate of c and a small receive buffer.
+// dialAs opens a TLS connection with the client certificate of c. Its receive buffer is small, so
+// that the server's writes block soon.
 func dialAs(t *testing.T, c *rest.Config, protocol string) *tls.Conn {
 	t.Helper()
 	tlsConfig, err := rest.TLSConfigFor(c)
@@ -65,7 +68,7 @@ func dialAs(t *testing.T, c *rest.Config, protocol string) *tls.Conn {
 	return conn
 }
 
-// slowClient speaks HTTP/2 frame by frame and sends only what a test requests.
+// slowClient is an HTTP/2 client that sends only the frames that a test requests.
 type slowClient struct {
 	*http2.Framer
 	conn *tls.Conn
@@ -82,7 +85,8 @@ func dialSlow(t *testing.T, c *rest.Config, settings ...http2.Setting) *slowClie
 	return s
 }
 
-// begin sends the header of a request. It sends no part of the body.
+// begin sends the headers of a request. If body is true, the request has a body, of which nothing
+// is sent.
 func (s *slowClient) begin(t *testing.T, stream uint32, method, path string, body bool) {
 	t.Helper()
 	var block bytes.Buffer
@@ -102,8 +106,8 @@ func (s *slowClient) begin(t *testing.T, stream uint32, method, path string, bod
 		EndStream: !body, EndHeaders: true}))
 }
 
-// ends reads until all streams have ended, and returns how each ended: with a status, or "reset".
-// It does not increase the window, but answers pings.
+// ends reads until all streams have ended. It returns for each stream its status, or "reset". It
+// does not increase the flow-control window, but it answers pings.
 func (s *slowClient) ends(t *testing.T, streams int) map[uint32]string {
 	t.Helper()
 	check(t, s.conn.SetReadDeadline(time.Now().Add(wrongWait)))
@@ -135,7 +139,7 @@ func (s *slowClient) ends(t *testing.T, streams int) map[uint32]string {
 				done[f.StreamID] = struct{}{}
 			}
 		case *http2.RSTStreamFrame:
-			// If the stream has a status, the reset only stops the rest of the request.
+			// A reset after a response only stops the upload of the request's body.
 			if _, ok := done[f.StreamID]; !ok {
 				out[f.StreamID], done[f.StreamID] = "reset", struct{}{}
 			}
@@ -144,7 +148,7 @@ func (s *slowClient) ends(t *testing.T, streams int) map[uint32]string {
 	return out
 }
 
-// served waits until another user's requests succeed again.
+// served waits until requests of another user succeed again.
 func served(t *testing.T, victim kubernetes.Interface) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, wrongWait, true,
@@ -164,7 +168,7 @@ func served(t *testing.T, victim kubernetes.Interface) {
 	}
 }
 
-// impatient returns a client that does not retry.
+// impatient returns a client of the user that does not retry.
 func (l *lab) impatient(t *testing.T, user string) kubernetes.Interface {
 	t.Helper()
 	c := l.UserConfig(t, user)
@@ -188,8 +192,8 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 const reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
-// TestBodyThatNeverComes checks that requests whose bodies never arrive do not keep the seats of
-// their priority level. Otherwise they would block other users of the level.
+// TestBodyThatNeverComes checks that requests whose bodies never arrive do not occupy the seats of
+// their priority level for long. Otherwise other users of the level would be blocked.
 func TestBodyThatNeverComes(t *testing.T) {
 	t.Parallel()
 	t.Run("HTTP/2", func(t *testing.T) {
@@ -255,8 +259,8 @@ func TestBodyThatNeverComes(t *testing.T) {
 	}
 }
 
-// TestBodyOfStranger checks that a client without credentials cannot keep the connection of a rejected
-// request open by not sending the rest of the body.
+// TestBodyOfStranger checks that a client without credentials cannot keep a connection open by
+// sending only a part of the body of a rejected request.
 func TestBodyOfStranger(t *testing.T) {
 	t.Parallel()
 	lab := newShortLab(t, nil)
@@ -277,7 +281,8 @@ func TestBodyOfStranger(t *testing.T) {
 	}
 }
 
-// TestAnswerThatIsNotRead checks that requests whose answers are not read do not keep their seats.
+// TestAnswerThatIsNotRead checks that requests whose responses are not read by the client do not
+// occupy their seats for long.
 func TestAnswerThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	none := http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}
@@ -291,7 +296,7 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 				c.begin(t, 2*i+1, http.MethodGet, path, false)
 			}
 			for stream, end := range c.ends(t, stuck) {
-				if end != "reset" { // accepted too, because rejections with code 429 have a body
+				if end != "reset" { // a status is accepted too, because rejections with status 429 have a body
 					t.Errorf("stream %d ended with %s", stream, end)
 				}
 			}
@@ -316,7 +321,8 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 		for i := range uint32(stuck) {
 			c.begin(t, 2*i+1, http.MethodGet, "/openapi/v2", false)
 		}
-		// The client sends frames that need no answer, so that the server sends no pings.
+		// The client sends only frames that the server need not answer, so that the server has no
+		// reason to send pings.
 		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, wrongWait, true,
 			func(context.Context) (bool, error) {
 				return c.WriteWindowUpdate(0, 1) != nil, nil
@@ -333,12 +339,13 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 		var conns []*tls.Conn
 		for range stuck {
 			conn := dialAs(t, attacker, "http/1.1")
-			// These answers are larger than the buffers of the kernels.
+			// The responses are larger than the socket buffers, so the server's writes block.
 			_, err := io.WriteString(conn, strings.Repeat("GET /openapi/v2 HTTP/1.1\r\nHost: x\r\n\r\n", 20))
 			check(t, err)
 			conns = append(conns, conn)
 		}
-		// The server must close stuck connections. Requests that were rejected may continue.
+		// Wait until the server has closed the stuck connections. Requests that were rejected may
+		// still be open.
 		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, wrongWait, true,
 			func(context.Context) (bool, error) {
 				for _, conn := range conns {
@@ -355,8 +362,8 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 	})
 }
 
-// TestWatchThatIsNotRead checks that a watch ends if its client does not read. Until it ends, its
-// unsent events, and the states of the store that they need, stay in memory.
+// TestWatchThatIsNotRead checks that the server ends a watch whose client does not read. Until
+// then, unsent events stay in memory, with the states of the store that they refer to.
 func TestWatchThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	lab := newShortLab(t, nil)
@@ -381,8 +388,8 @@ func TestWatchThatIsNotRead(t *testing.T) {
 	}
 }
 
-// TestLongRunningAfterDeadlines checks that watches, logs and commands last longer than the time
-// limit of ordinary requests.
+// TestLongRunningAfterDeadlines checks that watches, logs and commands may take longer than the
+// time limit of ordinary requests.
 func TestLongRunningAfterDeadlines(t *testing.T) {
 	t.Parallel()
 	next := make(chan struct{})
@@ -432,8 +439,8 @@ func TestLongRunningAfterDeadlines(t *testing.T) {
 		}
 	}
 
-	// Wait until both deadlines would have passed: those of a request that started later than the
-	// watches.
+	// Start an ordinary request after the watches, and wait until it is aborted. By then the
+	// deadlines would have passed for the watches too.
 	c := dialSlow(t, lab.UserConfig(t, "attacker"), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	c.begin(t, 1, http.MethodPost, reviewPath, true)
 	c.begin(t, 3, http.MethodGet, "/version", false)
@@ -460,7 +467,7 @@ func TestLongRunningAfterDeadlines(t *testing.T) {
 	}
 }
 
-// open starts reading a long-running answer.
+// open sends a long-running request, and returns a reader for the response.
 func open(t *testing.T, c *rest.Config, protocol, path string) *bufio.Reader {
 	t.Helper()
 	c = rest.CopyConfig(c)

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// apply creates the objects of a manifest of "ctl cluster".
+// apply creates the objects in a manifest file of "ctl cluster".
 func (l *lab) apply(t *testing.T, manifest string) {
 	t.Helper()
 	file, err := os.Open(filepath.Join("../../pkg/cluster/manifests", manifest))
@@ -52,7 +52,7 @@ func (l *lab) apply(t *testing.T, manifest string) {
 	}
 }
 
-// may reports whether a user has a right.
+// may reports whether a user with the given groups has a right, according to a SubjectAccessReview.
 func (l *lab) may(t *testing.T, user string, groups []string, right authorizationv1.ResourceAttributes) bool {
 	t.Helper()
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user,
@@ -62,10 +62,11 @@ func (l *lab) may(t *testing.T, user string, groups []string, right authorizatio
 	return got.Status.Allowed
 }
 
-// driversAccount is the service account of the controller of storage drivers.
+// driversAccount is the service account of the controller that calls CSI drivers.
 const driversAccount = "system:serviceaccount:kube-system:csi-drivers-controller"
 
-// request sends a request to a kubelet with a user's certificate and returns the status code.
+// request sends a request to a kubelet with the client certificate of c, and returns the status
+// code.
 func request(t *testing.T, c *rest.Config, address, method, path string) int {
 	t.Helper()
 	cert, err := tls.X509KeyPair(c.CertData, c.KeyData)
@@ -82,9 +83,9 @@ func request(t *testing.T, c *rest.Config, address, method, path string) int {
 	return resp.StatusCode
 }
 
-// TestRightsOfDriversController checks that the account that calls storage drivers cannot run
-// commands in pods: neither directly on the kubelet, where no admission policy applies, nor through
-// the API server.
+// TestRightsOfDriversController checks that the account that calls CSI drivers cannot run commands
+// in pods: neither through the API server, nor directly on the kubelet, where admission policies do
+// not apply.
 func TestRightsOfDriversController(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.apply(t, "storage.yaml")
@@ -119,7 +120,8 @@ func TestRightsOfDriversController(t *testing.T) {
 			t.Errorf("the API server answers %s with %d, want %d", path, code, want)
 		}
 	}
-	// Upgrades and other methods are not forwarded, and other users have no right to call drivers.
+	// The API server must not forward upgrade requests or other methods to drivers, and other users
+	// may not call drivers.
 	_, resp := raw(t, account, "POST "+drivers+"n1/csi/d/csi.v1.Identity/Probe HTTP/1.1\r\nHost: "+
 		"x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n")
 	if resp.StatusCode != http.StatusBadRequest {

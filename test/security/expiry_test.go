@@ -26,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// authority signs certificates that expire at a time that the test chooses.
+// authority is a certificate authority. Its certificates expire at times that the test chooses.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -54,7 +54,7 @@ func (a *authority) sign(t *testing.T, template *x509.Certificate, key *ecdsa.Pr
 	return der
 }
 
-// pair returns a certificate for one end of a loopback connection.
+// pair returns a certificate for one end of a loopback connection, which expires at end.
 func (a *authority) pair(t *testing.T, name string, end time.Time) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -66,7 +66,8 @@ func (a *authority) pair(t *testing.T, name string, end time.Time) tls.Certifica
 	}, key)}}
 }
 
-// file writes a file with the content of other files followed by the authority's certificate.
+// file writes a file with the contents of the files others, followed by the authority's
+// certificate, and returns its path.
 func (a *authority) file(t *testing.T, others ...string) string {
 	t.Helper()
 	var bundle []byte
@@ -81,8 +82,8 @@ func (a *authority) file(t *testing.T, others ...string) string {
 	return path
 }
 
-// untilEnd repeats a request until it is rejected, which must happen at the expiry and not before.
-// It reports whether any request succeeded.
+// untilEnd repeats a request until it is rejected, and checks that this happens at end and not
+// before. It reports whether any request succeeded.
 func untilEnd(t *testing.T, end time.Time, ask func() (in bool)) (wasIn bool) {
 	t.Helper()
 	for {
@@ -100,8 +101,8 @@ func untilEnd(t *testing.T, end time.Time, ask func() (in bool)) (wasIn bool) {
 	}
 }
 
-// ending runs a test with certificates that expire soon. If they expired before the test had really
-// begun, it repeats the test with a later expiry.
+// ending runs a test with certificates that expire at end. If no request succeeded before that
+// time, it repeats the test with a later time.
 func ending(t *testing.T, try func(t *testing.T, end time.Time) (wasIn bool)) {
 	t.Parallel()
 	for life := 3 * time.Second; life < 2*time.Minute; life *= 2 {
@@ -112,7 +113,8 @@ func ending(t *testing.T, try func(t *testing.T, end time.Time) (wasIn bool)) {
 	t.Fatal("nothing was ever let in")
 }
 
-// TestExpiry lets certificates expire while they are in use, or before they are used.
+// TestExpiry checks the behaviour when certificates expire while they are in use, or before they
+// are used.
 func TestExpiry(t *testing.T) {
 	const far = 24 * time.Hour
 	for what, server := range map[string]func(*testing.T, *lab, *authority) string{
@@ -138,25 +140,25 @@ func TestExpiry(t *testing.T) {
 	t.Run("of a kubelet", func(t *testing.T) { ending(t, kubeletEnds) })
 }
 
-// clientEnds checks that a server accepts a client on an open connection only until the client's
-// certificate or its authority expires.
+// clientEnds checks that a server rejects requests on an open connection from the time at which the
+// client's certificate or its authority expires.
 func clientEnds(t *testing.T, end, authorityEnd, certificateEnd time.Time,
 	server func(*testing.T, *lab, *authority) string) bool {
 	a := newAuthority(t, authorityEnd)
 	lab := newLab(t, func(c *config.Config) { c.ClientCAFile = a.file(t, c.ClientCAFile) })
 	url := server(t, lab, a)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
-		InsecureSkipVerify: true, // not verified, because the test is about the authentication of clients
+		InsecureSkipVerify: true, // the server's certificate does not matter here
 		Certificates:       []tls.Certificate{a.pair(t, "ends", certificateEnd)},
 	}}}
 	defer client.CloseIdleConnections()
 	known := func() bool {
 		resp, err := client.Get(url)
 		check(t, err)
-		_, err = io.Copy(io.Discard, resp.Body) // read to the end, so that the connection is reused
+		_, err = io.Copy(io.Discard, resp.Body) // read to the end, so that the connection can be reused
 		check(t, err)
 		check(t, resp.Body.Close())
-		return resp.StatusCode != http.StatusUnauthorized // authorization is not tested here
+		return resp.StatusCode != http.StatusUnauthorized // only authentication is tested here, not authorization
 	}
 	wasIn := untilEnd(t, end, known)
 	client.CloseIdleConnections()
@@ -166,7 +168,7 @@ func clientEnds(t *testing.T, end, authorityEnd, certificateEnd time.Time,
 	return wasIn
 }
 
-// serverEnds checks that clients reject a server whose certificate has expired.
+// serverEnds checks that clients reject a server whose certificate or authority has expired.
 func serverEnds(t *testing.T, end, authorityEnd, certificateEnd time.Time) bool {
 	a, dir := newAuthority(t, authorityEnd), t.TempDir()
 	cert := a.pair(t, "kube-apiserver", certificateEnd)
@@ -189,11 +191,12 @@ func serverEnds(t *testing.T, end, authorityEnd, certificateEnd time.Time) bool 
 	})
 }
 
-// kubeletEnds checks that the API server sends nothing to a kubelet whose certificate has expired.
+// kubeletEnds checks that the API server sends no request to a kubelet whose certificate has
+// expired.
 func kubeletEnds(t *testing.T, end time.Time) bool {
 	a := newAuthority(t, end.Add(time.Hour))
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Connection", "close") // so that each request opens a connection of its own
+		w.Header().Set("Connection", "close") // makes each request open a new connection
 	}))
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{a.pair(t, "system:node:n1", end)}}
 	s.StartTLS()

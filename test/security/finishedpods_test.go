@@ -17,11 +17,11 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// TestAddressesOfFinishedPods checks that a tenant cannot use the address in the status of a
-// finished pod to reach a pod of another namespace that now has this address. The tenant tries this
-// with endpoints and with the API server's proxies.
+// TestAddressesOfFinishedPods uses the IP address in the status of a finished pod. By then a pod of
+// another namespace may have this address. A tenant must not reach that pod with endpoints or with
+// the API server's proxies.
 func TestAddressesOfFinishedPods(t *testing.T) {
-	// Deny connections to the address, because the test must not send anything to it.
+	// Deny connections to the address, because the test must not send packets to it.
 	lab := newLab(t, func(c *config.Config) { c.Transport.Deny = append(c.Transport.Deny, "203.0.113.0/24") })
 	lab.namespace(t, "a")
 	lab.namespace(t, "b")
@@ -50,7 +50,7 @@ func TestAddressesOfFinishedPods(t *testing.T) {
 	other.AddressType = discoveryv1.AddressTypeIPv6
 	_, err = slices.Create(t.Context(), other, metav1.CreateOptions{})
 	refused(t, "a slice of the second address", err)
-	// The API is deprecated, but still served.
+	// Endpoints is deprecated, but the API server still accepts it.
 	_, err = eve.CoreV1().Endpoints("a").Create(t.Context(),
 		&v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Subsets: []v1.EndpointSubset{{
 			Addresses: []v1.EndpointAddress{
@@ -65,8 +65,8 @@ func TestAddressesOfFinishedPods(t *testing.T) {
 			t.Errorf("the proxy of the pod %s: %d %s", name, code, body)
 		}
 	}
-	// Create endpoints that were written while the pod ran, and endpoints that name a pod of
-	// another namespace.
+	// Create endpoints with administrator rights: one that could have been written while the pod
+	// ran, and one that refers to a pod of another namespace.
 	for service, target := range map[string]v1.ObjectReference{
 		"finished": {Kind: "Pod", Namespace: "a", Name: "succeeded"},
 		"foreign":  {Kind: "Pod", Namespace: "b", Name: "victim"},
@@ -75,7 +75,7 @@ func TestAddressesOfFinishedPods(t *testing.T) {
 			&v1.Service{ObjectMeta: metav1.ObjectMeta{Name: service},
 				Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{})
 		check(t, err)
-		// The API is deprecated, but still served.
+		// Endpoints is deprecated, but the API server still accepts it.
 		_, err = lab.Client.CoreV1().Endpoints("a").Create(t.Context(),
 			&v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: service}, Subsets: []v1.EndpointSubset{{
 				Addresses: []v1.EndpointAddress{{IP: four, TargetRef: &target}},

@@ -25,7 +25,7 @@ func TestH2Spec(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(w, r.Body) // an error is expected, because the suite aborts most requests
+		_, _ = io.Copy(w, r.Body) // most requests of the suite end early, so an error is expected
 		_, _ = io.WriteString(w, "answer")
 	}))
 	host, port, err := net.SplitHostPort(address)

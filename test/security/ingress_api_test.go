@@ -22,7 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/ingress"
 )
 
-// follow starts an ingress that watches the API server with the rights of its role.
+// follow starts an ingress proxy that watches the API server with the rights of the role for
+// ingress controllers.
 func (l *lab) follow(t *testing.T) *ingress.Proxy {
 	t.Helper()
 	rule := func(group string, verbs, resources []string) rbacv1.PolicyRule {
@@ -50,14 +51,15 @@ func (l *lab) follow(t *testing.T) *ingress.Proxy {
 	return p
 }
 
-// fresh returns an Ingress without fields that the server sets.
+// fresh returns an Ingress without the fields that the API server sets.
 func fresh(name, host string, paths ...string) *networkingv1.Ingress {
 	ing := rules("", name, 0, host, paths...)
 	ing.CreationTimestamp = metav1.Time{}
 	return ing
 }
 
-// later waits for the next second of the server's clock, because ages have a resolution of one second.
+// later waits until objects that the API server creates have a later creation time than the given
+// one. Creation times have a resolution of one second.
 func later(t *testing.T, c kubernetes.Interface, namespace string, than metav1.Time) {
 	t.Helper()
 	eventually(t, "a later second", func(ctx context.Context) bool {
@@ -67,9 +69,9 @@ func later(t *testing.T, c kubernetes.Interface, namespace string, than metav1.T
 	})
 }
 
-// TestIngressHostTakenOver checks that a namespace cannot take over the host of another namespace:
-// with younger Ingresses, with an old one to which the host is added, or with an Ingress that has a
-// wrong age in its annotation.
+// TestIngressHostTakenOver checks that a namespace cannot take over the host of another namespace.
+// It tries a newer Ingress, an old Ingress to which the host is added, and an Ingress with a false
+// time in its annotation.
 func TestIngressHostTakenOver(t *testing.T) {
 	lab := newLab(t, nil)
 	ctx := t.Context()
@@ -102,7 +104,8 @@ func TestIngressHostTakenOver(t *testing.T) {
 	young.CreationTimestamp = metav1.Unix(1, 0)
 	_, err = attack.Create(ctx, young, metav1.CreateOptions{})
 	check(t, err)
-	// The old Ingress adds the host and claims to have had it from the beginning.
+	// The attacker adds the host to an old Ingress, with an annotation that says that the Ingress
+	// has always had the host.
 	old.Spec.Rules = append(old.Spec.Rules, fresh("", "shop.example.org", "/cart web").Spec.Rules...)
 	old.Annotations = map[string]string{hosts.Since: `{"shop.example.org":"1970-01-01T00:00:00Z"}`}
 	_, err = attack.Update(ctx, old, metav1.UpdateOptions{})
@@ -110,8 +113,8 @@ func TestIngressHostTakenOver(t *testing.T) {
 	_, err = attack.Patch(ctx, "old", types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"`+hosts.Since+`":null}}}`), metav1.PatchOptions{})
 	check(t, err)
-	// When this Ingress is served, the earlier changes are in the table too, because this one was
-	// created last.
+	// The last Ingress was created after these changes, so once it is served, the changes have been
+	// processed.
 	_, err = attack.Create(ctx, fresh("last", "last.example.org", "/ web"), metav1.CreateOptions{})
 	check(t, err)
 	eventually(t, "the table", func(context.Context) bool { return proxy.Table().Route("last.example.org", "/") != nil })
@@ -123,7 +126,7 @@ func TestIngressHostTakenOver(t *testing.T) {
 	if b := proxy.Table().Route("evil.example.org", "/"); b == nil || b.Namespace != "evil" {
 		t.Errorf("its own host goes to %v", b)
 	}
-	// Both Ingresses get an event that does not name the other namespace.
+	// Both Ingresses of the attacker get an event. The event must not name the other namespace.
 	for _, name := range []string{"young", "old"} {
 		eventually(t, "an event on "+name, func(ctx context.Context) bool {
 			events, err := evil.CoreV1().Events("evil").List(ctx,
@@ -138,7 +141,8 @@ func TestIngressHostTakenOver(t *testing.T) {
 				strings.Contains(events.Items[0].Message, `"shop.example.org"`)
 		})
 	}
-	// When the owner no longer uses the host, the namespace with the next oldest Ingress owns it.
+	// After the owner stops using the host, the host belongs to the namespace with the next oldest
+	// Ingress.
 	check(t, shop.Delete(ctx, "shop", metav1.DeleteOptions{}))
 	eventually(t, "the next owner", func(context.Context) bool {
 		b := proxy.Table().Route("shop.example.org", "/login")

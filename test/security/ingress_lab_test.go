@@ -34,11 +34,11 @@ import (
 	"keelson.dev/keelson/pkg/ingress"
 )
 
-// patience is how long a test waits for an answer that it expects.
+// patience is how long a test waits for an expected response.
 const patience = 30 * time.Second
 
-// testIngress is an ingress proxy that serves HTTP and HTTPS on real listeners. Handlers of the test are its
-// endpoints.
+// testIngress is an ingress proxy that serves HTTP and HTTPS on real listeners. HTTP handlers of
+// the test are its endpoints.
 type testIngress struct {
 	proxy       *ingress.Proxy
 	http, https string // addresses of the two listeners
@@ -47,7 +47,8 @@ type testIngress struct {
 	certs       map[string]*tls.Certificate // certificates by namespace/secret
 }
 
-// newTestIngress starts an ingress; endpoints are handlers by the namespace/name of their Service.
+// newTestIngress starts an ingress proxy. endpoints has handlers by the namespace/name of their
+// Service.
 func newTestIngress(t *testing.T, limits ingress.Limits, endpoints map[string]http.Handler) *testIngress {
 	t.Helper()
 	d := &testIngress{endpoints: map[string]string{}, certs: map[string]*tls.Certificate{}}
@@ -61,10 +62,11 @@ func newTestIngress(t *testing.T, limits ingress.Limits, endpoints map[string]ht
 	return d
 }
 
-// open starts the ingress.
+// open starts the listeners of the ingress proxy.
 func (d *testIngress) open(t *testing.T, limits ingress.Limits) {
 	t.Helper()
-	// The listener of the test for each endpoint address, which itself cannot be reached.
+	// Maps the address of each endpoint, which does not exist, to the address of the test's
+	// listener.
 	addresses := map[string]string{}
 	d.backends = ingress.NewBackends(
 		func(_, name string) *v1.Service {
@@ -105,14 +107,15 @@ func (d *testIngress) open(t *testing.T, limits ingress.Limits) {
 	d.https = serve(func(s *http.Server, l net.Listener) error { return s.ServeTLS(l, "", "") })
 }
 
-// use makes the ingress serve the given Ingresses.
+// use makes the proxy serve the given Ingresses instead of earlier ones.
 func (d *testIngress) use(ingresses ...*networkingv1.Ingress) {
 	d.proxy.Use(ingress.Build(ingresses, d.backends, func(namespace, secret string) *tls.Certificate {
 		return d.certs[namespace+"/"+secret]
 	}))
 }
 
-// rules returns an Ingress of a host that is age seconds old; paths are "/path service".
+// rules returns an Ingress for a host that was created age seconds ago. Each of paths has the form
+// "/path service".
 func rules(namespace, name string, age int, host string, paths ...string) *networkingv1.Ingress {
 	ing := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
 		CreationTimestamp: metav1.Unix(int64(1000-age), 0)}}
@@ -133,7 +136,7 @@ func toService(name string) *networkingv1.IngressBackend {
 		Port: networkingv1.ServiceBackendPort{Number: 80}}}
 }
 
-// secured adds a certificate for a host to an Ingress.
+// secured adds a certificate for the host to an Ingress, and returns the Ingress.
 func (d *testIngress) secured(t *testing.T, ing *networkingv1.Ingress, host string) *networkingv1.Ingress {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -147,7 +150,7 @@ func (d *testIngress) secured(t *testing.T, ing *networkingv1.Ingress, host stri
 	return ing
 }
 
-// dial connects to one of the ports and sets a read deadline.
+// dial connects to a listener of the proxy and sets a read deadline.
 func dial(t *testing.T, address string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -157,8 +160,8 @@ func dial(t *testing.T, address string) net.Conn {
 	return conn
 }
 
-// say sends text and returns the status and the body of the answer. The status is 0 if the
-// connection is closed.
+// say sends text, and returns the status and body of the response. The status is 0 if the proxy
+// closes the connection instead.
 func say(t *testing.T, conn net.Conn, text string) (int, string) {
 	t.Helper()
 	_, err := io.WriteString(conn, text)
@@ -183,7 +186,7 @@ func hear(t *testing.T, in *bufio.Reader) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// named returns a handler that answers with a name and the requested path.
+// named returns a handler that responds with its name and the requested path.
 func named(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s %s", name, r.RequestURI) })
 }

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/ingress"
 )
 
-// short returns limits with times that are short enough for tests.
+// short returns the default limits with timeouts that are short enough for tests.
 func short() ingress.Limits {
 	l := defaults()
 	l.Header, l.Idle, l.Stall, l.Silence, l.Answer = time.Second, time.Second, 500*time.Millisecond,
@@ -30,13 +30,14 @@ func short() ingress.Limits {
 	return l
 }
 
-// endless returns a handler that answers without an end and signals when it is stopped.
+// endless returns a handler that writes a response without end, and sends to ended when it is
+// stopped.
 func endless(ended chan<- struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		defer func() {
 			select {
 			case ended <- struct{}{}:
-			default: // it was signalled already
+			default: // a value is already in the channel
 			}
 		}()
 		for chunk := make([]byte, 1<<16); ; {
@@ -47,7 +48,7 @@ func endless(ended chan<- struct{}) http.Handler {
 	})
 }
 
-// hangsUp waits until the ingress closes a connection. It skips an answer before that.
+// hangsUp waits until the proxy closes a connection. It ignores a response before that.
 func hangsUp(t *testing.T, conn net.Conn) {
 	t.Helper()
 	if _, err := io.Copy(io.Discard, conn); err != nil {
@@ -57,7 +58,7 @@ func hangsUp(t *testing.T, conn net.Conn) {
 	}
 }
 
-// framed opens an HTTP/2 connection to the ingress.
+// framed opens an HTTP/2 connection to the proxy, for reading and writing single frames.
 func framed(t *testing.T, d *testIngress, settings ...http2.Setting) (net.Conn, *http2.Framer) {
 	t.Helper()
 	conn := tls.Client(dial(t, d.https), &tls.Config{ServerName: "shop.example.org", InsecureSkipVerify: true,
@@ -80,8 +81,8 @@ func block(t *testing.T, method, path string) []byte {
 	return b.Bytes()
 }
 
-// shopIngress starts an ingress that serves shop.example.org with TLS and plain.example.org without
-// TLS.
+// shopIngress starts an ingress proxy that serves shop.example.org with TLS, and plain.example.org
+// without TLS.
 func shopIngress(t *testing.T, limits ingress.Limits, handler http.Handler) *testIngress {
 	t.Helper()
 	d := newTestIngress(t, limits, map[string]http.Handler{"shop/web": handler, "bank/web": named("bank")})
@@ -90,7 +91,8 @@ func shopIngress(t *testing.T, limits ingress.Limits, handler http.Handler) *tes
 	return d
 }
 
-// TestIngressSlowClients checks that clients that start a request and do not continue are disconnected.
+// TestIngressSlowClients checks that the proxy disconnects clients that begin a request, or the
+// reading of a response, and do not continue.
 func TestIngressSlowClients(t *testing.T) {
 	ended := map[string]chan struct{}{}
 	mux := http.NewServeMux()
@@ -212,7 +214,7 @@ func TestIngressSlowClients(t *testing.T) {
 	}
 }
 
-// awaitAnswer waits for the end of the first stream.
+// awaitAnswer reads frames until the first stream has ended.
 func awaitAnswer(t *testing.T, f *http2.Framer) {
 	t.Helper()
 	for {
@@ -230,8 +232,8 @@ func awaitAnswer(t *testing.T, f *http2.Framer) {
 	}
 }
 
-// TestIngressConnectionsOfOneClient checks that one client cannot use up the limit on all
-// connections.
+// TestIngressConnectionsOfOneClient checks that one client cannot use all connections that the
+// proxy permits in total.
 func TestIngressConnectionsOfOneClient(t *testing.T) {
 	l := defaults()
 	l.Connections, l.ClientConnections = 20, 5
@@ -257,8 +259,8 @@ func TestIngressConnectionsOfOneClient(t *testing.T) {
 	}
 }
 
-// TestIngressHangingEndpoints checks that requests to endpoints that do not answer cannot use up
-// the number of requests that is left for other namespaces.
+// TestIngressHangingEndpoints checks that requests to endpoints that do not respond cannot use all
+// concurrent requests that the proxy permits, so that other namespaces can still be served.
 func TestIngressHangingEndpoints(t *testing.T) {
 	release := make(chan struct{})
 	hanging := make(chan struct{}, 100)
@@ -283,7 +285,8 @@ func TestIngressHangingEndpoints(t *testing.T) {
 	}
 }
 
-// TestIngressRequestsOfOneClient checks that one client cannot use up the limit on all requests.
+// TestIngressRequestsOfOneClient checks that one client cannot use all concurrent requests that the
+// proxy permits in total.
 func TestIngressRequestsOfOneClient(t *testing.T) {
 	release := make(chan struct{})
 	hanging := make(chan struct{}, 100)
@@ -305,8 +308,8 @@ func TestIngressRequestsOfOneClient(t *testing.T) {
 	}
 }
 
-// TestIngressHostileEndpoints checks that requests end if the endpoint never answers or sends
-// endless headers.
+// TestIngressHostileEndpoints checks that the proxy ends a request if the endpoint never responds
+// or sends endless headers.
 func TestIngressHostileEndpoints(t *testing.T) {
 	large := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {

@@ -21,8 +21,8 @@ import (
 
 func defaults() ingress.Limits { return ingress.DefaultLimits(1 << 30) }
 
-// TestIngressHostOfAnother checks that a tenant cannot take a path of another tenant's host, its
-// certificate, or all of its hosts.
+// TestIngressHostOfAnother checks that a tenant cannot take over a path of another tenant's host,
+// replace that host's certificate, or get its requests with an Ingress without a host.
 func TestIngressHostOfAnother(t *testing.T) {
 	d := newTestIngress(t, defaults(), map[string]http.Handler{"shop/web": named("shop"), "evil/web": named("evil")})
 	shop := rules("shop", "shop", 9, "shop.example.org", "/ web")
@@ -46,23 +46,24 @@ func TestIngressHostOfAnother(t *testing.T) {
 	}
 	for _, host := range []string{"shop.example.org", "Shop.Example.org", "pay.shop.example.org"} {
 		conn, err := tls.Dial("tcp", d.https,
-			&tls.Config{ServerName: host, InsecureSkipVerify: true}) //nolint:gosec // the test only inspects the certificate
+			&tls.Config{ServerName: host, InsecureSkipVerify: true}) //nolint:gosec // the certificate is only inspected
 		if err == nil {
 			t.Errorf("%s has the certificate of another namespace", host)
 			_ = conn.Close()
 		}
 	}
-	// Rules without a host apply to hosts that no Ingress names.
+	// Rules without a host apply only to hosts that no Ingress has.
 	if b := d.proxy.Table().Route("other.example.org", "/"); b == nil || b.Namespace != "evil" {
 		t.Errorf("a host that no Ingress names: %v", b)
 	}
 }
 
-// TestIngressH2CSmuggling checks that a client cannot upgrade a connection to HTTP/2 at the
-// endpoint, because such a connection would carry requests that no rule has checked.
+// TestIngressH2CSmuggling checks that a client cannot upgrade a connection through the proxy to
+// HTTP/2. The client could use such a connection to send requests to the endpoint that the proxy
+// does not check.
 func TestIngressH2CSmuggling(t *testing.T) {
 	var d *testIngress
-	// As many servers do, the endpoint uses HTTP/2 with any client that requests it.
+	// This endpoint, like many servers, uses HTTP/2 with any client that requests an upgrade.
 	lenient := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(strings.ToLower(r.Header.Get("Upgrade")), "h2c") {
 			fmt.Fprintf(w, "upgrade=%q settings=%q", r.Header.Get("Upgrade"), r.Header.Get("HTTP2-Settings"))
@@ -104,16 +105,16 @@ func TestIngressH2CSmuggling(t *testing.T) {
 			t.Errorf("Upgrade: %q: a path without a rule answers %s", upgrade, body)
 		}
 	}
-	// Try HTTP/2 with prior knowledge: with the ingress itself, and with the endpoint through the
-	// ingress.
+	// Try HTTP/2 without an upgrade (prior knowledge): with the proxy itself, and through the proxy
+	// with the endpoint.
 	if code, body := say(t, dial(t, d.http), http2.ClientPreface+
 		"\x00\x00\x00\x04\x00\x00\x00\x00\x00"); code == http.StatusOK {
 		t.Errorf("HTTP/2 without TLS: %d %s", code, body)
 	}
 }
 
-// TestIngressPathPastRules checks that no path matches one rule at the ingress and another path at
-// the endpoint.
+// TestIngressPathPastRules checks that the proxy and the endpoint interpret each path in the same
+// way, so that a path which one rule matches does not reach another path at the endpoint.
 func TestIngressPathPastRules(t *testing.T) {
 	d := newTestIngress(t, defaults(),
 		map[string]http.Handler{"shop/open": named("open"), "shop/guarded": named("guarded")})
@@ -142,8 +143,8 @@ func TestIngressPathPastRules(t *testing.T) {
 	}
 }
 
-// TestIngressHeaders checks that headers of clients cannot forge information about the client, the
-// host or the body.
+// TestIngressHeaders checks that a client's headers cannot forge the information about the client,
+// the host or the body that the endpoint gets.
 func TestIngressHeaders(t *testing.T) {
 	tell := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -185,8 +186,8 @@ func TestIngressHeaders(t *testing.T) {
 			t.Errorf("%q: %d %s", framing, code, body)
 		}
 	}
-	// If a request has both a length and chunks, the chunks must be the body, and the length must
-	// not be forwarded.
+	// If a request has both Content-Length and chunked encoding, the proxy must use the chunks and
+	// must not forward the length.
 	code, body := say(t, dial(t, d.http), "POST / HTTP/1.1\r\nHost: shop.example.org\r\nContent-Length: "+
 		"3\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n")
 	if code == http.StatusOK && (!strings.Contains(body, `body="a"`) || strings.Contains(body, "Content-Length")) {
@@ -194,8 +195,8 @@ func TestIngressHeaders(t *testing.T) {
 	}
 }
 
-// TestIngressMisdirected checks that a connection for one host does not serve a host that has
-// another namespace and another certificate.
+// TestIngressMisdirected checks that a TLS connection for one host does not serve requests for a
+// host of another namespace with another certificate.
 func TestIngressMisdirected(t *testing.T) {
 	d := newTestIngress(t, defaults(), map[string]http.Handler{"shop/web": named("shop"), "bank/web": named("bank")})
 	shop := d.secured(t, rules("shop", "shop", 1, "shop.example.org", "/ web"), "shop.example.org")
@@ -223,7 +224,7 @@ func TestIngressMisdirected(t *testing.T) {
 	}
 }
 
-// readFrom is a connection that returns what a buffer already holds before it reads more.
+// readFrom is a connection whose first bytes have already been read into a buffer.
 type readFrom struct {
 	net.Conn
 	in io.Reader

@@ -43,8 +43,8 @@ func newNode(name, address string) *v1.Node {
 	return n
 }
 
-// TestJoiningNodeClaims checks that a new node cannot claim routes, names or addresses that belong
-// to the cluster or to another node, and cannot block its own removal.
+// TestJoiningNodeClaims checks that a new node cannot claim pod ranges, names or addresses that
+// belong to the cluster or to another node, and that it cannot prevent its own removal.
 func TestJoiningNodeClaims(t *testing.T) {
 	l := newLab(t, func(c *config.Config) {
 		c.Transport.NodeRanges = []string{"10.50.0.0/24", "169.254.0.0/16", "127.0.0.0/8", "10.96.0.0/16"}
@@ -101,7 +101,8 @@ func TestJoiningNodeClaims(t *testing.T) {
 	}
 }
 
-// TestNodeChangesItself checks that a registered node cannot make the same claims by updates.
+// TestNodeChangesItself checks that a registered node cannot make the claims of
+// TestJoiningNodeClaims by updates of its Node.
 func TestNodeChangesItself(t *testing.T) {
 	l := newLab(t, nil)
 	nodes := l.Client.CoreV1().Nodes()
@@ -147,10 +148,10 @@ func TestNodeChangesItself(t *testing.T) {
 	})
 }
 
-// TestNodeReportsAddressThatMoved checks nodes that report the address of another node, as they do
-// if DHCP has swapped the addresses of two machines. As long as the other node is up, it has the
-// address. When it is down, a younger node may report the address, because the older node still
-// owns it.
+// TestNodeReportsAddressThatMoved checks nodes that report the address of another node, as happens
+// when DHCP exchanges the addresses of two machines. While the other node is up, the report is
+// rejected. While the other node is down, a younger node may report the address, although the older
+// node still owns it.
 func TestNodeReportsAddressThatMoved(t *testing.T) {
 	l := newLab(t, nil)
 	nodes := l.Client.CoreV1().Nodes()
@@ -159,7 +160,7 @@ func TestNodeReportsAddressThatMoved(t *testing.T) {
 	}
 	elder, err := nodes.Create(t.Context(), newNode("elder", "10.50.0.11"), metav1.CreateOptions{})
 	check(t, err)
-	// Wait for the next second, because creation times are in whole seconds.
+	// Wait for the next second, because creation times have a resolution of one second.
 	eventually(t, "the next second",
 		func(context.Context) bool { return time.Now().Unix() > elder.CreationTimestamp.Unix() })
 	_, err = nodes.Create(t.Context(), newNode("younger", "10.50.0.12"), metav1.CreateOptions{})
@@ -199,8 +200,8 @@ func TestNodeReportsAddressThatMoved(t *testing.T) {
 	}))
 	ready("younger", v1.ConditionUnknown)
 	refused("the address of a younger node that is down: the older one would own it", report("elder", at("10.50.0.12")))
-	// In the swap, the younger node reports its new address first. That makes its old address
-	// available for the older node.
+	// For an exchange, the younger node reports its new address first. Its old address is then free
+	// for the older node.
 	check(t, report("younger", at("10.50.0.11")))
 	check(t, report("elder", at("10.50.0.12")))
 	n, err := nodes.Get(t.Context(), "elder", metav1.GetOptions{})
@@ -210,8 +211,8 @@ func TestNodeReportsAddressThatMoved(t *testing.T) {
 	}
 }
 
-// TestNodeOnControlPlaneHost checks that a kubelet on a host of the API server cannot register, and
-// that it reports the addresses of its Node if an administrator has created the Node.
+// TestNodeOnControlPlaneHost checks that a kubelet on a host of the API server cannot register a
+// Node. If an administrator has created the Node, the kubelet may report its addresses.
 func TestNodeOnControlPlaneHost(t *testing.T) {
 	l := newLab(t, func(c *config.Config) { c.HTTP.ExternalHostname = "plane.example.com" })
 	kubelet := l.as(t, "system:node:plane.example.com", nodesGroup).CoreV1().Nodes()
@@ -233,7 +234,8 @@ func TestNodeOnControlPlaneHost(t *testing.T) {
 	}
 }
 
-// joinLab returns a lab whose nodes join with tokens, with the controllers that approve certificates.
+// joinLab returns a lab whose nodes join with bootstrap tokens, with the controllers that approve
+// and sign certificates. joins returns a client that has the token with the given ID.
 func joinLab(t *testing.T) (l *lab, joins func(id string) kubernetes.Interface) {
 	t.Helper()
 	l = newLab(t, nil)
@@ -274,7 +276,7 @@ func newSigner(t *testing.T) (cert, key []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
-// requestCertificate requests a certificate for a node with a new key.
+// requestCertificate creates a CertificateSigningRequest for a node, with a new key.
 func requestCertificate(t *testing.T, c kubernetes.Interface, name, node string, serving bool, hosts ...string) {
 	t.Helper()
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:" + node,
@@ -304,7 +306,7 @@ func requestCertificate(t *testing.T, c kubernetes.Interface, name, node string,
 	})
 }
 
-// issued reports whether a request has its certificate.
+// issued reports whether a CertificateSigningRequest has got its certificate.
 func (l *lab) issued(t *testing.T, name string) bool {
 	t.Helper()
 	csr, err := l.Client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), name, metav1.GetOptions{})
@@ -312,15 +314,15 @@ func (l *lab) issued(t *testing.T, name string) bool {
 	return len(csr.Status.Certificate) > 0
 }
 
-// settled makes another request and waits for its approval. By then the approver has most likely
-// processed the earlier requests.
+// settled creates another request and waits for its approval. The approver has most likely
+// processed earlier requests by then.
 func (l *lab) settled(t *testing.T, c kubernetes.Interface, after string) {
 	t.Helper()
 	requestCertificate(t, c, "after-"+after, "after-"+after, false)
 	eventually(t, "a certificate for a new node", func(context.Context) bool { return l.issued(t, "after-"+after) })
 }
 
-// TestJoinTokenImpersonates checks that a join token does not give access to the identity of an
+// TestJoinTokenImpersonates checks that a join token cannot be used to get a certificate of an
 // existing node.
 func TestJoinTokenImpersonates(t *testing.T) {
 	l, joins := joinLab(t)
@@ -354,8 +356,8 @@ func TestJoinTokenImpersonates(t *testing.T) {
 	})
 }
 
-// TestServingCertificateOfAPIServer checks that nodes cannot get serving certificates with which they
-// could impersonate the API server or a service.
+// TestServingCertificateOfAPIServer checks that nodes cannot get serving certificates for the names
+// and addresses of the API server or of a Service.
 func TestServingCertificateOfAPIServer(t *testing.T) {
 	l, joins := joinLab(t)
 	for name, tc := range map[string]struct{ node, address, host string }{
@@ -365,7 +367,7 @@ func TestServingCertificateOfAPIServer(t *testing.T) {
 		"linklocal": {"n4", "169.254.169.254", "169.254.169.254"},
 		"service":   {"n5", "10.96.0.77", "10.96.0.77"},
 	} {
-		// The approver itself must reject the request, even if such a Node exists.
+		// Create the Node as an administrator, so that only the approver can reject the request.
 		_, err := l.Client.CoreV1().Nodes().Create(t.Context(), newNode(tc.node, tc.address), metav1.CreateOptions{})
 		check(t, err)
 		requestCertificate(t, l.as(t, "system:node:"+tc.node, nodesGroup), name, tc.node, true, tc.host)

@@ -42,7 +42,7 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// content is the source of volumes: one ConfigMap and one Secret.
+// content provides the contents of volumes: one ConfigMap and one Secret.
 type content struct{}
 
 func (content) ConfigMap(context.Context, string, string) (*v1.ConfigMap, error) {
@@ -60,7 +60,7 @@ func (content) ServiceAccountToken(context.Context, *v1.Pod, string, []string,
 
 func (content) Subscribe(func(objects.Ref, []*v1.Pod)) func() { return func() {} }
 
-// drivers has no drivers, so there are no CSI volumes to remove.
+// drivers is a set of volume drivers without any CSI driver.
 type drivers struct{ volume.Drivers }
 
 func (drivers) Teardown(context.Context, types.UID) error { return nil }
@@ -72,7 +72,7 @@ func volumes(t *testing.T) *volume.Manager {
 	})
 }
 
-// withVolume returns a pod with one volume, mounted in a container.
+// withVolume returns a pod with one volume, which a container mounts.
 func withVolume(source v1.VolumeSource, mount v1.VolumeMount) *v1.Pod {
 	mount.Name, mount.MountPath = "v", "/v"
 	return &v1.Pod{
@@ -82,8 +82,8 @@ func withVolume(source v1.VolumeSource, mount v1.VolumeMount) *v1.Pod {
 	}
 }
 
-// TestCVE_2017_1002101 uses a symbolic link in a volume as a subPath, which once mounted any
-// directory of the node into the container.
+// TestCVE_2017_1002101 uses a symbolic link in a volume as a subPath. Older kubelets mounted the
+// link's target, any directory of the node, into the container.
 func TestCVE_2017_1002101(t *testing.T) {
 	unshare.Need(t)
 	outside := t.TempDir()
@@ -106,8 +106,8 @@ func TestCVE_2017_1002101(t *testing.T) {
 	}
 }
 
-// TestCVE_2021_25741 does the same as TestCVE_2017_1002101 with a directory that is replaced by a
-// link between check and mount.
+// TestCVE_2021_25741 is like TestCVE_2017_1002101, but replaces a directory by a symbolic link
+// between the kubelet's check and the mount.
 func TestCVE_2021_25741(t *testing.T) {
 	unshare.Need(t)
 	outside := t.TempDir()
@@ -123,7 +123,7 @@ func TestCVE_2021_25741(t *testing.T) {
 	check(t, os.Mkdir(filepath.Join(dir, "good"), 0o755))
 	var stop atomic.Bool
 	var swapping sync.WaitGroup
-	swapping.Go(func() { // as fast as a container could
+	swapping.Go(func() { // swaps as fast as a container could
 		sub, dirs := filepath.Join(dir, "sub", "dir"), filepath.Join(dir, "sub", "aside")
 		for !stop.Load() {
 			_ = os.Rename(sub, dirs)
@@ -147,8 +147,8 @@ func TestCVE_2021_25741(t *testing.T) {
 	t.Logf("%d of 200 mounts were made", mounted)
 }
 
-// TestCVE_2017_1002102 replaces a volume's directories by links, which once made the kubelet delete
-// files of the node.
+// TestCVE_2017_1002102 replaces directories of a volume by symbolic links. Older kubelets followed
+// them and deleted files of the node.
 func TestCVE_2017_1002102(t *testing.T) {
 	unshare.Need(t)
 	for name, source := range map[string]v1.VolumeSource{
@@ -167,7 +167,7 @@ func TestCVE_2017_1002102(t *testing.T) {
 			if !got[0].Readonly {
 				t.Error("the container may write to the volume")
 			}
-			// Replace the directory as a container could.
+			// Replace the directory by a link, as a container could.
 			dir, _ := ms.Path("v")
 			_ = os.Remove(filepath.Join(dir, "..data"))
 			check(t, os.Symlink(outside, filepath.Join(dir, "..data")))
@@ -183,8 +183,8 @@ func TestCVE_2017_1002102(t *testing.T) {
 	}
 }
 
-// TestCVE_2024_10220 checks that gitRepo volumes are rejected: with them a pod could run the
-// repository's hooks on the node and (CVE-2025-1767) read other pods' repositories.
+// TestCVE_2024_10220 checks that gitRepo volumes are rejected. With such a volume, a pod could run
+// the repository's hooks on the node, and read the repositories of other pods (CVE-2025-1767).
 func TestCVE_2024_10220(t *testing.T) {
 	pod := withVolume(v1.VolumeSource{GitRepo: &v1.GitRepoVolumeSource{Repository: "/etc", Directory: "x"}},
 		v1.VolumeMount{})
@@ -193,8 +193,8 @@ func TestCVE_2024_10220(t *testing.T) {
 	}
 }
 
-// TestCVE_2023_2431 checks that a local seccomp profile without a name does not disable the
-// profile.
+// TestCVE_2023_2431 checks that a seccomp profile of type Localhost without a name is an error.
+// Older kubelets ran the container without seccomp.
 func TestCVE_2023_2431(t *testing.T) {
 	for what, profile := range map[string]*string{"no name": nil, "an empty name": ptr.To("")} {
 		c := v1.Container{Name: "c",
@@ -214,7 +214,8 @@ func TestCVE_2023_2431(t *testing.T) {
 	}
 }
 
-// TestCVE_2019_11245 checks that a restarted container runs as its image's user and not as root.
+// TestCVE_2019_11245 checks that a container runs as the user of its image, not as root, after it
+// was restarted.
 func TestCVE_2019_11245(t *testing.T) {
 	c := v1.Container{Name: "c", SecurityContext: &v1.SecurityContext{RunAsNonRoot: ptr.To(true)}}
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c}}}
@@ -236,8 +237,9 @@ func TestCVE_2019_11245(t *testing.T) {
 	}
 }
 
-// TestCVE_2020_8557 checks that a container's writes to its hosts file and its termination message
-// count as its disk usage. Otherwise they could fill the node's disk although no limit is exceeded.
+// TestCVE_2020_8557 checks that what a container writes to its hosts file and its termination
+// message counts as disk usage of the pod. Otherwise it could fill the node's disk without
+// exceeding a limit.
 func TestCVE_2020_8557(t *testing.T) {
 	limit := resource.MustParse("2Mi")
 	var pods []*v1.Pod
@@ -250,7 +252,7 @@ func TestCVE_2020_8557(t *testing.T) {
 		dir := t.TempDir()
 		pods, dirs[pod.UID] = append(pods, pod), dir
 		check(t, os.MkdirAll(filepath.Join(dir, "containers/c"), 0o750))
-		// For a link its own size is counted, not the size of its target.
+		// A symbolic link counts with its own size, not with the size of its target.
 		check(t, os.Symlink("/proc/kcore", filepath.Join(dir, "containers/c/link")))
 		if file != "" {
 			check(t, os.WriteFile(filepath.Join(dir, file), make([]byte, 3<<20), 0o600))
@@ -272,7 +274,8 @@ func TestCVE_2020_8557(t *testing.T) {
 	}
 }
 
-// TestCVE_2021_20206 checks that the type of a CNI plugin cannot be a path to another program.
+// TestCVE_2021_20206 checks that a CNI configuration cannot run another program by using a path as
+// the type of a plugin.
 func TestCVE_2021_20206(t *testing.T) {
 	dir := t.TempDir()
 	ran := filepath.Join(dir, "ran")
@@ -289,7 +292,7 @@ func TestCVE_2021_20206(t *testing.T) {
 	}
 }
 
-// node is the node that the kubelet's server serves, with logs in a directory.
+// node is a fake node for the kubelet's server. Its logs are in a directory.
 type node struct {
 	ran  atomic.Int32
 	logs string
@@ -326,8 +329,9 @@ func (n *node) Run(context.Context, *v1.Pod, string, []string) ([]byte, error) {
 	return nil, err
 }
 
-// kubelet runs a kubelet's server that trusts an authority's certificates and uses the lab for
-// authorization. It returns a client and the server's address.
+// kubelet starts a kubelet's server that accepts client certificates of the authority in clientCA,
+// and asks the lab's API server for authorization. It returns the fake node and the server's
+// address.
 func (l *lab) kubelet(t *testing.T, clientCA string) (n *node, address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -360,8 +364,8 @@ func (l *lab) kubelet(t *testing.T, clientCA string) (n *node, address string) {
 	return n, listener.Addr().String()
 }
 
-// TestKubelet attacks a kubelet's server without credentials (CVE-2025-0426, 2019-11248,
-// 2020-8551), and, as a user with the right to read, with requests that run commands (KEP-2862).
+// TestKubelet attacks a kubelet's server without credentials (CVE-2025-0426, CVE-2019-11248,
+// CVE-2020-8551). It also tries to run commands as a user who may only read (KEP-2862).
 func TestKubelet(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.user(t, "reader", "",
@@ -370,7 +374,7 @@ func TestKubelet(t *testing.T) {
 	n, address := lab.kubelet(t, filepath.Join(lab.Dir, "ca.crt"))
 	ask := func(user, request string) int {
 		t.Helper()
-		c := &tls.Config{InsecureSkipVerify: true} // not verified, because the certificate is self-signed
+		c := &tls.Config{InsecureSkipVerify: true} // the kubelet's certificate is self-signed
 		if user != "" {
 			rc := lab.UserConfig(t, user)
 			cert, err := tls.X509KeyPair(rc.CertData, rc.KeyData)

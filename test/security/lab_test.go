@@ -34,7 +34,7 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// TestMain acts as the CNI plugin if CNI executes the test binary.
+// TestMain runs as the CNI plugin if a network runtime has executed the test binary as a plugin.
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" {
 		attach.Main(clock.Real())
@@ -43,13 +43,13 @@ func TestMain(m *testing.M) {
 	unshare.Run(m, unshare.Mount)
 }
 
-// lab is an API server with the settings of a cluster, and its log.
+// lab is an API server with the settings of "ctl cluster", and the server's log.
 type lab struct {
 	*testserver.Server
 	log *buffer
 }
 
-// buffer is a log that can be read while it is written.
+// buffer collects the server's log. It can be read while the server writes to it.
 type buffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -67,7 +67,7 @@ func (b *buffer) String() string {
 	return b.buf.String()
 }
 
-// harden applies the settings of "ctl cluster".
+// harden applies the settings of "ctl cluster" to an API server's configuration.
 func harden(c *config.Config) {
 	c.AnonymousAuth, c.Profiling, c.ExtendTokenExpiration = false, false, false
 	c.EnableAdmission = []string{"NodeRestriction", "NodeOwnership", "DenyServiceExternalIPs",
@@ -87,7 +87,8 @@ func newLab(t *testing.T, change func(*config.Config)) *lab {
 	return l
 }
 
-// user returns a client with the rights of a rule in a namespace, or in all if namespace is empty.
+// user returns a client of a user with the given rights in a namespace, or in all namespaces if
+// namespace is empty.
 func (l *lab) user(t *testing.T, name, namespace string, rules ...rbacv1.PolicyRule) kubernetes.Interface {
 	t.Helper()
 	subjects := []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: name}}
@@ -113,7 +114,7 @@ func (l *lab) user(t *testing.T, name, namespace string, rules ...rbacv1.PolicyR
 	return l.as(t, name)
 }
 
-// bind binds one of the default roles to a user.
+// bind grants one of the default roles to a user, and returns a client of the user.
 func (l *lab) bind(t *testing.T, user, namespace, role string) kubernetes.Interface {
 	t.Helper()
 	_, err := l.Client.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
@@ -125,8 +126,8 @@ func (l *lab) bind(t *testing.T, user, namespace, role string) kubernetes.Interf
 	return l.as(t, user)
 }
 
-// owner makes a user the admin of a namespace. It binds the roles that the role admin is aggregated
-// from, because no controller does the aggregation here.
+// owner makes a user the administrator of a namespace. It binds the individual roles that the role
+// admin aggregates, because the controller that aggregates roles does not run here.
 func (l *lab) owner(t *testing.T, user, namespace string) kubernetes.Interface {
 	t.Helper()
 	l.bind(t, user, namespace, "system:aggregate-to-admin")
@@ -148,7 +149,7 @@ func (l *lab) namespace(t *testing.T, name string) {
 	check(t, err)
 }
 
-// node creates a Node whose kubelet is at an address.
+// node creates a Node whose kubelet listens at the given address.
 func (l *lab) node(t *testing.T, name, address string) {
 	t.Helper()
 	n, err := l.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
@@ -168,7 +169,7 @@ func (l *lab) node(t *testing.T, name, address string) {
 	check(t, err)
 }
 
-// pod creates a running pod on a node, with addresses.
+// pod creates a running pod on a node, with the given IP addresses.
 func (l *lab) pod(t *testing.T, namespace, name, node string, ips ...string) {
 	t.Helper()
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Spec: v1.PodSpec{
@@ -185,7 +186,7 @@ func (l *lab) pod(t *testing.T, namespace, name, node string, ips ...string) {
 	check(t, err)
 }
 
-// account creates a namespace's default service account.
+// account creates the default service account of a namespace.
 func account(t *testing.T, c kubernetes.Interface, namespace string) {
 	t.Helper()
 	_, err := c.CoreV1().ServiceAccounts(namespace).Create(t.Context(),
@@ -202,7 +203,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// eventually waits until a condition holds that does not depend on the test alone.
+// eventually waits until ok returns true. what describes the condition in the message of a failure.
 func eventually(t *testing.T, what string, ok func(context.Context) bool) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 2*time.Minute, true,
@@ -212,15 +213,15 @@ func eventually(t *testing.T, what string, ok func(context.Context) bool) {
 	}
 }
 
-// allowed waits until the user has the rights with which the attack starts. That takes a moment,
-// because the server reads rights from watches.
+// allowed waits until do succeeds, that is, until the user has the rights that the attack needs.
+// This takes a moment, because the server reads roles and bindings from watches.
 func allowed(t *testing.T, do func(context.Context) error) {
 	t.Helper()
 	eventually(t, "the right that the attacker has",
 		func(ctx context.Context) bool { return !apierrors.IsForbidden(do(ctx)) })
 }
 
-// victim is a server that the attack must not reach. It records connections and requests.
+// victim is a server that an attack must not reach. It counts connections and requests.
 type victim struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -257,7 +258,7 @@ func (v *victim) unharmed(t *testing.T) {
 	}
 }
 
-// raw sends a request byte by byte as given, and returns the connection and the answer.
+// raw sends a request exactly as given, and returns the connection and the response.
 func raw(t *testing.T, c *rest.Config, request string) (*tls.Conn, *http.Response) {
 	t.Helper()
 	tlsConfig, err := rest.TLSConfigFor(c)
@@ -274,7 +275,8 @@ func raw(t *testing.T, c *rest.Config, request string) (*tls.Conn, *http.Respons
 	return conn, resp
 }
 
-// get sends a GET request and follows no redirects.
+// get sends a GET request without following redirects, and returns the status, headers and body of
+// the response.
 func get(t *testing.T, c *rest.Config, path string) (int, http.Header, string) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(c)

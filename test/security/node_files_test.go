@@ -34,10 +34,10 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// secretText is the content of a file of the node that pods must not read.
+// secretText is the content of a file on the node that pods must not read.
 const secretText = "the node's secret\n"
 
-// hostDir creates a directory of the node, with the named files, that pods must not change.
+// hostDir creates a directory on the node with the named files. Pods must not change these files.
 func hostDir(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func hostDir(t *testing.T, names ...string) string {
 	return dir
 }
 
-// sharedVolume is a driver that publishes the same directory to every pod.
+// sharedVolume is a volume driver that publishes the same directory to every pod.
 type sharedVolume struct {
 	volume.Drivers
 	dir string
@@ -59,7 +59,7 @@ func (d sharedVolume) Mount(context.Context, *v1.Pod, csi.Volume) (csi.Mounted, 
 
 func (sharedVolume) Teardown(context.Context, types.UID) error { return nil }
 
-// volumesIn returns a manager of volumes below root.
+// volumesIn returns a volume manager whose directory is root.
 func volumesIn(root string, d volume.Drivers) *volume.Manager {
 	return volume.New(volume.Config{
 		RootDir: root, Objects: content{}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
@@ -67,8 +67,8 @@ func volumesIn(root string, d volume.Drivers) *volume.Manager {
 	})
 }
 
-// whileSwapping runs f while a running pod replaces the directory at path by a symbolic link to
-// target, and restores it, as fast as it can.
+// whileSwapping calls f. Meanwhile, like a malicious pod, it replaces the directory at path by a
+// symbolic link to target and back, as fast as it can.
 func whileSwapping(t *testing.T, path, target string, f func()) {
 	t.Helper()
 	link := path + "-link"
@@ -84,8 +84,9 @@ func whileSwapping(t *testing.T, path, target string, f func()) {
 	f()
 }
 
-// TestFSGroupStaysInVolume checks that the kubelet changes no files outside a volume while it gives
-// the volume to a group, even if a running pod replaces a directory of the volume by a link.
+// TestFSGroupStaysInVolume checks that the kubelet changes no files outside a volume when it
+// changes the group of the volume's files (fsGroup), even if a running pod replaces a directory in
+// the volume by a link.
 func TestFSGroupStaysInVolume(t *testing.T) {
 	var names []string
 	for i := range 64 {
@@ -101,7 +102,7 @@ func TestFSGroupStaysInVolume(t *testing.T) {
 		for i := range 300 {
 			pod := withVolume(v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d"}}, v1.VolumeMount{})
 			pod.UID = types.UID(fmt.Sprintf("uid%d", i))
-			// The group is different each time, so that the kubelet has to change the files.
+			// Use a different group each time, so that the kubelet has to change the files again.
 			pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To(int64(3000 + i))}
 			_, err := m.Prepare(t.Context(), pod)
 			check(t, err)
@@ -120,8 +121,8 @@ func TestFSGroupStaysInVolume(t *testing.T) {
 }
 
 // TestContentVolumesAreNotTrusted checks that files in a secret volume can neither lead the kubelet
-// out of the volume nor block it. Root of a user namespace with CAP_SYS_ADMIN can make the mount of
-// a secret writable.
+// out of the volume nor block it. A container can write into a secret volume if it is root with
+// CAP_SYS_ADMIN in a user namespace, because it can then remount the volume.
 func TestContentVolumesAreNotTrusted(t *testing.T) {
 	for name, plant := range map[string]func(t *testing.T, dir, outside string){
 		"link at a mount point": func(t *testing.T, dir, outside string) {
@@ -138,7 +139,8 @@ func TestContentVolumesAreNotTrusted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			outside, root := hostDir(t, "key"), t.TempDir()
-			// The test uses a config map, because its volume is not a mount and needs no root.
+			// Use a ConfigMap, because its volume is a plain directory that needs no mount and no
+			// root.
 			pod := withVolume(v1.VolumeSource{
 				ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "x"}}}, v1.VolumeMount{})
 			pod.Spec.Volumes = append(pod.Spec.Volumes,
@@ -147,10 +149,11 @@ func TestContentVolumesAreNotTrusted(t *testing.T) {
 			check(t, err)
 			dir, _ := ms.Path("v")
 			plant(t, dir, outside)
-			// The kubelet restarts and has to create a mount point in the volume.
+			// Simulate a restart of the kubelet, which then has to create a mount point in the
+			// volume.
 			pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts,
 				v1.VolumeMount{Name: "w", MountPath: "/v/sub/made"})
-			_, _ = volumesIn(root, drivers{}).Prepare(t.Context(), pod) // an error is ignored, because the pod may fail
+			_, _ = volumesIn(root, drivers{}).Prepare(t.Context(), pod) // the pod may fail; only the files matter
 			entries, err := os.ReadDir(outside)
 			check(t, err)
 			if text, err := os.ReadFile(filepath.Join(outside, "key")); len(entries) != 1 || err != nil ||
@@ -161,8 +164,9 @@ func TestContentVolumesAreNotTrusted(t *testing.T) {
 	}
 }
 
-// TestDeepDirectoriesAreMeasured checks that a pod cannot avoid measurement, and so eviction, with
-// directories that are nested more deeply than the maximum length of paths allows.
+// TestDeepDirectoriesAreMeasured checks that the disk usage of deeply nested directories is
+// measured, even if their paths are longer than the kernel permits. Otherwise a pod could avoid
+// eviction.
 func TestDeepDirectoriesAreMeasured(t *testing.T) {
 	m := volumesIn(t.TempDir(), drivers{})
 	pod := withVolume(v1.VolumeSource{
@@ -182,7 +186,7 @@ func TestDeepDirectoriesAreMeasured(t *testing.T) {
 	check(t, m.Teardown(t.Context(), pod.UID))
 }
 
-// deepen nests directories with long names in dir.
+// deepen creates nested directories with long names in dir.
 func deepen(t *testing.T, dir string, depth int) {
 	t.Helper()
 	name := strings.Repeat("d", 200)
@@ -200,8 +204,9 @@ func deepen(t *testing.T, dir string, depth int) {
 	check(t, unix.Close(at))
 }
 
-// TestNodeLogsStayInDirectory checks that the kubelet's /logs/ serves only files in the log
-// directory. A pod that has the node's /var/log as a volume can put links and pipes there.
+// TestNodeLogsStayInDirectory checks that the kubelet's path /logs/ serves only files in the log
+// directory. A pod with a volume of the node's /var/log can create symbolic links and named pipes
+// there.
 func TestNodeLogsStayInDirectory(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.user(t, "reader", "",
@@ -214,13 +219,13 @@ func TestNodeLogsStayInDirectory(t *testing.T) {
 	check(t, unix.Mkfifo(filepath.Join(n.logs, "pipe"), 0o600))
 	check(t, os.MkdirAll(filepath.Join(n.logs, "pods"), 0o755))
 	check(t, os.WriteFile(filepath.Join(n.logs, "pods", "0.log"), []byte("a log"), 0o600))
-	// This link is like those in /var/log/containers.
+	// Symbolic links like this one exist in /var/log/containers and must work.
 	check(t, os.Symlink(filepath.Join(n.logs, "pods", "0.log"), filepath.Join(n.logs, "good")))
 
 	c := lab.UserConfig(t, "reader")
 	// The server's certificate is not verified, because it is self-signed.
 	c.Host, c.TLSClientConfig.CAData, c.TLSClientConfig.Insecure = "https://"+address, nil, true
-	// The timeout is for the case that an attack blocks the server.
+	// The timeout ends the test if an attack blocks the server.
 	c.Timeout = time.Minute
 	eventually(t, "the reader may read", func(context.Context) bool {
 		code, _, text := get(t, c, "/logs/good")
@@ -235,7 +240,7 @@ func TestNodeLogsStayInDirectory(t *testing.T) {
 	}
 }
 
-// running is a runtime with one container.
+// running is a fake container runtime with one running container.
 type running struct{ path string }
 
 func (r running) Logs(context.Context) ([]logs.Log, error) {
@@ -243,10 +248,9 @@ func (r running) Logs(context.Context) ([]logs.Log, error) {
 }
 func (running) ReopenLog(context.Context, string) error { return nil }
 
-// TestLogsOfContainersAreFiles checks that the kubelet follows no links and opens no pipes among
-// the logs of containers. A pod that has the node's /var/log as a volume can create these.
-// Otherwise the kubelet would compress, rename, remove or show files in other places, or be
-// blocked.
+// TestLogsOfContainersAreFiles checks that the kubelet follows no symbolic links and opens no named
+// pipes in place of container logs. A pod with a volume of the node's /var/log can create these.
+// The kubelet would otherwise compress, rename, remove or return other files, or block.
 func TestLogsOfContainersAreFiles(t *testing.T) {
 	const line = "2026-01-02T03:04:05.000000001Z stdout F another tenant's secret\n"
 	setUp := func(t *testing.T) (root, dir, outside string) {
@@ -279,7 +283,7 @@ func TestLogsOfContainersAreFiles(t *testing.T) {
 		path := filepath.Join(dir, "0.log")
 		check(t, os.WriteFile(path, []byte(line), 0o600))
 		check(t, os.Symlink(filepath.Join(outside, "0.log"), path+".20260101-000000"))
-		_ = rotate(root, path) // an error is ignored, because the rotation may fail
+		_ = rotate(root, path) // the rotation may fail; only the files matter
 		if f, err := os.Open(path + ".20260101-000000.gz"); err == nil {
 			z, err := gzip.NewReader(f)
 			check(t, err)

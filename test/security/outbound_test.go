@@ -30,23 +30,23 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// fakeKubelet starts a server that answers as a node under the control of the attacker.
+// fakeKubelet starts a kubelet that the attacker controls, and returns its address.
 func fakeKubelet(t *testing.T, h http.Handler) string {
 	s := httptest.NewTLSServer(h)
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
 }
 
-// reaching allows connections to the addresses of test servers: the attacks begin after such a
-// connection was made.
+// reaching lets the API server connect to test servers on loopback. An attack begins with such a
+// connection.
 func reaching(c *config.Config) { c.Transport.Allow = []string{"127.0.0.0/8"} }
 
-// TestCVE_2018_1002105 sends more data after an upgrade that the kubelet rejected. The connection
-// once stayed open, with the API server's rights.
+// TestCVE_2018_1002105 sends another request after the kubelet has rejected an upgrade request.
+// Older API servers kept the connection to the kubelet open, with the API server's rights.
 func TestCVE_2018_1002105(t *testing.T) {
 	var requests atomic.Int32
 	leaked := make(chan string, 8)
-	// This kubelet rejects the upgrade and continues to read.
+	// This kubelet rejects the upgrade request and continues to read.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -85,7 +85,7 @@ func TestCVE_2018_1002105(t *testing.T) {
 	if resp.StatusCode == http.StatusSwitchingProtocols || requests.Load() != 1 {
 		t.Fatalf("the attack does not begin: %s, %d requests", resp.Status, requests.Load())
 	}
-	// An error is ignored, because the server may have closed the connection already.
+	// The write fails if the server has already closed the connection.
 	_, _ = io.WriteString(conn, "GET /runningpods/ HTTP/1.1\r\nHost: x\r\n\r\n")
 	_ = conn.CloseWrite()
 	_, _ = io.Copy(io.Discard, conn)
@@ -94,8 +94,8 @@ func TestCVE_2018_1002105(t *testing.T) {
 	}
 }
 
-// TestCVE_2020_8559 uses a kubelet that answers exec or log (CVE-2018-1002102) with a redirect. The
-// API server once followed it to another server with its credentials.
+// TestCVE_2020_8559 uses a kubelet that responds to exec or log requests (CVE-2018-1002102) with a
+// redirect. Older API servers followed the redirect and sent their credentials to another server.
 func TestCVE_2020_8559(t *testing.T) {
 	elsewhere := newVictim(t)
 	kubelet := fakeKubelet(t, http.RedirectHandler(elsewhere.URL+"/exec", http.StatusFound))
@@ -124,14 +124,14 @@ func TestCVE_2020_8559(t *testing.T) {
 	elsewhere.unharmed(t)
 }
 
-// TestCVE_2022_3294 uses an address of the control plane itself as the address of a Node. The proxy
-// once connected to it. The test does the same with the addresses of a pod and of an endpoint
-// (CVE-2020-8562 without the race).
+// TestCVE_2022_3294 creates a Node with an address of the control plane. Older API servers' proxies
+// connected to that address. The test also tries such addresses for a pod and an endpoint
+// (CVE-2020-8562 without its race).
 func TestCVE_2022_3294(t *testing.T) {
 	own := newVictim(t)
 	_, port, err := net.SplitHostPort(own.Listener.Addr().String())
 	check(t, err)
-	// All other rules allow the address, so that the proxy's own rule is tested.
+	// The lab's other rules allow the address, so that only the proxy's own rule can reject it.
 	lab := newLab(t, reaching)
 	lab.namespace(t, "a")
 	for name, host := range map[string]string{"ip": "127.0.0.1", "name": "localhost",
@@ -156,8 +156,8 @@ func TestCVE_2022_3294(t *testing.T) {
 	own.unharmed(t)
 }
 
-// TestCVE_2020_8562 uses a name server whose second answer differs from the first: a node's name
-// was once resolved twice, to check it and to connect.
+// TestCVE_2020_8562 uses a name server whose second response differs from the first. Older API
+// servers resolved a node's name twice: once to check the address, and once to connect.
 func TestCVE_2020_8562(t *testing.T) {
 	own := newVictim(t)
 	_, port, err := net.SplitHostPort(own.Listener.Addr().String())
@@ -178,7 +178,7 @@ func TestCVE_2020_8562(t *testing.T) {
 	}
 	own.unharmed(t)
 
-	// The dialer that all other connections use must be as strict.
+	// The dialer for all other connections of the API server must reject the address, too.
 	conn, err := outbound.NewDialer(outbound.Policy{Deny: outbound.SpecialRanges()}).DialContext(t.Context(),
 		"tcp", net.JoinHostPort("rebind.example.", port))
 	if err == nil {
@@ -187,8 +187,8 @@ func TestCVE_2020_8562(t *testing.T) {
 	own.unharmed(t)
 }
 
-// changingNames installs a name server for this process that first answers with a public address,
-// and then with an address of this machine.
+// changingNames installs a name server for this process. Its first response is a public address,
+// and later responses are an address of this machine. It returns the number of requests.
 func changingNames(t *testing.T) *atomic.Int32 {
 	t.Helper()
 	var asked atomic.Int32
@@ -233,8 +233,9 @@ func changingNames(t *testing.T) *atomic.Int32 {
 	return &asked
 }
 
-// TestCVE_2020_8561 uses webhooks that redirect into the API server's own network, whose answers
-// users could once read in a log. It also uses webhooks at addresses of the control plane itself.
+// TestCVE_2020_8561 uses webhooks that redirect to a server in the API server's network. In older
+// API servers, users could read that server's responses in a log. The test also uses webhooks at
+// addresses of the control plane.
 func TestCVE_2020_8561(t *testing.T) {
 	inside := newVictim(t)
 	hook := httptest.NewTLSServer(http.RedirectHandler(inside.URL+"/admin", http.StatusTemporaryRedirect))
@@ -277,7 +278,7 @@ func TestCVE_2020_8561(t *testing.T) {
 	}
 	inside.unharmed(t)
 
-	direct := newLab(t, nil) // the default settings of clusters
+	direct := newLab(t, nil) // with the default settings of clusters
 	configure(direct, inside.Server)
 	if said := refusal(direct); !strings.Contains(said, outbound.ErrDenied.Error()) {
 		t.Errorf("the webhook on the server's own machine is answered with %q", said)
@@ -285,14 +286,14 @@ func TestCVE_2020_8561(t *testing.T) {
 	inside.unharmed(t)
 }
 
-// TestCVE_2022_3172 uses an aggregated server that redirects clients, with their credentials, to
-// another server; and an APIService that points at the control plane itself (as CVE-2020-8555 did
-// for storage).
+// TestCVE_2022_3172 uses an aggregated API server that redirects clients, with their credentials,
+// to another server. It also creates an APIService that refers to the control plane itself, which
+// is like CVE-2020-8555 for storage.
 func TestCVE_2022_3172(t *testing.T) {
 	elsewhere := newVictim(t)
 	const group = "/apis/evil.example.com/v1"
 	extension := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == group { // lets the extension server appear healthy
+		if r.URL.Path == group { // makes the aggregated server appear healthy
 			_, _ = io.WriteString(w,
 				`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"evil.example.com/v1","resources":[]}`)
 			return
@@ -332,7 +333,7 @@ func TestCVE_2022_3172(t *testing.T) {
 	}
 }
 
-// aggregate makes an address serve an API group.
+// aggregate registers the server at an address as the aggregated API server of an API group.
 func aggregate(t *testing.T, lab *lab, address string) {
 	t.Helper()
 	_, port, err := net.SplitHostPort(address)

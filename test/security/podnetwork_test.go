@@ -24,8 +24,8 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// podNetwork is the network namespace of a node. The pods in it are attached by the CNI plugin,
-// which is this program (see TestMain).
+// podNetwork is the network namespace of a node. The CNI plugin attaches pods to it; the plugin is
+// this test binary (see TestMain).
 type podNetwork struct {
 	t    *testing.T
 	node netns.NsHandle
@@ -33,14 +33,15 @@ type podNetwork struct {
 	list *libcni.NetworkConfigList
 }
 
-// podNamespace is the network namespace of a pod; root in it has every capability.
+// podNamespace is the network namespace of a pod. The test acts in it with all capabilities.
 type podNamespace struct {
 	t      *testing.T
 	ns     netns.NsHandle
 	v4, v6 netip.Addr
 }
 
-// within runs f in a network namespace; f must not start goroutines that need the namespace.
+// within runs f in a network namespace. f must not start goroutines, because these would run in
+// another namespace.
 func within(t *testing.T, ns netns.NsHandle, f func() error) {
 	t.Helper()
 	done := make(chan error)
@@ -90,7 +91,7 @@ func newPodNetwork(t *testing.T) *podNetwork {
 	return n
 }
 
-// pod attaches a pod, which gets the next free address of each range.
+// pod attaches a new pod to the network. The pod gets the next free address of each range.
 func (n *podNetwork) pod(name string) *podNamespace {
 	n.t.Helper()
 	p := &podNamespace{t: n.t, ns: newNamespace(n.t)}
@@ -118,7 +119,7 @@ func (n *podNetwork) pod(name string) *podNamespace {
 	return p
 }
 
-// listen opens a socket for datagrams to an address of the pod.
+// listen opens a UDP socket at an address of the pod.
 func (p *podNamespace) listen(addr netip.Addr) *net.UDPConn {
 	p.t.Helper()
 	var c *net.UDPConn
@@ -132,7 +133,7 @@ func (p *podNamespace) listen(addr netip.Addr) *net.UDPConn {
 	return c
 }
 
-// send sends a datagram to the socket of listen in another pod.
+// send sends a datagram to the socket that another pod has opened with listen.
 func (p *podNamespace) send(from, to netip.Addr, text string) {
 	p.t.Helper()
 	within(p.t, p.ns, func() error {
@@ -147,7 +148,7 @@ func (p *podNamespace) send(from, to netip.Addr, text string) {
 	})
 }
 
-// mustReceive reads the next datagram and compares it.
+// mustReceive reads the next datagram and compares it with want.
 func mustReceive(t *testing.T, c *net.UDPConn, want string) {
 	t.Helper()
 	buf := make([]byte, 100)
@@ -157,9 +158,9 @@ func mustReceive(t *testing.T, c *net.UDPConn, want string) {
 	}
 }
 
-// TestPodTakesAnothersAddress makes a pod send from the addresses of another pod. For that it needs
-// only NET_RAW, a default capability. A third pod must not receive packets that the pod sends from
-// these addresses, and packets that the third pod sends to their owner must still arrive there.
+// TestPodTakesAnothersAddress lets a pod send packets from the addresses of another pod. For this
+// it needs only NET_RAW, a default capability. A third pod must not receive these packets, and the
+// third pod's packets to the real owner must still arrive there.
 func TestPodTakesAnothersAddress(t *testing.T) {
 	n := newPodNetwork(t)
 	mallory, alice, bob := n.pod("mallory"), n.pod("alice"), n.pod("bob")
@@ -189,8 +190,8 @@ func TestPodTakesAnothersAddress(t *testing.T) {
 	}
 }
 
-// TestRogueRouter makes a pod announce itself as an IPv6 router (CVE-2020-10749). Its neighbours
-// must not get a route through it.
+// TestRogueRouter lets a pod announce itself as an IPv6 router (CVE-2020-10749). Other pods must
+// not add a route through it.
 func TestRogueRouter(t *testing.T) {
 	n := newPodNetwork(t)
 	mallory, alice := n.pod("mallory"), n.pod("alice")
@@ -209,8 +210,8 @@ func TestRogueRouter(t *testing.T) {
 		if err := errors.Join(c.SetMulticastInterface(link), c.SetMulticastHopLimit(255)); err != nil {
 			return err
 		}
-		// The message has a hop limit, flags, a lifetime of 1800 s as default router, and no
-		// options.
+		// The body of a router advertisement: hop limit 64, no flags, a router lifetime of 1800 s,
+		// and no options.
 		body := &icmp.RawBody{Data: []byte{64, 0, 1800 >> 8, 1800 & 0xff, 0, 0, 0, 0, 0, 0, 0, 0}}
 		frame, err := (&icmp.Message{Type: ipv6.ICMPTypeRouterAdvertisement, Body: body}).Marshal(nil)
 		if err != nil {

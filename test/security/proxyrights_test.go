@@ -10,8 +10,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// TestRightsOfProxies checks that in a cluster of "ctl cluster" each node's proxy has its own name and
-// only the rights that it needs.
+// TestRightsOfProxies checks that each node's proxy in a cluster of "ctl cluster" has its own user
+// name, and only the rights that it needs.
 func TestRightsOfProxies(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.apply(t, "rbac.yaml")
@@ -26,7 +26,8 @@ func TestRightsOfProxies(t *testing.T) {
 		return lab.may(t, "system:serviceaccount:kube-system:ingress-tls-controller", nil,
 			right("list", "networking.k8s.io", "ingresses", ""))
 	})
-	// The user name that all proxies of Kubernetes share has the rights that it has in Kubernetes.
+	// The user system:kube-proxy, which all proxies of Kubernetes share, has the same rights as in
+	// Kubernetes.
 	if !lab.may(t, "system:kube-proxy", nil, right("watch", "", "services", "")) {
 		t.Error("upstream's proxy may not watch services")
 	}

@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// TestSystemPriorityClasses checks that the two system priority classes cannot be deleted. Without them
-// no system pod could be created until a server restarts.
+// TestSystemPriorityClasses checks that the two system priority classes cannot be deleted. Without
+// them, system pods could not be created until an API server restarts.
 func TestSystemPriorityClasses(t *testing.T) {
 	lab := newLab(t, nil)
 	api := lab.Client.SchedulingV1().PriorityClasses()
@@ -47,8 +47,8 @@ func TestSystemPriorityClasses(t *testing.T) {
 	}
 }
 
-// TestEscalationByAnyAuthorizer checks that roles cannot grant rights that their author lacks, even if
-// another authorizer than RBAC decides who may write roles.
+// TestEscalationByAnyAuthorizer checks that roles cannot grant rights that their author does not
+// have, even if an authorizer other than RBAC permits writing roles.
 func TestEscalationByAnyAuthorizer(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review authorizationv1.SubjectAccessReview
@@ -87,14 +87,15 @@ func TestEscalationByAnyAuthorizer(t *testing.T) {
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("a binding to cluster-admin: %v", err)
 	}
-	// A role without rules may be written.
+	// A role without rules grants nothing, so the user may write it.
 	_, err = eve.ClusterRoles().Create(t.Context(),
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "none"}}, metav1.CreateOptions{})
 	check(t, err)
 }
 
-// TestRefused checks that requests are rejected that Kubernetes rejects even for an administrator.
-// The checks are in strategies, storages and plugins that are part of every server.
+// TestRefused checks that the API server rejects requests that Kubernetes rejects even for
+// administrators. These checks are in strategies, storages and plugins that are part of every API
+// server.
 func TestRefused(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
@@ -108,8 +109,8 @@ func TestRefused(t *testing.T) {
 	)
 	for name, tc := range map[string]struct {
 		path   string
-		create string // object that is first posted to path, unless it is empty
-		patch  string // patch that is sent to the object's path; if it is empty, the object is deleted
+		create string // object to create at path before the attack; may be empty
+		patch  string // patch to send for the object; if empty, the object is deleted
 		sub    string
 		code   int
 		want   string

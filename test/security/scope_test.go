@@ -31,8 +31,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 )
 
-// TestCVE_2019_11247 accesses a cluster-scoped custom resource with a path in a namespace in which
-// the user has all rights.
+// TestCVE_2019_11247 requests a cluster-scoped custom resource by a namespaced path, as a user who
+// has all rights in that namespace.
 func TestCVE_2019_11247(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
@@ -89,15 +89,15 @@ func TestCVE_2019_11247(t *testing.T) {
 	}
 }
 
-// TestCVE_2020_8555 creates storage classes and volumes that once made the controller manager
-// request any address and publish the answer in an event.
+// TestCVE_2020_8555 creates storage classes and volumes with which older controller managers could
+// be made to send a request to any address and publish the response in an event.
 func TestCVE_2020_8555(t *testing.T) {
 	own := newVictim(t)
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
 	controllertest.Run(t, lab.Server, controller.Options{}, volumebinder.New)
-	// The last claim is created after the others, for a provisioner that is not one of Kubernetes' own.
-	// When the controller has handed it on, it has seen all claims.
+	// The last claim is for a provisioner outside Kubernetes. When the controller has processed it,
+	// it has processed the earlier claims too.
 	for _, provisioner := range []string{"kubernetes.io/glusterfs", "kubernetes.io/quobyte",
 		"kubernetes.io/storageos", "kubernetes.io/scaleio", "kubernetes.io/rbd", "example.com/last"} {
 		_, name, _ := strings.Cut(provisioner, "/")
@@ -121,8 +121,8 @@ func TestCVE_2020_8555(t *testing.T) {
 	own.unharmed(t)
 }
 
-// TestCVE_2023_2727 checks that rules for containers also apply to ephemeral containers: those of a
-// policy about images, and the Pod Security Standards.
+// TestCVE_2023_2727 checks that policies for containers also apply to ephemeral containers: an
+// admission policy about images, and the Pod Security Standards.
 func TestCVE_2023_2727(t *testing.T) {
 	lab := newLab(t, nil)
 	const ns = "restricted"
@@ -151,8 +151,9 @@ func TestCVE_2023_2727(t *testing.T) {
 	}
 }
 
-// TestCVE_2025_1974 checks that no component that reads users' input, and no node, may read all
-// secrets. A user could make a controller with that right execute text that the user has written.
+// TestCVE_2025_1974 checks that no component that processes users' input, and no node, has the
+// right to read all secrets. In that CVE, users could make a controller with this right execute
+// their code.
 func TestCVE_2025_1974(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
@@ -180,8 +181,9 @@ func TestCVE_2025_1974(t *testing.T) {
 	}
 }
 
-// TestBodiesOfDelete checks that the body of a DELETE is parsed as other bodies are: its length and
-// depth are limited, it must have the right kind, and no part of it is read as the next request.
+// TestBodiesOfDelete checks that the body of a DELETE request is parsed like other bodies: its
+// length and depth are limited, it must have the right kind, and no part of it is taken for another
+// request.
 func TestBodiesOfDelete(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
@@ -208,7 +210,7 @@ func TestBodiesOfDelete(t *testing.T) {
 	} {
 		for _, path := range []string{"/api/v1/namespaces/a/configmaps/kept", "/api/v1/namespaces/a/configmaps"} {
 			if what == "another UID" && strings.HasSuffix(path, "configmaps") {
-				continue // deletions of a collection ignore preconditions on one object
+				continue // deletions of a collection ignore preconditions
 			}
 			if code := send(t, lab.Config, http.MethodDelete, path, "application/json", body); code < 400 || code >= 500 {
 				t.Errorf("%s: DELETE %s is answered with %d", what, path, code)
@@ -221,7 +223,7 @@ func TestBodiesOfDelete(t *testing.T) {
 		t.Errorf("a trial is answered with %d", code)
 	}
 	there("a trial")
-	// The body of the first request contains a second request.
+	// The body of the first request has the form of a second request.
 	hidden := "DELETE /api/v1/namespaces/a/configmaps/other HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
 	conn, _ := raw(t, lab.Config, fmt.Sprintf("DELETE /api/v1/namespaces/a/configmaps/none "+
 		"HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(hidden), hidden))

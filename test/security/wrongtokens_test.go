@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// TestWrongBootstrapTokens checks that the server rejects made-up bootstrap tokens without reading
-// from its store.
+// TestWrongBootstrapTokens checks that the API server rejects invalid bootstrap tokens without
+// reading from its store.
 func TestWrongBootstrapTokens(t *testing.T) {
 	change, events := recorded(t)
 	lab := newLab(t, func(c *config.Config) {
