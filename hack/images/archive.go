@@ -20,8 +20,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// nameAnnotations are the annotations that name an image in an archive's index. containerd reads
-// the first one, which has the full name. The second one is defined by the OCI image specification.
+// nameAnnotations has the annotations for the name of an image in the index of an archive.
+// containerd reads the first one, which has the full name. The second one is defined by the OCI
+// image specification.
 var nameAnnotations = [...]string{"io.containerd.image.name", "org.opencontainers.image.ref.name"}
 
 // write builds the image and writes its archive to file. It replaces file atomically.
@@ -54,7 +55,7 @@ func (s spec) write(file string) error {
 	return os.Rename(file+".new", file)
 }
 
-// image is the image itself, without a name.
+// image returns the image without a name.
 func (s spec) image() (v1.Image, error) {
 	img := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
 	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
@@ -76,7 +77,7 @@ func (s spec) image() (v1.Image, error) {
 	return mutate.ConfigFile(img, config)
 }
 
-// pack writes the files below dir to a tar file, in the order of their names.
+// pack writes the files below dir to a tar file, sorted by name.
 func pack(dir, file string) (err error) {
 	out, err := os.Create(file)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// suite is the prefix of the names of the Conformance suite's images.
+// suite is the common prefix of the names of the conformance tests' images.
 const suite = "registry.k8s.io/e2e-test-images/"
 
-// conformance returns the images that must be on the nodes for the Conformance suite.
+// conformance returns the images that nodes need for Kubernetes' conformance tests.
 func (in inputs) conformance() ([]spec, error) {
 	base, err := in.busyboxLayer()
 	if err != nil {
@@ -30,18 +30,18 @@ func (in inputs) conformance() ([]spec, error) {
 	return slices.Concat(in.agnhosts(debian, registry), in.onBusybox(base), in.servers()), nil
 }
 
-// agnhosts returns the images with the suite's own test program, which can also serve as a
-// registry.
+// agnhosts returns the images with agnhost, the test program of the conformance tests. One of them
+// also serves as a registry.
 func (in inputs) agnhosts(debian, registry layer) []spec {
 	program := layer{
 		directory("tmp", 0o1777), directory("uploads", 0o755),
-		// The program that reads the file expects the name of the suite's base image.
+		// A program that reads this file accepts only the name of the original base image.
 		text("etc/os-release", "NAME=\"Debian in the place of Alpine Linux\"\nID=debian\n"),
 		text("etc/passwd",
 			"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\nuser-defined-in-image:x:1000:1000::/home:/bin/sh\n"),
 		text("etc/group",
 			"root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"),
-		// The suite's scripts are written for the shell of busybox.
+		// The conformance tests' scripts are written for busybox's shell.
 		program("bin/busybox", in.Busybox), symlink("bin/sh", "busybox"), symlink("bin/wget", "busybox"),
 		symlink("bin/hostname", "busybox"), symlink("bin/find", "busybox"),
 		program("coredns", in.CoreDNS),
@@ -70,8 +70,8 @@ func (in inputs) agnhosts(debian, registry layer) []spec {
 	return out
 }
 
-// onBusybox returns images that consist of busybox, under several names, and images of small
-// programs on top of it.
+// onBusybox returns images that contain only busybox, with several names, and images that contain a
+// small program in addition.
 func (in inputs) onBusybox(base layer) []spec {
 	shell := v1.Config{Cmd: []string{"sh"}, WorkingDir: "/", Env: []string{path}}
 	nonroot, web := shell, shell
@@ -112,7 +112,7 @@ func (in inputs) onBusybox(base layer) []spec {
 	}
 }
 
-// servers returns the images from which the suite builds its own API server.
+// servers returns the images for the API server that the conformance tests deploy.
 func (in inputs) servers() []spec {
 	dirs := layer{directory("tmp", 0o1777), directory("usr", 0o755), directory("usr/local", 0o755),
 		directory("usr/local/bin", 0o755)}
@@ -130,10 +130,10 @@ func (in inputs) servers() []spec {
 	}
 }
 
-// program returns the file of a program that the suite's images run.
+// program returns the path of a program in the conformance tests' images.
 func (in inputs) program(name string) string { return filepath.Join(in.Programs, name) }
 
-// source returns a file from the suite's own sources of images.
+// source returns the path of a file in Kubernetes' sources of these images.
 func (in inputs) source(name string) string {
 	return filepath.Join(in.Sources, filepath.FromSlash(name))
 }

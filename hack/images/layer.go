@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// layer contains the files of one layer, in any order.
+// layer has the files of one image layer, in any order.
 type layer []entry
 
-// entry is one file; its bytes are in Content or in the file Source.
+// entry is one file of a layer. Its data is in Content, or in the file Source.
 type entry struct {
 	Header  tar.Header
 	Content []byte
@@ -42,8 +42,8 @@ func symlink(name, target string) entry {
 	return entry{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}}
 }
 
-// tar returns the layer's bytes. Entries are sorted by name, owned by root, and dated 1 January
-// 1970.
+// tar returns the layer as a tar archive. Entries are sorted by name, owned by root, and dated 1
+// January 1970.
 func (l layer) tar() ([]byte, error) {
 	entries := slices.Clone(l)
 	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.Header.Name, b.Header.Name) })

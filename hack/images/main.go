@@ -1,11 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command images writes OCI archives of container images: those that every node starts with (the pod
-// sandbox, CoreDNS, the ingress proxy, busybox and the quick start's web server), or those of a test
-// suite. Layers are deterministic (times, owners and order are fixed), so that the same inputs give
-// the same digests on every machine. Layers are not compressed: they are imported on the machine
-// that wrote them, where compression would only cost time.
+// Command images writes OCI archives of container images. It writes either the images with which
+// every node starts (the pod sandbox, CoreDNS, the ingress proxy, busybox and the web server of the
+// quick start), or the images of a test suite. Layers are deterministic: times, owners and order
+// are fixed, so that the same inputs have the same digests on every machine. Layers are not
+// compressed, because they are imported on the machine that wrote them, where compression would
+// only cost time.
 package main
 
 import (
@@ -24,30 +25,30 @@ func main() {
 	}
 }
 
-// inputs are the programs from which the images are built.
+// inputs has the paths of the programs from which the images are built.
 type inputs struct {
 	Pause, CoreDNS, Ingress, Busybox, Web, Index string
-	// Programs is the directory of the programs in the Conformance suite's images, and Sources that
-	// of the other files. If Programs is set, the suite's images are written instead of those that
-	// every node has.
+	// Programs is the directory with the programs in the conformance tests' images, and Sources the
+	// directory with the other files. If Programs is set, the images of the conformance tests are
+	// written instead of those with which every node starts.
 	Programs, Sources string
-	// Operator is the program of the e2e tests' operator. If it is set, only the operator's image
-	// is written.
+	// Operator is the program of the operator in the e2e tests. If it is set, only the operator's
+	// image is written.
 	Operator string
-	// Driver is the program of the e2e tests' storage driver. If it is set, only the driver's image
-	// is written.
+	// Driver is the program of the CSI driver in the e2e tests. If it is set, only the driver's
+	// image is written.
 	Driver string
-	// Mock is the program of the mock storage driver's image, and Populator the program that fills
-	// volumes. If Mock is set, only the images that the test suite deploys with storage drivers are
-	// written.
+	// Mock is the program that replaces Kubernetes' mock CSI driver, and Populator the program that
+	// fills volumes. If Mock is set, only the images that Kubernetes' test suite deploys with CSI
+	// drivers are written.
 	Mock, Populator string
-	// Store is the program of the e2e tests' database. If it is set, only the database's image is
-	// written.
+	// Store is the program of the database in the e2e tests. If it is set, only the database's
+	// image is written.
 	Store string
-	// Sidecars is the directory of the programs of Kubernetes' CSI sidecars. If it is set, only the
-	// sidecars' images are written.
+	// Sidecars is the directory with the programs of Kubernetes' CSI sidecars. If it is set, only
+	// the sidecars' images are written.
 	Sidecars string
-	// Debian is a directory with Debian packages, the base of agnhost.
+	// Debian is a directory with Debian packages, from which the base layer of agnhost is made.
 	Debian string
 }
 

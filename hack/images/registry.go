@@ -10,9 +10,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// registry is an image in the form in which the suite's registry (agnhost fake-registry-server)
-// reads it from disk. A file for the tag names the manifest. The manifest and each blob have a file
-// named after their digest.
+// registry returns a layer with the image in the form in which agnhost's fake-registry-server reads
+// images from disk. A file named after the tag refers to the manifest. The manifest and each blob
+// are in files named after their digests.
 func (s spec) registry(name, tag string) (layer, error) {
 	img, err := s.image()
 	if err != nil {

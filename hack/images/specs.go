@@ -12,7 +12,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// spec describes one image: its files, how it runs, and its names.
+// spec describes an image: its files, its configuration, and its names.
 type spec struct {
 	File   string
 	Names  []string
@@ -22,7 +22,7 @@ type spec struct {
 
 const path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// specs returns the images that a fresh node has.
+// specs returns the images with which every node starts.
 func (in inputs) specs() ([]spec, error) {
 	base, err := in.busyboxLayer()
 	if err != nil {
@@ -33,7 +33,7 @@ func (in inputs) specs() ([]spec, error) {
 		{
 			File:  "coredns",
 			Names: []string{"registry.k8s.io/coredns/coredns:v1.15.0"},
-			// CoreDNS runs as root. Its only capability is NET_BIND_SERVICE, with which it can
+			// CoreDNS runs as root with only the capability NET_BIND_SERVICE, which it needs to
 			// serve port 53.
 			Layers: []layer{{program("coredns", in.CoreDNS), directory("etc", 0o755), directory("tmp", 0o1777)}},
 			Config: v1.Config{Entrypoint: []string{"/coredns"}, WorkingDir: "/", Env: []string{path}},
@@ -68,7 +68,7 @@ func (in inputs) specs() ([]spec, error) {
 	}, nil
 }
 
-// pause returns the image of sandboxes.
+// pause returns the image of pod sandboxes.
 func (in inputs) pause() spec {
 	return spec{
 		File:   "pause",
@@ -78,7 +78,7 @@ func (in inputs) pause() spec {
 	}
 }
 
-// operator is the image of the e2e tests' operator.
+// operator returns the image of the operator in the e2e tests.
 func (in inputs) operator() ([]spec, error) {
 	return []spec{{
 		File: "operator", Names: []string{"keelson.dev/e2e/operator:1"},
@@ -87,7 +87,7 @@ func (in inputs) operator() ([]spec, error) {
 	}}, nil
 }
 
-// driver is the image of the e2e tests' storage driver.
+// driver returns the image of the CSI driver in the e2e tests.
 func (in inputs) driver() ([]spec, error) {
 	return []spec{{
 		File: "csi", Names: []string{"keelson.dev/e2e/csi:1"},
@@ -96,8 +96,8 @@ func (in inputs) driver() ([]spec, error) {
 	}}, nil
 }
 
-// mock returns the images that Kubernetes' test suite deploys with storage drivers. Its specs of
-// device drivers run shell commands in the second image.
+// mock returns the images that Kubernetes' test suite deploys with CSI drivers. The second image
+// has a shell, because specs about block devices run shell commands in it.
 func (in inputs) mock() ([]spec, error) {
 	base, err := in.busyboxLayer()
 	if err != nil {
@@ -117,11 +117,11 @@ func (in inputs) mock() ([]spec, error) {
 	return out, nil
 }
 
-// sidecar is the prefix of the names of Kubernetes' CSI sidecar images.
+// sidecar is the common prefix of the names of Kubernetes' CSI sidecar images.
 const sidecar = "registry.k8s.io/sig-storage/"
 
-// sidecars returns the images of Kubernetes' CSI sidecars, with the names that manifests use. The
-// test suite uses older names.
+// sidecars returns the images of Kubernetes' CSI sidecars. Their names are those in the sidecars'
+// manifests; Kubernetes' test suite uses older names.
 func (in inputs) sidecars() ([]spec, error) {
 	var out []spec
 	for _, s := range []struct{ name, version, suites string }{
@@ -137,7 +137,7 @@ func (in inputs) sidecars() ([]spec, error) {
 	return out, nil
 }
 
-// store is the image of the e2e tests' database.
+// store returns the image of the database in the e2e tests.
 func (in inputs) store() ([]spec, error) {
 	return []spec{{
 		File: "walstore", Names: []string{"keelson.dev/e2e/walstore:1"},
@@ -154,8 +154,8 @@ func names(repository string, tags ...string) []string {
 	return out
 }
 
-// busyboxLayer is a small system: busybox under each of its names, and the
-// files that programs expect to find.
+// busyboxLayer returns a layer with a small system: busybox under the name of each of its commands,
+// and the files that most programs need.
 func (in inputs) busyboxLayer() (layer, error) {
 	list, err := exec.Command(in.Busybox, "--list").Output()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// tree returns a layer with everything below a directory, except devices and sockets.
+// tree returns a layer with all files below a directory, except devices and sockets.
 func tree(root string) (layer, error) {
 	var out layer
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -1,10 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command monitoring runs Prometheus beside a cluster of "ctl cluster up". Prometheus listens on the
-// machine's loopback address. The processes that it scrapes listen in network namespaces, most of
-// them only on loopback addresses there, so Prometheus reaches them through an HTTP proxy in this
-// process. Prometheus ends when this process ends.
+// Command monitoring runs Prometheus for a cluster of "ctl cluster up". Prometheus listens on the
+// machine's loopback address. The processes that it scrapes listen in other network namespaces,
+// most of them only on loopback addresses. Prometheus therefore connects to them through an HTTP
+// proxy in this process. When this process ends, the kernel ends Prometheus.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 
 const headerTimeout = 10 * time.Second
 
-// nobody is the user and group that Prometheus runs as.
+// nobody is the ID of the user and group that Prometheus runs as.
 const nobody = 65534
 
 func main() {
@@ -71,12 +71,13 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	return err
 }
 
-// prometheus runs argv, whose program is in root, until it or ctx ends.
+// prometheus runs the program argv, whose path is relative to root, until the program or ctx ends.
 func prometheus(ctx context.Context, root string, argv []string, stderr io.Writer) error {
 	if len(argv) == 0 {
 		return errors.New("the command of Prometheus is missing")
 	}
-	// The kernel sends Pdeathsig when the thread ends that started the child.
+	// The kernel sends the signal Pdeathsig when the thread that started the child ends, so this
+	// thread must not end earlier.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)

@@ -30,14 +30,15 @@ var (
 	errDown = errors.New("the node does not run")
 )
 
-// ports are those of the processes with metrics: scheduler, controller manager, kubelet, proxy.
-// The proxy connects to no others.
+// ports returns the ports of the processes with metrics: scheduler, controller manager, kubelet and
+// proxy. The HTTP proxy connects only to these ports.
 func ports() []string { return []string{"10259", "10257", kubeletPort, "10249"} }
 
-// proxy is an HTTP proxy into a cluster's network namespaces. If the host of a request is the name of
-// a node, the proxy connects to the loopback address of that node. It connects to all other hosts,
-// which must be IP addresses, from the network namespace of the control plane. At /nodes it serves the
-// kubelets in the format of Prometheus' http_sd_configs.
+// proxy is an HTTP proxy that connects to addresses in a cluster's network namespaces. If the host
+// of a request is the name of a node, the proxy connects to the loopback address of that node. All
+// other hosts must be IP addresses; the proxy connects to them from the network namespace of the
+// control plane. At /nodes, the proxy lists the kubelets in the format of Prometheus'
+// http_sd_configs.
 type proxy struct {
 	inspect func(context.Context) (*cluster.Status, error)
 	plain   *httputil.ReverseProxy
@@ -46,9 +47,10 @@ type proxy struct {
 func newProxy(inspect func(context.Context) (*cluster.Status, error)) *proxy {
 	p := &proxy{inspect: inspect}
 	p.plain = &httputil.ReverseProxy{
-		Rewrite:   func(*httputil.ProxyRequest) {}, // the URL of a request to a proxy has the host
+		Rewrite:   func(*httputil.ProxyRequest) {}, // the request's URL already has the target host
 		Transport: &http.Transport{DialContext: p.dial, DisableKeepAlives: true},
-		// Prometheus shows the error. The default handler would log it at each scrape of a stopped node.
+		// Prometheus shows the error. The default handler would also log it, at each scrape of a
+		// stopped node.
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 		},
@@ -69,7 +71,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// targets is an element of the list that Prometheus expects.
+// targets is an element of the list at /nodes, as Prometheus expects it.
 type targets struct {
 	Targets []string          `json:"targets"`
 	Labels  map[string]string `json:"labels"`
@@ -94,7 +96,7 @@ func (p *proxy) nodes(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(data) // the client sees the error
+	_, _ = w.Write(data) // on an error, the client detects that the response is incomplete
 }
 
 func (p *proxy) connect(w http.ResponseWriter, r *http.Request) {
@@ -115,7 +117,7 @@ func (p *proxy) connect(w http.ResponseWriter, r *http.Request) {
 	}
 	var both sync.WaitGroup
 	both.Go(func() {
-		_, _ = io.Copy(target, buffered) // the other end sees the error
+		_, _ = io.Copy(target, buffered) // on an error, the other end of the connection detects it
 		target.Close()
 	})
 	both.Go(func() {
@@ -125,7 +127,7 @@ func (p *proxy) connect(w http.ResponseWriter, r *http.Request) {
 	both.Wait()
 }
 
-// dial connects to address, in the namespace that belongs to its host.
+// dial connects to address from the network namespace that locate returns for it.
 func (p *proxy) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	status, err := p.inspect(ctx)
 	if err != nil {
@@ -138,8 +140,8 @@ func (p *proxy) dial(ctx context.Context, network, address string) (net.Conn, er
 	return dialFrom(ctx, pid, network, address)
 }
 
-// locate returns a process in the namespace from which to connect to address, and the address to
-// connect to.
+// locate returns the ID of a process in the network namespace from which to connect to address, and
+// the address to connect to there.
 func locate(status *cluster.Status, address string) (int, string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -159,8 +161,8 @@ func locate(status *cluster.Status, address string) (int, string, error) {
 	return 0, "", fmt.Errorf("%s: %w", host, errDown)
 }
 
-// dialFrom connects from the network namespace of a process. A socket belongs to the namespace of the
-// thread that creates it.
+// dialFrom connects to an address from the network namespace of a process. It enters the namespace
+// on a separate thread, because a socket belongs to the namespace of the thread that creates it.
 func dialFrom(ctx context.Context, pid int, network, address string) (net.Conn, error) {
 	type result struct {
 		conn net.Conn
@@ -168,7 +170,7 @@ func dialFrom(ctx context.Context, pid int, network, address string) (net.Conn, 
 	}
 	done := make(chan result, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		conn, err := func() (net.Conn, error) {
 			ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 			if err != nil {

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command openapi writes the OpenAPI definitions of the built-in kinds, v2 and
-// v3, as compressed JSON. Its input is the package gen, which openapi-gen makes
-// from k8s.io/api and keelson.dev/api and which is never committed.
+// Command openapi writes the OpenAPI v2 and v3 definitions of the built-in kinds as compressed
+// JSON. Its input is the package gen, which openapi-gen generates from k8s.io/api and
+// keelson.dev/api. That package is not committed.
 package main
 
 import (
@@ -78,7 +78,7 @@ func run(args []string) error {
 	return write(filepath.Join(args[0], "v3.json.gz"), v3)
 }
 
-// write compresses v's JSON into a file, the same bytes for the same input.
+// write writes v as compressed JSON to a file. The same input always gives the same bytes.
 func write(path string, v any) error {
 	doc, err := json.Marshal(v)
 	if err != nil {
@@ -98,7 +98,7 @@ func write(path string, v any) error {
 	return os.WriteFile(path, out.Bytes(), 0o644)
 }
 
-// extensions are the x-kubernetes-group-version-kind of each definition.
+// extensions returns the x-kubernetes-group-version-kind extension of each definition, by name.
 func extensions() (map[string]spec.Extensions, error) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{

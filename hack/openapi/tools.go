@@ -5,4 +5,4 @@
 
 package main
 
-import _ "k8s.io/kube-openapi/cmd/openapi-gen" // makes package gen
+import _ "k8s.io/kube-openapi/cmd/openapi-gen" // the program that generates package gen

@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command registry is a container registry of the images in OCI archives, which
-// it serves under their names without the host part: a node that uses it as the mirror of
-// all registries pulls the same images from it. It keeps its images in memory and serves
-// plain HTTP.
+// Command registry is a container registry for the images in OCI archives. It serves each image
+// under its name without the host. Nodes that use it as the mirror of all registries therefore pull
+// the images of the archives from it. It stores the images in memory and serves plain HTTP.
 package main
 
 import (
@@ -29,7 +28,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// nameAnnotation has an image's whole name in an archive's index.
+// nameAnnotation is the annotation in the index of an archive that has the full name of the image.
 const nameAnnotation = "io.containerd.image.name"
 
 const headerTimeout = 10 * time.Second
@@ -71,7 +70,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 }
 
-// push puts the images of an archive into the registry.
+// push reads the images of an archive and pushes them to the registry at host.
 func push(ctx context.Context, archive, host string) error {
 	dir, err := os.MkdirTemp("", "registry-")
 	if err != nil {

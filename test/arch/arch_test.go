@@ -16,12 +16,12 @@ const (
 	staging = "staging/src/"
 )
 
-// TestImports checks that packages import only packages of lower layers, so that modules that are
-// meant to be used alone can be used alone.
+// TestImports checks that packages import only packages of lower layers. Modules that are meant for
+// use outside this repository can then be used without the other packages.
 func TestImports(t *testing.T) {
 	rules := []struct {
 		from   string // prefix of the importing file
-		to     string // prefix of a package that it must not import
+		to     string // prefix of the packages that the file must not import
 		except []string
 		why    string
 	}{
@@ -63,15 +63,15 @@ func under(path, prefix string) bool {
 	return path == prefix || strings.HasPrefix(path, prefix+"/")
 }
 
-// The only package that may read the time and create random numbers.
+// clockPackage is the only package that may read the time and create random numbers.
 const clockPackage = staging + "keelson.dev/api/clock"
 
-// TestTimeAndRandomnessArePassedIn checks that no package reads the time or creates random numbers
-// itself, so that tests can run every package in virtual time and with a seed.
+// TestTimeAndRandomnessArePassedIn checks that packages get the time and random numbers from their
+// callers, so that tests can run each package with virtual time and a fixed seed.
 func TestTimeAndRandomnessArePassedIn(t *testing.T) {
 	forbidden := map[string][]string{
 		"time":      {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
-		"math/rand": nil, // the whole package
+		"math/rand": nil, // forbids the whole package
 		"math/rand/v2": {
 			"Int", "IntN", "Int32", "Int32N", "Int64", "Int64N", "Uint32", "Uint64", "N", "Float64", "Float32",
 			"Perm", "Shuffle", "NormFloat64", "ExpFloat64",
@@ -91,8 +91,8 @@ func TestTimeAndRandomnessArePassedIn(t *testing.T) {
 }
 
 // TestNoSleepAsSynchronisation checks that tests do not sleep for a fixed time before they check a
-// result. Such tests are slow, and sometimes fail without a fault. Sleeping between repeated checks
-// of a condition is allowed.
+// result, because such tests are slow and sometimes fail without a fault. Sleeping between repeated
+// checks of a condition is allowed.
 func TestNoSleepAsSynchronisation(t *testing.T) {
 	for _, f := range sources(t) {
 		if !f.test() {
@@ -131,7 +131,7 @@ func eachCall(f *file, visit func(n ast.Node, path, name string)) {
 	})
 }
 
-// TestNothingRunsAtImport checks that there are no init functions.
+// TestNothingRunsAtImport checks that no package has an init function.
 func TestNothingRunsAtImport(t *testing.T) {
 	for _, f := range sources(t) {
 		for _, d := range f.ast.Decls {
@@ -144,7 +144,7 @@ func TestNothingRunsAtImport(t *testing.T) {
 
 const header = "// Copyright The Keelson Authors.\n// SPDX-License-Identifier: Apache-2.0\n\n"
 
-// TestFiles checks the rules for every file.
+// TestFiles checks rules that apply to each file, such as the maximum number of lines.
 func TestFiles(t *testing.T) {
 	const maxLines, maxMain = 500, 50
 	unfinished := regexp.MustCompile(`\b(TODO|FIXME|XXX|HACK)\b`)
@@ -165,7 +165,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestPackages checks that every package has a package comment and a meaningful name.
+// TestPackages checks that every package has a package comment, and a name that says what the
+// package is for.
 func TestPackages(t *testing.T) {
 	empty := []string{"util", "utils", "common", "helpers", "types", "misc", "base"}
 	documented := map[string]bool{}

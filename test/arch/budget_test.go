@@ -12,9 +12,10 @@ import (
 	"testing"
 )
 
-// budget is the maximum number of statements in each room (see the function room), without tests.
-// Statements are counted and not lines, because lines can be saved by writing longer ones. A commit
-// that raises a number must say what users or maintainers get for it.
+// budget is the maximum number of statements in each room, without tests. A room is a part of the
+// source tree (see the function room). The budget counts statements instead of lines, because
+// longer lines would reduce the number of lines. A commit that raises a number must say what users
+// or maintainers get for it.
 var budget = map[string]int{
 	"hack":                              590,
 	"pkg/api":                           9310,
@@ -40,10 +41,10 @@ var budget = map[string]int{
 	"test/soak":                         280,
 }
 
-// small is the budget of a room that is not in the table.
+// small is the budget of a room that is not in the map budget.
 const small = 150
 
-// TestBudget checks that no room exceeds its budget, so that code does not grow without a decision.
+// TestBudget checks that no room exceeds its budget, so that code grows only after a decision.
 func TestBudget(t *testing.T) {
 	have := map[string]int{}
 	for _, f := range sources(t) {
@@ -69,8 +70,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// statements counts the statements of a file. Blocks, labels and empty statements are not counted,
-// because they do nothing themselves.
+// statements returns the number of statements in a file. It does not count blocks, labels and empty
+// statements, because they do nothing themselves.
 func statements(f *ast.File) int {
 	n := 0
 	ast.Inspect(f, func(node ast.Node) bool {

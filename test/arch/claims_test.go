@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestSecurityClaims checks that each line of "Who can do what" in docs/explanation/security.md
-// names tests, and that these tests are in the packages that it names.
+// TestSecurityClaims checks the section "Who can do what" in docs/explanation/security.md: each
+// line must name tests, and the named packages must contain these tests.
 func TestSecurityClaims(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/explanation/security.md"))
 	if err != nil {

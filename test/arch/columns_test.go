@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 )
 
-// TestColumns checks that no line of code or prose is wider than 120 characters. Data may be wider:
-// tables and code in pages, text in literals of several lines, and lines without a space, such as
-// links.
+// TestColumns checks that no line of code or prose is wider than 120 characters. Exceptions are
+// tables and code blocks in pages, string literals of several lines, and lines without a space,
+// such as links.
 func TestColumns(t *testing.T) {
 	const most = 120
 	wide := func(line string) bool {
@@ -45,7 +45,8 @@ func TestColumns(t *testing.T) {
 	}
 }
 
-// literalLines returns the lines of a file that are inside literals of several lines.
+// literalLines returns the numbers of the lines of a file that are inside string literals of
+// several lines.
 func literalLines(f *file) map[int]bool {
 	out := map[int]bool{}
 	ast.Inspect(f.ast, func(n ast.Node) bool {

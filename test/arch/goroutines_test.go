@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestLeaksAreChecked checks that the tests of every package that starts goroutines fail if
+// TestLeaksAreChecked checks, for every package that starts goroutines, that its tests fail if
 // goroutines still run after the tests.
 func TestLeaksAreChecked(t *testing.T) {
 	starts, tested, checked := map[string]bool{}, map[string]bool{}, map[string]bool{}
@@ -39,8 +39,8 @@ func TestLeaksAreChecked(t *testing.T) {
 	}
 }
 
-// startsGoroutines reports whether a file has a go statement or a call of a method Go, such as
-// those of sync.WaitGroup and errgroup.Group.
+// startsGoroutines reports whether a file has a go statement, or calls a method with the name Go,
+// such as that of sync.WaitGroup or errgroup.Group.
 func startsGoroutines(f *file) bool {
 	found := false
 	ast.Inspect(f.ast, func(n ast.Node) bool {
@@ -56,7 +56,7 @@ func startsGoroutines(f *file) bool {
 	return found
 }
 
-// checksLeaks reports whether fn calls leaktest.
+// checksLeaks reports whether the function fn calls package leaktest.
 func checksLeaks(f *file, fn *ast.FuncDecl) bool {
 	imports, found := f.imports(), false
 	ast.Inspect(fn.Body, func(n ast.Node) bool {
@@ -71,8 +71,8 @@ func checksLeaks(f *file, fn *ast.FuncDecl) bool {
 	return found
 }
 
-// TestRootIsAskedForInOneWay checks that tests that need root use test/unshare, so that -short and
-// users without root skip the same tests, each with its reason in the log.
+// TestRootIsAskedForInOneWay checks that all tests that need root use package test/unshare. The
+// same tests are then skipped with -short and without root, and each logs the reason.
 func TestRootIsAskedForInOneWay(t *testing.T) {
 	for _, f := range sources(t) {
 		if !f.test() {

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// TestModulesAreComplete checks that the go.mod file of each module names all modules that its
-// packages need, so that it can be used alone. Inside the workspace builds would succeed if only
-// another module named them.
+// TestModulesAreComplete checks that each module's go.mod file requires all modules that its
+// packages need, so that the module can be used outside the workspace. Inside the workspace, a
+// build succeeds even if only another module requires them.
 func TestModulesAreComplete(t *testing.T) {
 	modules, err := filepath.Glob("../../staging/src/keelson.dev/*/go.mod")
 	if err != nil || len(modules) == 0 {
@@ -30,8 +30,8 @@ func TestModulesAreComplete(t *testing.T) {
 	}
 }
 
-// TestOneVersion checks that the modules of a first "make up" require the same versions of the
-// modules that they share. A package of two versions is compiled twice.
+// TestOneVersion checks that the modules that the first "make up" builds require the same versions
+// of the modules that they share. Two versions of a package would both have to be compiled.
 func TestOneVersion(t *testing.T) {
 	first := map[string]string{}
 	for _, dir := range []string{"../..", "../../hack/tools", "../../hack/tools/coredns"} {
@@ -56,8 +56,9 @@ func TestOneVersion(t *testing.T) {
 	}
 }
 
-// kubernetesLibrary reports whether a module is one of Kubernetes' libraries, or is only used by
-// them. Their version is Kubernetes' version, and CoreDNS 1.15 requires a newer one than ours.
+// kubernetesLibrary reports whether a module is a library of Kubernetes, or is used only by such
+// libraries. The versions of these modules may differ, because CoreDNS 1.15 requires a newer
+// version of Kubernetes' libraries than Keelson.
 func kubernetesLibrary(module string) bool {
 	for _, prefix := range []string{"k8s.io/", "sigs.k8s.io/", "github.com/go-openapi/"} {
 		if strings.HasPrefix(module, prefix) {

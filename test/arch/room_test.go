@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// room returns the part of the tree that a file belongs to: a directory such as
-// pkg/kubelet, a staging module, or a directory at the root.
+// room returns the name of the part of the source tree that a file belongs to: a directory such as
+// pkg/kubelet, a staging module, or a directory at the root of the repository.
 func room(file string) string {
 	parts := strings.Split(path.Dir(file), "/")
 	depth := 1

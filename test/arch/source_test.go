@@ -19,9 +19,9 @@ import (
 // root is the path of the repository, relative to this package.
 const root = "../.."
 
-// file is one parsed Go file.
+// file is a parsed Go file.
 type file struct {
-	path string // path from the root of the repository, with slashes
+	path string // relative to the root of the repository, with slashes
 	text string
 	fset *token.FileSet
 	ast  *ast.File
@@ -33,14 +33,14 @@ func (f *file) dir() string { return filepath.ToSlash(filepath.Dir(f.path)) }
 
 func (f *file) line(n ast.Node) int { return f.fset.Position(n.Pos()).Line }
 
-// imports returns the paths of the packages that a file imports, by the names that the file uses
-// for them.
+// imports returns the import paths of the packages that a file imports, by the names that the file
+// uses for the packages.
 func (f *file) imports() map[string]string {
 	out := map[string]string{}
 	for _, spec := range f.ast.Imports {
 		path, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
-			continue // cannot fail, because the parser has accepted the path
+			continue // the parser has accepted the path, so there is no error
 		}
 		name := path[strings.LastIndex(path, "/")+1:]
 		if name == "v2" {
@@ -67,7 +67,7 @@ func sources(t *testing.T) []*file {
 	return files
 }
 
-// parsed returns all Go files of the repository. It parses them once for all tests.
+// parsed returns all Go files of the repository. It parses them only once for all tests.
 var parsed = sync.OnceValues(func() ([]*file, error) {
 	var files []*file
 	err := walk(func(path string, text []byte) error {
@@ -84,9 +84,9 @@ var parsed = sync.OnceValues(func() ([]*file, error) {
 	return files, err
 })
 
-// page is a text other than Go code: Markdown or a script.
+// page is a file with text other than Go code: Markdown or a script.
 type page struct {
-	path string // path from the root of the repository, with slashes
+	path string // relative to the root of the repository, with slashes
 	text string
 }
 
@@ -111,8 +111,7 @@ func pages(t *testing.T) []*page {
 	return out
 }
 
-// walk calls visit for every source file of the repository, but not for build results and test
-// data.
+// walk calls visit for every source file of the repository. It skips build results and test data.
 func walk(visit func(path string, text []byte) error) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// idioms are phrases that are hard to understand, each with the words to use instead. A phrase may
-// be on two lines of a comment.
+// idioms has phrases that are hard to understand, each with the words to use instead. The words of
+// a phrase may be on two lines of a comment.
 var idioms = []struct {
 	pattern *regexp.Regexp
 	instead string
@@ -29,10 +29,10 @@ var idioms = []struct {
 	{regexp.MustCompile(`(?:^|[.:;!?]\s+)Who\s[^.?]*`), "name the actor: callers that, a client that"},
 }
 
-// stems are substrings, one of which is in every idiom.
+// stems has substrings such that each idiom contains at least one of them.
 var stems = []string{"tell", "told", "judg", "anew", "who", "which"}
 
-// quantity matches words that may come before "of which", as in "each of which".
+// quantity matches a word that may come before "of which", as in "each of which".
 var quantity = regexp.MustCompile(
 	`(?i)(?:\b(?:all|any|both|each|either|few|half|last|first|many|most|much|neither|none|one|part|` +
 		`some|two|three|four|five|six|newest|oldest|rest)|\d)\s+$`)
@@ -42,7 +42,7 @@ func findIdioms(text string) map[int]string {
 	out := map[int]string{}
 	lower := strings.ToLower(text)
 	if !slices.ContainsFunc(stems, func(stem string) bool { return strings.Contains(lower, stem) }) {
-		return out // the patterns are slow, and most texts have none of the stems
+		return out // skip the patterns, which are slow; most texts contain none of the stems
 	}
 	for _, idiom := range idioms {
 		for _, at := range idiom.pattern.FindAllStringIndex(text, -1) {
@@ -54,7 +54,7 @@ func findIdioms(text string) map[int]string {
 				}
 			case strings.Contains(found, "Who "):
 				if strings.HasPrefix(text[at[1]:], "?") {
-					continue // a question may begin with this word
+					continue // a question may begin with the word
 				}
 				start += strings.Index(found, "Who")
 				found = "Who"
@@ -94,7 +94,7 @@ func TestFindIdioms(t *testing.T) {
 	}
 }
 
-// TestIdioms reads every comment, string and page and reports phrases that are hard to understand.
+// TestIdioms reports phrases that are hard to understand in comments, strings and pages.
 func TestIdioms(t *testing.T) {
 	add := func(path string, line int, text string) {
 		for at, what := range findIdioms(text) {
@@ -121,9 +121,9 @@ func TestIdioms(t *testing.T) {
 	}
 	for _, p := range pages(t) {
 		if strings.HasPrefix(p.path, "docs/reference/") {
-			continue // generated from texts that are checked, and from Kubernetes' texts
+			continue // generated from texts that are checked elsewhere, and from Kubernetes' texts
 		}
-		// Headings such as "Who can do what" are no sentences.
+		// Headings are not sentences, so headings such as "Who can do what" are removed.
 		add(p.path, 1, heading.ReplaceAllString(p.text, ""))
 	}
 }

@@ -1,6 +1,6 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conformance compiles the Conformance suite of Kubernetes, unmodified,
-// into a test binary. run.sh runs it against a cluster.
+// Package conformance compiles Kubernetes' conformance tests, unmodified, into a test binary. The
+// script run.sh runs the binary against a cluster.
 package conformance

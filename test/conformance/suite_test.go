@@ -16,7 +16,7 @@ import (
 	"k8s.io/kubernetes/test/e2e/testing-manifests"
 	"k8s.io/kubernetes/test/fixtures"
 
-	// The packages with Conformance specs, and the packages that the framework needs.
+	// These packages register the conformance specs, and what the test framework needs.
 	_ "k8s.io/kubernetes/test/e2e/apimachinery"
 	_ "k8s.io/kubernetes/test/e2e/apps"
 	_ "k8s.io/kubernetes/test/e2e/architecture"

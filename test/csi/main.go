@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command csi runs the driver of package driver as a process, and registers it with the kubelet.
-// Sidecars, or the controller manager through the kubelet, call it at its socket to create, attach
-// and expand volumes.
+// Command csi runs the CSI driver of package driver, and registers it with the kubelet. CSI
+// sidecars, or the controller manager by way of the kubelet, call the driver at its socket to
+// create, attach and expand volumes.
 package main
 
 import (

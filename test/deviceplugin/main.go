@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command deviceplugin is a device plugin for the kubelet, for tests and as an example. Its devices
-// are numbers. A container with devices finds their names in the environment variable DEVICES.
+// have numbers as IDs. A container with devices gets their IDs in the environment variable DEVICES.
 //
-// Like every plugin it keeps no state: the kubelet records which device belongs to which container.
-// It registers when it starts and each time the kubelet creates its socket, because a restarted
-// kubelet does not know its plugins any more.
+// Like every device plugin, it stores no state: the kubelet records which container has which
+// device. The plugin registers when it starts, and again each time that the kubelet creates its
+// socket, because a restarted kubelet has no list of its plugins.
 package main
 
 import (
@@ -57,8 +57,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 
 const socket = "test-numbers.sock"
 
-// serve serves one kubelet after the other until ctx ends. Each kubelet removes the sockets of
-// plugins when it starts.
+// serve serves the plugin until ctx ends. Each time the kubelet restarts, it serves a new socket
+// and registers again, because a kubelet that starts removes the sockets of plugins.
 func serve(ctx context.Context, dir, resource string, p *plugin) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -86,7 +86,7 @@ func serve(ctx context.Context, dir, resource string, p *plugin) error {
 	return nil
 }
 
-// listen serves the plugin at its socket until stop is called.
+// listen serves the plugin at a socket until stop is called.
 func listen(ctx context.Context, path string, p *plugin) (stop func(), err error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -100,12 +100,12 @@ func listen(ctx context.Context, path string, p *plugin) (stop func(), err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(l) // Serve returns an error, because the server was stopped
+		_ = server.Serve(l) // returns an error, because stop ends it
 	}()
 	return func() { server.Stop(); <-done }, nil
 }
 
-// another waits until another kubelet has created its socket.
+// another waits until a restarted kubelet has created its socket.
 func another(ctx context.Context, w *fsnotify.Watcher, kubelet string) error {
 	for {
 		select {
@@ -121,7 +121,7 @@ func another(ctx context.Context, w *fsnotify.Watcher, kubelet string) error {
 	}
 }
 
-// registerTimeout is the timeout of the registration.
+// registerTimeout limits how long registering with the kubelet may take.
 const registerTimeout = 30 * time.Second
 
 func register(ctx context.Context, socket string, r *api.RegisterRequest) error {
@@ -138,7 +138,7 @@ func register(ctx context.Context, socket string, r *api.RegisterRequest) error 
 	return nil
 }
 
-// plugin implements the device plugin API.
+// plugin implements the kubelet's device plugin API.
 type plugin struct {
 	api.UnimplementedDevicePluginServer
 	devices []*api.Device
@@ -149,7 +149,8 @@ func (*plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DeviceP
 	return &api.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch implements api.DevicePluginServer. The devices never change.
+// ListAndWatch implements api.DevicePluginServer. It sends the list of devices once, because the
+// list never changes.
 func (p *plugin) ListAndWatch(_ *api.Empty, s grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
 	if err := s.Send(&api.ListAndWatchResponse{Devices: p.devices}); err != nil {
 		return err

@@ -16,7 +16,8 @@ import (
 	"testing"
 )
 
-// ownWord matches a name in one of Keelson's own domains: an annotation, a label or a class.
+// ownWord matches a name in one of Keelson's own domains, such as an annotation, a label or a
+// class.
 var ownWord = regexp.MustCompile(`^([a-z]+\.)?keelson\.dev/[a-z][a-z-]*$`)
 
 func apiPage(t *testing.T) string {
@@ -51,11 +52,11 @@ A server that is not Keelson's answers 404 to these paths.
 	return b.String()
 }
 
-// marker matches a line of a comment that is meant for code generators.
+// marker matches a comment line that is meant for code generators, such as +optional.
 var marker = regexp.MustCompile(`(?m)^\+\S+$`)
 
-// group describes the kinds and paths of an API group, that this file defines. It writes the
-// heading for the file with the package's documentation, which comes first.
+// group writes the documentation of the kinds and paths of an API group that this file defines. If
+// the file has the package's doc comment, group first writes a heading with it.
 func (s *source) group(b *strings.Builder) {
 	if s.ast.Doc != nil {
 		_, doc, _ := strings.Cut(s.ast.Doc.Text(), "\n\n")
@@ -91,7 +92,7 @@ func (s *source) group(b *strings.Builder) {
 	}
 }
 
-// paths returns table rows for those constants of the group that a client needs.
+// paths returns a table row for each constant that a client of the group needs.
 func (s *source) paths() (rows []string) {
 	for _, d := range s.ast.Decls {
 		g, ok := d.(*ast.GenDecl)
@@ -115,8 +116,8 @@ func (s *source) paths() (rows []string) {
 	return rows
 }
 
-// words returns the constants of the file that are names in one of Keelson's own domains, each with
-// its documentation.
+// words returns the constants of the file whose values are names in one of Keelson's own domains,
+// each with its doc comment.
 func (s *source) words() (out [][2]string) {
 	for _, d := range s.ast.Decls {
 		g, ok := d.(*ast.GenDecl)
@@ -144,7 +145,7 @@ func code(s string) string {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// indented returns a doc comment as Markdown: indented lines are code.
+// indented converts a doc comment to Markdown. Indented lines become code blocks.
 func indented(doc string) string {
 	var out []string
 	for line := range strings.Lines(doc) {

@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// page is a page of the documentation.
+// page is a Markdown page of the documentation.
 type page struct {
-	path string // path from the root of the repository
+	path string // relative to the root of the repository
 	text string
 }
 
@@ -44,12 +44,12 @@ func pages(t *testing.T, patterns ...string) (all []page) {
 	return all
 }
 
-// block is a fenced block: "```kind argument".
+// block is a fenced code block, which begins with "```kind argument".
 type block struct {
 	kind, argument, body string
 }
 
-// blocks returns the fenced blocks of a page and the text without them.
+// blocks returns the fenced code blocks of a page, and the page's text without them.
 func (p page) blocks(t *testing.T) (all []block, rest string) {
 	t.Helper()
 	var out []string
@@ -71,8 +71,8 @@ func (p page) blocks(t *testing.T) (all []block, rest string) {
 	return all, strings.Join(out, "\n")
 }
 
-// TestBlocks checks that each block of a task's page is one that test/e2e runs, or says why
-// it is not run.
+// TestBlocks checks that each code block of a page in docs/start or docs/howto is either run by
+// test/e2e or has a reason why it is not run.
 func TestBlocks(t *testing.T) {
 	for _, p := range pages(t, "docs/start/*.md", "docs/howto/*.md") {
 		all, rest := p.blocks(t)
@@ -98,7 +98,8 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// foreignFlags are flags that no help of a program shows: etcd's, and deprecated ones.
+// foreignFlags returns flags that the documentation may name although no program's help shows them:
+// flags of etcd and deprecated flags.
 func foreignFlags() []string {
 	return []string{"max-txn-ops", "max-request-bytes", "apiserver-count"}
 }
@@ -109,11 +110,11 @@ var (
 	flagToken  = regexp.MustCompile(`^--([a-z0-9][a-z0-9-]*)(=.*)?$`)
 )
 
-// diagramType is the first line of a diagram.
+// diagramType matches the first line of a Mermaid diagram.
 var diagramType = regexp.MustCompile(`^(sequenceDiagram|flowchart (TB|LR))\n`)
 
-// TestDiagrams checks that the first line of each diagram has only the type of the diagram. A tool that
-// wraps lines would join it with others, and the diagram would not be shown.
+// TestDiagrams checks that the first line of each diagram has only the diagram's type. A tool that
+// wraps lines would join it with the next lines, and browsers could not show the diagram.
 func TestDiagrams(t *testing.T) {
 	n := 0
 	for _, p := range pages(t, "*.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md") {
@@ -133,8 +134,8 @@ func TestDiagrams(t *testing.T) {
 	}
 }
 
-// TestFlagsExist checks that each flag that a page names exists: a flag after a command must be a
-// flag of that command, and a flag without a command must be a flag of any program.
+// TestFlagsExist checks that each flag in a page exists. A flag after a command must be a flag of
+// that command. A flag without a command must be a flag of any program.
 func TestFlagsExist(t *testing.T) {
 	c := newCatalogue(t)
 	for _, p := range pages(t, "README.md", "CONTRIBUTING.md", "docs/start/*.md", "docs/howto/*.md", "docs/project/*.md",
@@ -193,7 +194,8 @@ func newCatalogue(t *testing.T) *catalogue {
 	return c
 }
 
-// check checks the flags of a command line; flags without a command are allowed only in text.
+// check checks the flags of a command line. Flags without a command are allowed only if text is
+// true.
 func (c *catalogue) check(t *testing.T, where, line string, text bool) {
 	t.Helper()
 	for _, part := range separators.Split(line, -1) {
@@ -233,7 +235,7 @@ func (c *catalogue) check(t *testing.T, where, line string, text bool) {
 	}
 }
 
-// loose checks flags that are named without their program.
+// loose checks flags that a page names without their program.
 func (c *catalogue) loose(t *testing.T, where string, words []string) {
 	t.Helper()
 	for _, w := range words {

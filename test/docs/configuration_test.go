@@ -23,11 +23,11 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
-// configurationKind is a kind of configuration file.
+// configurationKind is a kind of configuration files.
 type configurationKind struct {
 	group string
 	value any
-	read  string // the flag that names the file, and the process with this flag
+	read  string // the process that reads the file, and the flag for the file's path
 }
 
 func configurationKinds() []configurationKind {
@@ -89,8 +89,8 @@ says more about each field. ` + "`[]`" + ` marks lists, ` + "`{}`" + ` maps.
 	return b.String()
 }
 
-// fields calls f for each field of a type and of the types below it. The field is the one called
-// name in the type owner.
+// fields calls f for each field of a struct type and of the types nested in it. name is the name of
+// the field in the struct type owner.
 func fields(typ reflect.Type, prefix string, above []reflect.Type,
 	f func(path, kind string, owner reflect.Type, name string)) {
 	for i := range typ.NumField() {
@@ -124,11 +124,11 @@ func fields(typ reflect.Type, prefix string, above []reflect.Type,
 	}
 }
 
-// typeDocs are the doc comments of a package's struct fields, by "Type.Field".
+// typeDocs has the doc comments of the struct fields of a package, by "Type.Field".
 type typeDocs map[string]string
 
-// meaningOf returns the first sentence of a field's doc comment. It reads the source of the type's
-// package. known is a cache of what it has read, by import path.
+// meaningOf returns the first sentence of a field's doc comment, from the source of the type's
+// package. known caches the comments that were read, by import path.
 func meaningOf(t *testing.T, known map[string]typeDocs, owner reflect.Type, name string) string {
 	t.Helper()
 	docs, ok := known[owner.PkgPath()]
@@ -210,8 +210,8 @@ func kindOf(typ reflect.Type) string {
 	return typ.Kind().String()
 }
 
-// unread returns the fields of a KubeletConfiguration that the kubelet does not read, with the
-// reason: from the table unread in the kubelet's source.
+// unread returns the fields of a KubeletConfiguration that the kubelet ignores, with the reason. It
+// reads them from the table with the same name in the kubelet's source.
 func unread(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}

@@ -15,12 +15,12 @@ import (
 	"keelson.dev/keelson/pkg/ctl"
 )
 
-// tree is ctl's tree of commands.
+// tree returns the command tree of ctl.
 func tree() *cobra.Command {
 	return ctl.Command([]string{"ctl"}, strings.NewReader(""), io.Discard, io.Discard)
 }
 
-// ownCommands are the commands that kubectl does not have.
+// ownCommands returns the names of the commands that kubectl does not have.
 func ownCommands() []string { return []string{"cluster", "webhooks", "why"} }
 
 func ctlPage() string {
@@ -42,7 +42,7 @@ func ctlPage() string {
 	return b.String()
 }
 
-// command writes the documentation of c and its subcommands.
+// command writes the documentation of a command and its subcommands.
 func command(b *strings.Builder, c *cobra.Command) {
 	path := "ctl " + strings.TrimPrefix(c.CommandPath(), "ctl ")
 	fmt.Fprintf(b, "\n### %s\n\n%s.\n", path, wrapped(strings.TrimSuffix(cell(oneLine(first(c.Long, c.Short))), ".")))

@@ -1,14 +1,15 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package docs checks that the documentation agrees with the programs. It generates docs/reference
-// from the programs and fails if the existing pages differ:
+// Package docs checks that the documentation agrees with the programs. It generates the pages of
+// docs/reference from the programs, and fails if the existing pages differ from them:
 //
 //	go test ./test/docs -update    writes the pages
 //
-// It also checks, in docs/start and docs/howto, that each flag which a command names exists, and
-// that each block of commands is run by test/e2e or has a reason why it is not. It checks in all
-// pages that the targets of links exist, and that the index of decisions has every page.
+// It also checks that each flag of a command in docs/start and docs/howto exists, and that test/e2e
+// runs each block of commands there unless the block has a reason why it is not run. In all pages
+// it checks that the targets of links exist. It also checks that the index of decisions lists all
+// of them.
 //
-// The package has no code except tests. They need neither root nor built programs.
+// The package contains only tests. They need neither root nor built programs.
 package docs

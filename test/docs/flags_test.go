@@ -24,7 +24,7 @@ import (
 	scheduler "keelson.dev/keelson/pkg/scheduler/command"
 )
 
-// process is a program with flags.
+// process is a program whose flags are documented.
 type process struct {
 	name, what string
 	run        func(ctx context.Context, args []string, stderr io.Writer) error
@@ -44,7 +44,7 @@ func processes() []process {
 	}
 }
 
-// option is a flag as the help of a process shows it.
+// option is one flag, with what the help of the program shows about it.
 type option struct {
 	name, kind, help, standard string
 }
@@ -54,7 +54,7 @@ var (
 	defaultPart = regexp.MustCompile(`(?s) ?\(default (.*)\)$`)
 )
 
-// options returns the flags of a process, in the order of their names.
+// options returns the flags of a program, sorted by name.
 func options(t *testing.T, p process) []option {
 	t.Helper()
 	var help bytes.Buffer

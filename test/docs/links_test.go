@@ -16,8 +16,8 @@ var (
 	named = regexp.MustCompile(`docs/[a-z0-9/_-]+\.md`)
 )
 
-// TestLinks checks that relative links of pages lead to files, and that pages which the source
-// names exist.
+// TestLinks checks that the relative links in pages refer to existing files, and that the pages
+// that the source code mentions exist.
 func TestLinks(t *testing.T) {
 	all := pages(t, "*.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md", "staging/src/keelson.dev/*/*.md")
 	for _, p := range all {
@@ -43,8 +43,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestDecisions checks that each numbered decision has a date, a status and an owner, and is
-// in the index.
+// TestDecisions checks that each numbered decision has a date, a status and an owner, and that the
+// index lists it.
 func TestDecisions(t *testing.T) {
 	index, err := os.ReadFile(filepath.Join(root, "docs/decisions/README.md"))
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// metricsOf lists the directories that define each process's metrics.
+// metricsOf lists the sections of the page about metrics, each with the directories that define its
+// metrics.
 var metricsOf = []struct {
 	title string
 	dirs  []string
@@ -32,7 +33,7 @@ var (
 	stability  = regexp.MustCompile(`^\[(ALPHA|BETA|STABLE)\] ?`)
 )
 
-// metric has the data in the definition of a metric.
+// metric has the help text, type and labels from the definition of a metric.
 type metric struct {
 	help   string
 	labels []string
@@ -72,10 +73,11 @@ How to read them: [Monitor the processes](../howto/monitor.md).
 	return b.String()
 }
 
-// metrics adds the metrics that a file defines: composite literals with Name and Help, calls whose
-// first two arguments, or those after an argument that is no text, are a name and a help text, and
-// rows that begin with them. If a function adds a prefix to its parameter (Name: "keelson_audit_" +
-// name), the names in calls of this function in the file get the prefix.
+// metrics adds the metrics that a file defines to found. A metric is defined by a composite literal
+// with the fields Name and Help, by a call with a name and a help text as its first two arguments
+// (or as its second and third), or by a table row that begins with them. Some functions add a
+// prefix to the name in their parameter (Name: "keelson_audit_" + name). For calls of such a
+// function in the file, metrics adds the prefix.
 func (s *source) metrics(found map[string]metric) {
 	prefixes := s.prefixes()
 	note := func(name, help string, labels []string) {
@@ -90,7 +92,7 @@ func (s *source) metrics(found map[string]metric) {
 	}
 	ast.Inspect(s.ast, func(n ast.Node) bool {
 		switch n := n.(type) {
-		case *ast.BasicLit: // names of series of containers, whose help texts are made elsewhere
+		case *ast.BasicLit: // name of a series about containers; its help text is elsewhere
 			name, _ := s.value(n)
 			if _, known := found[name]; !known && strings.HasPrefix(name, "container_") && strings.HasSuffix(name, "_total") {
 				found[name] = metric{}
@@ -115,7 +117,7 @@ func (s *source) metrics(found map[string]metric) {
 				return true
 			}
 			name := s.partial(n.Args[0])
-			if name == unknown && len(n.Args) > 2 { // the metric is sent to the first argument
+			if name == unknown && len(n.Args) > 2 { // the first argument is where the metric is sent to
 				note(s.partial(n.Args[1]), s.partial(n.Args[2]), nil)
 			}
 			if called, ok := n.Fun.(*ast.Ident); ok {
@@ -136,7 +138,7 @@ func callee(c *ast.CallExpr) string {
 	return ""
 }
 
-// options returns the name and the help of prometheus' options.
+// options returns the name and the help text in a literal of Prometheus' options.
 func (s *source) options(c *ast.CompositeLit) (name, help string, ok bool) {
 	fields := map[string]string{}
 	for _, e := range c.Elts {
@@ -151,7 +153,7 @@ func (s *source) options(c *ast.CompositeLit) (name, help string, ok bool) {
 	return strings.Join(parts, "_"), fields["Help"], fields["Name"] != "" && fields["Help"] != ""
 }
 
-// labels returns the strings among arguments, including those in lists.
+// labels returns the string arguments of a call, including the elements of string lists.
 func (s *source) labels(args []ast.Expr) (out []string) {
 	for _, a := range args {
 		if list, ok := a.(*ast.CompositeLit); ok {
@@ -167,8 +169,8 @@ func (s *source) labels(args []ast.Expr) (out []string) {
 	return out
 }
 
-// prefixes returns, by function of the file, the prefix that the function adds to the name in its
-// parameter.
+// prefixes returns the prefixes that functions of the file add to the name in their parameter, by
+// function.
 func (s *source) prefixes() map[string]string {
 	out := map[string]string{}
 	note := func(name string, body ast.Node) {

@@ -15,16 +15,16 @@ import (
 	"testing"
 )
 
-// source is a parsed Go file, with the values of the string constants that its package and its
+// source is a parsed Go file, with the values of the string constants that the file's package and
 // functions declare.
 type source struct {
-	dir   string // directory from the root of the repository
+	dir   string // directory, relative to the root of the repository
 	ast   *ast.File
 	text  map[string]string
 	local map[string]string
 }
 
-// sources parses the Go files below the given directories, tests left out.
+// sources parses the Go files below the given directories, except tests.
 func sources(t *testing.T, dirs ...string) []source {
 	t.Helper()
 	var all []source
@@ -62,7 +62,7 @@ func sources(t *testing.T, dirs ...string) []source {
 	return all
 }
 
-// constants stores the values of the file's string constants.
+// constants stores the values of the string constants that the file declares.
 func (s *source) constants() {
 	for _, d := range s.ast.Decls {
 		s.declared(d, s.text)
@@ -77,7 +77,7 @@ func (s *source) constants() {
 	}
 }
 
-// declared stores the values of a declaration's string constants in text.
+// declared stores the values of the string constants in a declaration in the map text.
 func (s *source) declared(d ast.Decl, text map[string]string) {
 	g, ok := d.(*ast.GenDecl)
 	if !ok || g.Tok != token.CONST {
@@ -96,17 +96,18 @@ func (s *source) declared(d ast.Decl, text map[string]string) {
 	}
 }
 
-// unknown stands for a part of a text that a running program fills in.
+// unknown stands for a part of a text that is known only when the program runs.
 const unknown = "…"
 
-// value returns the text of an expression that is made of literals and constants.
+// value returns the text of an expression that consists of string literals and constants. It
+// returns false for other expressions.
 func (s *source) value(e ast.Expr) (string, bool) {
 	text := s.partial(e)
 	return text, !strings.Contains(text, unknown)
 }
 
-// partial does the same as value, but uses unknown for parts that are neither literals nor
-// constants.
+// partial does the same as value for any expression. It uses unknown for parts that are neither
+// literals nor constants.
 func (s *source) partial(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:

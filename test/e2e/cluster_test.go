@@ -27,7 +27,7 @@ const (
 	patience    = 3 * time.Minute
 )
 
-// lab is the cluster that all tests share.
+// lab has the paths and the client of the cluster that all tests share.
 type lab struct {
 	dir, ctl, kubeconfig string
 	client               kubernetes.Interface

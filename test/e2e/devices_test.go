@@ -81,8 +81,8 @@ func TestDevicesSurvive(t *testing.T) {
 		if p.Status.Phase != v1.PodFailed {
 			return p.Status.Phase == v1.PodRunning
 		}
-		// The scheduler placed pod b before the plugin ran again. It could do so because the
-		// kubelet kept the plugin's devices in the node's status.
+		// Pod b failed because it started before the plugin ran again. The scheduler could place it
+		// because the kubelet had reported the node's devices before it was killed.
 		ctl(t, "-n", ns, "delete", "pod", "b")
 		create(t, ns, asks("b"))
 		return false

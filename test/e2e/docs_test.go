@@ -162,7 +162,7 @@ func (s *shell) script(block []string) {
 	}
 }
 
-// console runs the commands of a block and returns the block with the output that they had.
+// console runs the commands of a block, and returns the block with the commands' actual output.
 func (s *shell) console(block []string) []string {
 	s.t.Helper()
 	var out []string

@@ -137,7 +137,7 @@ func killAndAwait(t *testing.T, name string) {
 	})
 }
 
-// awaitNodes waits until the API server answers and reports n nodes as ready.
+// awaitNodes waits until the API server responds and reports n ready nodes.
 func awaitNodes(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d nodes ready", n), func() bool { return readyNodes(t) == n })

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// ingressManifest has Ingresses for the web server: one host name without TLS and one with TLS.
+// ingressManifest has an Ingress with two host names for the web server. One of the hosts uses TLS.
 const ingressManifest = `apiVersion: networking.k8s.io/v1
 kind: Ingress
 metadata:

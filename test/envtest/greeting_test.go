@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// group is the API group of the operator.
+// group is the API group of the operator's custom resource.
 const group = "envtest.example.com"
 
-// Greeting is the operator's kind: a text that is kept in a ConfigMap.
+// Greeting is the operator's custom resource: a text that the operator copies into a ConfigMap.
 type Greeting struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -56,7 +56,7 @@ func (l *GreetingList) DeepCopyObject() runtime.Object {
 	return out
 }
 
-// addGreetings registers the kind.
+// addGreetings registers the kind Greeting in a scheme.
 func addGreetings(s *runtime.Scheme) {
 	gv := schema.GroupVersion{Group: group, Version: "v1"}
 	s.AddKnownTypes(gv, &Greeting{}, &GreetingList{})

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// logMemory logs the anonymous memory of the processes that this process has started.
+// logMemory logs the anonymous memory of the child processes of this process.
 func logMemory(t *testing.T) {
 	t.Helper()
 	statuses, err := filepath.Glob("/proc/[0-9]*/status")
@@ -34,7 +34,7 @@ func logMemory(t *testing.T) {
 	}
 }
 
-// parseStatus returns the fields of a /proc/PID/status.
+// parseStatus parses a file /proc/PID/status and returns its fields by name.
 func parseStatus(s string) map[string]string {
 	fields := map[string]string{}
 	for line := range strings.Lines(s) {

@@ -24,10 +24,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 )
 
-// assets is the directory that `make envtest` fills, for runs without KUBEBUILDER_ASSETS.
+// assets is the directory with the programs for envtest if KUBEBUILDER_ASSETS is not set. "make
+// envtest" builds them there.
 const assets = "../../.build/envtest"
 
-// TestStart logs how long an empty control plane takes to start, and its memory.
+// TestStart logs how long an empty control plane takes to start, and how much memory it uses.
 func TestStart(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	env := &envtest.Environment{BinaryAssetsDirectory: assets}
@@ -42,8 +43,8 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// TestOperator runs an operator against envtest's control plane. Its subtests use the same control
-// plane, as the tests of an operator would.
+// TestOperator runs an operator with a control plane of envtest. Its subtests share the control
+// plane, as is usual in tests of operators.
 func TestOperator(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	scheme := runtime.NewScheme()
@@ -111,7 +112,8 @@ func runOperator(t *testing.T, env *envtest.Environment, scheme *runtime.Scheme)
 	eventually(t, "the webhooks are served", func() bool { return mgr.GetWebhookServer().StartedChecker()(nil) == nil })
 }
 
-// greetings checks that a Greeting is defaulted and published, and that the ConfigMap follows it.
+// greetings checks that a Greeting gets its default text, and that the ConfigMap is created and
+// follows changes of the Greeting.
 func greetings(t *testing.T, c client.Client) {
 	ctx, key := t.Context(), client.ObjectKey{Namespace: "default", Name: "a"}
 	empty := &Greeting{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
@@ -142,7 +144,7 @@ func greetings(t *testing.T, c client.Client) {
 	eventually(t, "the ConfigMap is created again", func() bool { return c.Get(ctx, key, m) == nil && m.UID != first })
 }
 
-// rejected checks the reasons that users get for invalid Greetings.
+// rejected checks the error messages for invalid Greetings.
 func rejected(t *testing.T, c client.Client) {
 	for name, tc := range map[string]struct {
 		text, want string
@@ -162,7 +164,8 @@ func rejected(t *testing.T, c client.Client) {
 	}
 }
 
-// users checks users that envtest adds: their rights, and kubectl with their credentials.
+// users checks a user that envtest has added: the user's rights, and kubectl with the user's
+// credentials.
 func users(t *testing.T, env *envtest.Environment, scheme *runtime.Scheme) {
 	user, err := env.AddUser(envtest.User{Name: "reader", Groups: []string{"readers"}}, nil)
 	if err != nil {
@@ -186,7 +189,7 @@ func users(t *testing.T, env *envtest.Environment, scheme *runtime.Scheme) {
 	}
 }
 
-// text returns what r has.
+// text reads r to its end and returns the text.
 func text(r io.Reader) string {
 	all, err := io.ReadAll(r)
 	if err != nil {
@@ -195,7 +198,8 @@ func text(r io.Reader) string {
 	return string(all)
 }
 
-// eventually waits until a condition holds.
+// eventually waits until holds returns true. what describes the condition in the message of a
+// failure.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true,

@@ -17,13 +17,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// reconciler keeps a ConfigMap with the text of each Greeting.
+// reconciler maintains a ConfigMap with the text of each Greeting.
 type reconciler struct {
 	client.Client
 	scheme *runtime.Scheme
 }
 
-// Reconcile makes one Greeting's ConfigMap match its spec.
+// Reconcile makes the ConfigMap of one Greeting match the Greeting's spec.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	g := &Greeting{}
 	if err := r.Get(ctx, req.NamespacedName, g); err != nil {
@@ -44,13 +44,13 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, r.Status().Patch(ctx, g, client.MergeFrom(before))
 }
 
-// hooks are the operator's admission webhooks.
+// hooks has the operator's admission webhooks.
 type hooks struct{}
 
-// errRude is the reason of a rejected Greeting.
+// errRude is the error with which the webhook rejects an impolite Greeting.
 var errRude = errors.New("a greeting must be polite")
 
-// Default gives a Greeting a text if it has none.
+// Default sets the text of a Greeting that has none.
 func (hooks) Default(_ context.Context, g *Greeting) error {
 	if g.Spec.Text == "" {
 		g.Spec.Text = "hello"
@@ -66,10 +66,10 @@ func (hooks) ValidateCreate(_ context.Context, g *Greeting) (admission.Warnings,
 	return nil, nil
 }
 
-// ValidateUpdate validates an update.
+// ValidateUpdate validates the new state of a Greeting.
 func (h hooks) ValidateUpdate(ctx context.Context, _, g *Greeting) (admission.Warnings, error) {
 	return h.ValidateCreate(ctx, g)
 }
 
-// ValidateDelete accepts each deletion.
+// ValidateDelete accepts all deletions.
 func (hooks) ValidateDelete(context.Context, *Greeting) (admission.Warnings, error) { return nil, nil }

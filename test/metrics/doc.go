@@ -1,6 +1,6 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics compares the metrics that the processes register with those that Kubernetes
-// documents: all STABLE and BETA ones, and the ALPHA ones that dashboards need.
+// Package metrics compares the metrics that Keelson's processes register with those that Kubernetes
+// documents: all metrics of level STABLE and BETA, and the ALPHA metrics that dashboards use.
 package metrics

@@ -18,18 +18,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// documented has Kubernetes' list, one metric of one process in a line: level, process, type, name,
-// labels and buckets. "-" stands for no labels or buckets.
+// documented is Kubernetes' list of metrics. Each line has one metric of one process: level,
+// process, type, name, labels and buckets. "-" stands for no labels or no buckets.
 //
-// TestUpdate makes it from the list in Kubernetes' source tree:
+// TestUpdate generates the file from the list in Kubernetes' source tree:
 //
 //	go test ./test/metrics -run Update -kubernetes $(go list -m -f '{{.Dir}}' k8s.io/kubernetes)
 //
 //go:embed testdata/kubernetes.txt
 var documented string
 
-// later has rows for metrics that have changed since Kubernetes 1.36, whose list we have, or that
-// the list lacks although the source has them. They replace rows of the same process and name.
+// later has rows that are not in the file of documented, which is that of Kubernetes 1.36: for
+// metrics that changed later, and for metrics that Kubernetes has but does not list. They replace
+// the rows with the same process and name.
 //
 //go:embed testdata/later.txt
 var later string
@@ -73,7 +74,7 @@ func parse(t *testing.T, text string) []row {
 	return out
 }
 
-// list returns all rows.
+// list returns all rows, with those of later applied.
 func list(t *testing.T) []row {
 	t.Helper()
 	changed := parse(t, later)
@@ -85,7 +86,7 @@ func list(t *testing.T) []row {
 
 var tree = flag.String("kubernetes", "", "directory of Kubernetes' source, to renew testdata/kubernetes.txt")
 
-// metric is an entry of Kubernetes' list.
+// metric is an entry in the list of Kubernetes' source tree.
 type metric struct {
 	Name, Subsystem, Namespace, Type, StabilityLevel, DeprecatedVersion string
 	Labels                                                              []string
@@ -93,7 +94,7 @@ type metric struct {
 	ComponentEndpoints                                                  []struct{ Component, Endpoint string }
 }
 
-// wanted are prefixes of ALPHA metrics that we have too.
+// wanted has the name prefixes of the ALPHA metrics that Keelson must have, too.
 var wanted = []string{
 	"workqueue_", "rest_client_", "leader_election_", "scheduler_", "storage_operation_", "volume_", "etcd_request",
 	"apiserver_admission_", "apiserver_storage_", "apiserver_request", "kubelet_image", "kubelet_pleg_", "kubelet_pod_",
@@ -102,10 +103,10 @@ var wanted = []string{
 	"apiserver_client_certificate_", "retroactive_storageclass_", "endpoint_slice_", "attach", "job_controller_",
 }
 
-// TestUpdate renews testdata/kubernetes.txt if the flag -kubernetes is set.
+// TestUpdate generates testdata/kubernetes.txt if the flag -kubernetes is set.
 func TestUpdate(t *testing.T) {
 	if *tree == "" {
-		return // there is nothing to renew
+		return // the flag is not set
 	}
 	b, err := os.ReadFile(filepath.Join(*tree, "test/instrumentation/documentation/documentation-list.yaml"))
 	if err != nil {

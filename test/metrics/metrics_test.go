@@ -33,18 +33,18 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// The names of the processes in the list.
+// processes has the names of the processes in Kubernetes' list.
 var processes = []string{"apiserver", "controller-manager", "scheduler", "kubelet", "proxy"}
 
-// titles are the sections of docs/reference/metrics.md that have a process's metrics.
+// titles has, for each process, the sections of docs/reference/metrics.md with its metrics.
 var titles = map[string][]string{
 	"apiserver": {"Every process", "API server"}, "controller-manager": {"Every process", "Controller manager"},
 	"scheduler": {"Every process", "Scheduler"}, "kubelet": {"Every process", "Kubelet"},
 	"proxy": {"Every process", "Proxy"},
 }
 
-// TestKubernetesMetrics checks that each process has the metrics that Kubernetes documents for it, or
-// that the table "missing" says why not.
+// TestKubernetesMetrics checks that each process has the metrics that Kubernetes documents for it.
+// For a metric that is missing, the map missing must have the reason.
 func TestKubernetesMetrics(t *testing.T) {
 	page, registered := documentedBy(t), map[string]map[string]definition{
 		"scheduler": schedulerMetrics(t), "controller-manager": controllerMetrics(t), "proxy": proxyMetrics(t),
@@ -97,21 +97,21 @@ func compare(t *testing.T, want *row, have definition) {
 	}
 }
 
-// sameBucket reports whether two limits are equal up to rounding errors.
+// sameBucket reports whether two bucket limits are equal, except for rounding errors.
 func sameBucket(a, b string) bool {
 	x, errX := strconv.ParseFloat(a, 64)
 	y, errY := strconv.ParseFloat(b, 64)
 	return errX == nil && errY == nil && math.Abs(x-y) <= 1e-9*math.Abs(x)
 }
 
-// cadvisor reports whether the kubelet has two metrics of a name: at /metrics/resource and, without a
-// level, at /metrics/cadvisor.
+// cadvisor reports whether the kubelet has two metrics with the name: one at /metrics/resource, and
+// one without a level at /metrics/cadvisor.
 func cadvisor(name string) bool { return strings.HasPrefix(name, "container_") }
 
-// TestLibraries checks that libraries register the metrics that the processes do not have
-// themselves.
+// TestLibraries checks that Kubernetes' libraries register the documented metrics that the
+// processes do not register themselves.
 func TestLibraries(t *testing.T) {
-	s := testserver.Start(t, testserver.Options{}) // some libraries register their metrics when they are used
+	s := testserver.Start(t, testserver.Options{}) // some libraries register metrics only when they are used
 	scraped, err := s.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -128,9 +128,9 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
-// library reports whether a metric comes from a library of Kubernetes that we use: client-go by way
-// of component-base, and for the API server admission webhooks and policies, CEL, flow control,
-// authentication and audit.
+// library reports whether a metric is registered by one of Kubernetes' libraries that Keelson uses.
+// These are client-go (through component-base) and, in the API server, the libraries for admission
+// webhooks and policies, CEL, flow control, authentication and audit.
 func library(name string) bool { return hasPrefix(name, libraries) }
 
 func hasPrefix(name string, prefixes []string) bool {
@@ -139,8 +139,8 @@ func hasPrefix(name string, prefixes []string) bool {
 
 var pageRow = regexp.MustCompile("^\\| `([^`]+)` \\| [^|]* \\| (\\w*) \\|")
 
-// documentedBy returns the metrics that docs/reference/metrics.md names, with their levels, by
-// process. TestReference of test/docs makes that page from the source.
+// documentedBy returns the metrics in docs/reference/metrics.md with their levels, by process.
+// TestReference of test/docs generates that page from the source.
 func documentedBy(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	b, err := os.ReadFile("../../docs/reference/metrics.md")
@@ -171,11 +171,11 @@ func documentedBy(t *testing.T) map[string]map[string]string {
 	return out
 }
 
-// parts are what the programs fill in for "…" in names of the page.
+// parts has the texts that programs insert for "…" in the names of metrics on the page.
 var parts = []string{"client", "server", "node", "pod", "container", "daemonset_controller", "replicaset_controller",
 	"job_controller", "statefulset_controller"}
 
-// offline returns a client that is never used.
+// offline returns a client that the tests never use for requests.
 func offline(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
@@ -232,7 +232,8 @@ func proxyMetrics(t *testing.T) map[string]definition {
 	return r.found
 }
 
-// kubeletMetrics returns the metrics of those parts of the kubelet that need no machine.
+// kubeletMetrics returns the metrics of those parts of the kubelet that can be created without a
+// node.
 func kubeletMetrics(t *testing.T) map[string]definition {
 	t.Helper()
 	r := newRecorder(t)

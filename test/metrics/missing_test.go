@@ -3,11 +3,11 @@
 
 package metrics
 
-// libraries are prefixes of the names of metrics that libraries of Kubernetes set, which the
-// processes gather too: component-base for client-go and about the registry itself; and in the API
-// server webhooks, policies, CEL, flow control, reloads of configuration, client certificates,
-// aggregation, encryption and generated validation. The controller manager uses Kubernetes' library
-// for endpoint slices.
+// libraries has name prefixes of the metrics that Kubernetes' libraries register. The processes
+// export these metrics too. component-base has those about client-go and about the registry itself.
+// In the API server, there are also metrics of the libraries for webhooks, policies, CEL, flow
+// control, reloading of configuration, client certificates, aggregation, encryption and generated
+// validation. The controller manager uses Kubernetes' library for EndpointSlices.
 var libraries = []string{
 	"workqueue_", "rest_client_", "leader_election_", "registered_metrics_total", "disabled_metrics_total",
 	"hidden_metrics_total",
@@ -18,8 +18,8 @@ var libraries = []string{
 	"apiserver_storage_envelope_", "endpoint_slice_controller_",
 }
 
-// unseen are the prefixes of those metrics of libraries that a server does not show before the
-// operator configures files for authentication or authorization, or an APIService fails.
+// unseen has name prefixes of library metrics that an API server exports only after the operator
+// configures files for authentication or authorization, or after an APIService fails.
 var unseen = []string{
 	"apiserver_authentication_config_", "apiserver_authorization_config_", "aggregator_unavailable_apiservice_total",
 }
@@ -41,8 +41,9 @@ const (
 	notYet       = "not exported yet"
 )
 
-// missing has, by name, or by process and name, why a metric of Kubernetes does not exist. The table
-// "What is missing" in docs/howto/monitor.md says the same.
+// missing has the reason why Keelson does not have a metric of Kubernetes. The key is the metric's
+// name, or the process and the name. The table "What is missing" in docs/howto/monitor.md has the
+// same reasons.
 var missing = map[string]string{
 	"apiserver running_managed_controllers": noSuchPart,
 	"scheduler running_managed_controllers": noSuchPart,

@@ -14,14 +14,14 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// definition is what code registers as a metric.
+// definition is the definition of a metric, as code registers it.
 type definition struct {
 	kind            string // "" if the collector does not show it
 	level           string // "" if the help text has none
 	labels, buckets []string
 }
 
-// recorder is a registerer that notes definitions.
+// recorder is a Prometheus registerer that records the definitions of metrics.
 type recorder struct {
 	*prometheus.Registry
 	t     *testing.T

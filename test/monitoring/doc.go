@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package monitoring checks hack/monitoring: that the dashboard and the rules for Prometheus name only
-// metrics that exist, that each alert has a test, and, with promtool, that these tests pass.
-// hack/monitoring/test.sh gets promtool and runs the tests.
+// Package monitoring checks hack/monitoring: that the dashboard and the Prometheus rules use only
+// metrics that exist, that each alert has a test, and, if promtool is installed, that these tests
+// pass. hack/monitoring/test.sh downloads promtool and runs the tests.
 //
-// The package has no code except tests. They need neither root nor a cluster.
+// The package contains only tests. They need neither root nor a cluster.
 package monitoring

@@ -22,7 +22,8 @@ const (
 	testAt = root + "/hack/monitoring/rules_test.yaml"
 )
 
-// libraries are the metrics of libraries, which docs/reference/metrics.md does not list.
+// libraries has metrics of libraries that the rules use but docs/reference/metrics.md does not
+// list. The value is the library.
 var libraries = map[string]string{
 	"aggregator_unavailable_apiservice":               "k8s.io/kube-aggregator",
 	"aggregator_unavailable_apiservice_total":         "k8s.io/kube-aggregator",
@@ -37,7 +38,7 @@ var libraries = map[string]string{
 	"workqueue_queue_duration_seconds":            "component-base",
 }
 
-// rules is the part of the rules that the tests read.
+// rules has the fields of a Prometheus rules file that the tests read.
 type rules struct {
 	Groups []struct {
 		Rules []struct {
@@ -61,7 +62,8 @@ func readRules(t *testing.T) (r rules) {
 	return r
 }
 
-// expressions returns the expressions of the rules and the dashboard, by where they are.
+// expressions returns the PromQL expressions of the rules and the dashboard. The key says where
+// each is.
 func expressions(t *testing.T) map[string][]string {
 	t.Helper()
 	out := map[string][]string{}
@@ -101,7 +103,7 @@ var (
 	suffix = regexp.MustCompile(`_(bucket|count|sum)$`)
 )
 
-// names returns the names of metrics in an expression.
+// names returns the metric names in a PromQL expression.
 func names(expr string) (out []string) {
 	expr = noName.ReplaceAllString(quoted.ReplaceAllString(expr, ""), " ")
 	for _, w := range word.FindAllString(expr, -1) {
@@ -130,7 +132,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestMetrics checks that each metric in an expression is one of Keelson or of a library.
+// TestMetrics checks that each metric in an expression is a metric of Keelson or of a library.
 func TestMetrics(t *testing.T) {
 	page, err := os.ReadFile(root + "/docs/reference/metrics.md")
 	if err != nil {
@@ -196,8 +198,8 @@ func TestAlertsHaveTests(t *testing.T) {
 	}
 }
 
-// TestRules runs promtool on the cases in rules_test.yaml. hack/test.sh provides promtool, except with
-// -short.
+// TestRules runs the cases in rules_test.yaml with promtool. It is skipped if promtool is not
+// installed. hack/test.sh installs promtool unless it runs with -short.
 func TestRules(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {

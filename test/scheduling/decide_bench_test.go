@@ -20,8 +20,9 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// shapes are the kinds of pods in the benchmark. of makes the ith pod of a kind. When the cell has
-// per10 pods for every ten nodes, it is emptied.
+// shapes has the kinds of pods in the benchmarks. of returns pod number i of the kind. per10 is the
+// number of such pods on ten nodes at which the benchmark removes all pods and starts to fill the
+// nodes again.
 var shapes = []struct {
 	name  string
 	per10 int
@@ -71,7 +72,8 @@ func group(p *v1.Pod, g int) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: p.Labels}
 }
 
-// largeModel returns a cell with empty nodes in three zones and a hundred namespaces.
+// largeModel returns a scheduler.Model with empty nodes in three zones and with a hundred
+// namespaces.
 func largeModel(b *testing.B, nodes int) *scheduler.Model {
 	profiles, err := profile.Build(&configv1.KubeSchedulerConfiguration{}, nil)
 	if err != nil {
@@ -115,8 +117,8 @@ func plainPod(i int) *v1.Pod {
 	}
 }
 
-// cpuTime returns the CPU time of the process. Unlike wall-clock time it hardly depends on other
-// users of the machine.
+// cpuTime returns the CPU time that the process has used so far. Unlike wall-clock time, it depends
+// little on other load of the machine.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -125,8 +127,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkDecide places pods one after the other. For each pod, all nodes are filtered and scored,
-// and then the pod is counted on its node. When the cell is full, it is emptied.
+// BenchmarkDecide places pods one after the other. For each pod, the scheduler filters and scores
+// all nodes, and then counts the pod on its node. When the nodes are full, all pods are removed.
 func BenchmarkDecide(b *testing.B) {
 	for _, shape := range shapes {
 		for _, nodes := range []int{100, 1000, 5000, 20000} {
@@ -159,8 +161,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkCell fills a cell with 100,000 pods on 10,000 nodes. Two thirds of the pods are plain;
-// the others have all other shapes.
+// BenchmarkCell places 100,000 pods on 10,000 nodes. Two thirds of the pods have the plain shape;
+// the other pods have the other shapes.
 func BenchmarkCell(b *testing.B) {
 	const nodes, pods = 10000, 100000
 	for b.Loop() {
@@ -172,7 +174,7 @@ func BenchmarkCell(b *testing.B) {
 			if i%3 == 0 {
 				shape := 1 + i/3%(len(shapes)-1)
 				if shapes[shape].name == "namespace-selector-anti-affinity" && i/3 >= nodes {
-					shape = 1 // at most one such pod fits on each node
+					shape = 1 // each node has room for at most one such pod
 				}
 				shapes[shape].of(p, i/3)
 			}

@@ -20,10 +20,10 @@ type extendedAsk struct {
 	name  v1.ResourceName
 	class string // that provides it, or ""
 	count int
-	on    map[string]int // amount on each node that has the resource itself
+	on    map[string]int // amount on each node whose status has the resource
 }
 
-// drawExtended sometimes makes a pod request an extended resource.
+// drawExtended adds a request for an extended resource to some pods.
 func drawExtended(m *scheduler.Model, r *rand.Rand, pod *v1.Pod) (extendedAsk, error) {
 	classes := []string{"any", "large", "x"}
 	a := extendedAsk{name: "example.com/gadget", count: r.IntN(3), on: map[string]int{}}
@@ -31,10 +31,10 @@ func drawExtended(m *scheduler.Model, r *rand.Rand, pod *v1.Pod) (extendedAsk, e
 	case 0:
 		a.class = classes[r.IntN(3)]
 		a.name = v1.ResourceName("deviceclass.resource.kubernetes.io/" + a.class)
-	case 1: // a resource that no class provides
+	case 1: // a resource that no device class provides
 	default:
-		// If several classes provide the resource, the youngest is used, and of classes with the
-		// same age the first by name.
+		// If several classes provide the resource, the most recently created class is used. Among
+		// classes of the same age, the first by name is used.
 		youngest := int64(-1)
 		for _, name := range classes[r.IntN(3):] {
 			class, age := classNamed(name), r.Int64N(2)
@@ -67,7 +67,7 @@ func drawExtended(m *scheduler.Model, r *rand.Rand, pod *v1.Pod) (extendedAsk, e
 }
 
 // satisfiable does the same as the function satisfiable, for a pod that also has this request. A
-// node that has the resource itself provides it. On other nodes devices provide it.
+// node whose status has the resource provides it itself. On other nodes, devices provide it.
 func (a extendedAsk) satisfiable(node string, here []device, claims [][][]ask, same []bool) bool {
 	switch {
 	case a.count == 0:

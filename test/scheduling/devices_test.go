@@ -24,13 +24,14 @@ import (
 
 const deviceDriver = "d.example.com"
 
-// device is a device of a node, as the reference implementation stores it.
+// device is a device of a node, in the form that the reference uses.
 type device struct {
 	node, name, model string // model is "" if the device has no such attribute
 	large, used       bool
 }
 
-// classesOf has the device classes: an expression for the API, and the same condition in Go.
+// classesOf has the device classes. Each has a CEL expression for the API, and the same condition
+// in Go for the reference.
 var classesOf = map[string]struct {
 	expression string
 	holds      func(device) bool
@@ -41,14 +42,15 @@ var classesOf = map[string]struct {
 		func(d device) bool { return d.model == "x" }},
 }
 
-// ask is one way to satisfy a request: a number of free devices of a class, or all of them.
+// ask is one alternative of a request: a number of free devices of a class, or all devices of the
+// class.
 type ask struct {
 	class string
 	count int // number of devices; 0 means all
 }
 
-// TestDevices compares the nodes that the scheduler finds for pods with random claims with the
-// result of an exhaustive search for devices.
+// TestDevices draws pods with random claims, and compares the nodes that the scheduler finds with
+// the result of an exhaustive search for devices.
 func TestDevices(t *testing.T) {
 	set, err := profile.Build(&configv1.KubeSchedulerConfiguration{}, nil)
 	if err != nil {
@@ -134,7 +136,7 @@ func classNamed(name string) *resourcev1.DeviceClass {
 	return class
 }
 
-// drawDevices adds nodes with devices to the model. Some devices are in use.
+// drawDevices adds nodes with devices to the model. Claims of other pods use some of the devices.
 func drawDevices(m *scheduler.Model, r *rand.Rand) ([]device, error) {
 	var all []device
 	for name := range classesOf {
@@ -200,8 +202,9 @@ func drawClaim(r *rand.Rand, name string) (claim *resourcev1.ResourceClaim, asks
 			ways = append(ways, ask{[]string{"any", "large", "x"}[r.IntN(3)], []int{0, 1, 1, 2}[r.IntN(4)]})
 		}
 		if len(ways) > 1 && same {
-			// The allocator rejects a node if the devices of one alternative cannot be of one
-			// model. It does not try the next alternative then.
+			// If the devices of one alternative cannot all be of one model, the allocator rejects
+			// the node without trying the next alternative. Drawing a number instead of "all"
+			// avoids this case.
 			for j := range ways {
 				ways[j].count = max(ways[j].count, 1)
 			}
@@ -222,9 +225,9 @@ func drawClaim(r *rand.Rand, name string) (claim *resourcev1.ResourceClaim, asks
 	return claim, asks, same
 }
 
-// contradictory reports whether a claim asks for all devices of a class and for devices of one
-// model, while on some node the matching devices have different models. As in Kubernetes, the pod
-// then fits no node.
+// contradictory reports whether a claim requests all devices of a class and requires that they are
+// of one model, while on some node the matching devices are of different models. As in Kubernetes,
+// the pod then fits no node.
 func contradictory(all []device, claims [][][]ask, same []bool) bool {
 	for i, requests := range claims {
 		asks := slices.Concat(requests...)
@@ -252,7 +255,8 @@ func modeOf(a ask) (resourcev1.DeviceAllocationMode, int64) {
 	return resourcev1.DeviceAllocationModeExactCount, int64(a.count)
 }
 
-// satisfiable tries all choices of alternatives and devices on one node.
+// satisfiable reports whether the devices of a node can satisfy all claims. It tries all choices of
+// alternatives and devices.
 func satisfiable(here []device, claims [][][]ask, same []bool) bool {
 	type need struct {
 		claim int
@@ -319,8 +323,8 @@ func satisfiable(here []device, claims [][][]ask, same []bool) bool {
 	return choose(0, 0, nil)
 }
 
-// TestAdminAccess checks that a claim with admin access can have a device that is in use, and does
-// not allocate it.
+// TestAdminAccess checks that a claim with admin access can get a device that another claim uses,
+// and that the device stays available to other claims.
 func TestAdminAccess(t *testing.T) {
 	set, err := profile.Build(&configv1.KubeSchedulerConfiguration{}, nil)
 	if err != nil {

@@ -30,7 +30,8 @@ var (
 	from  = flag.Int("from", 1, "seed of the first cell; the others follow")
 )
 
-// stepsPerCell is how many pods are compared in one cell, with changes in between.
+// stepsPerCell is how many pods are compared in each random cluster. The cluster changes between
+// pods.
 const stepsPerCell = 6
 
 func TestDifferential(t *testing.T) {
@@ -66,8 +67,8 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-// compare draws a cell, and compares the scheduler with the reference for several pods while the
-// cell changes.
+// compare draws a random cluster. For several pods it compares the results of the scheduler and of
+// the reference, and changes the cluster between pods.
 func compare(p *profile.Profile, seed uint64) (fits int, err error) {
 	d := &draw{Rand: rand.New(rand.NewPCG(seed, 7))}
 	m, err := scheduler.NewModel(p, d.Rand)
@@ -112,7 +113,8 @@ func compare(p *profile.Profile, seed uint64) (fits int, err error) {
 	return fits, nil
 }
 
-// place lets the scheduler choose a node, which must be one of the best.
+// place lets the scheduler place a pod, and checks that it chooses one of the nodes that have the
+// best score according to the reference.
 func place(c *cluster, m *scheduler.Model, pod *v1.Pod, want map[string]*answer) (fits int, err error) {
 	best := int64(-1)
 	for _, a := range want {
@@ -137,11 +139,12 @@ func place(c *cluster, m *scheduler.Model, pod *v1.Pod, want map[string]*answer)
 	return 1, c.set(m, on)
 }
 
-// asRead returns a pod as the scheduler reads it from the API server.
+// asRead returns a pod in the form in which the scheduler decodes it from the API server's
+// response.
 func (c *cluster) asRead(pod *v1.Pod) *v1.Pod {
 	raw, err := pod.Marshal()
 	if err != nil {
-		panic(err) // plain data can always be encoded
+		panic(err) // a pod can always be encoded
 	}
 	out, err := c.reader.Pod(raw)
 	if err != nil {
@@ -158,7 +161,8 @@ func (c *cluster) set(m *scheduler.Model, o apiruntime.Object) error {
 	return m.Set(o)
 }
 
-// differ compares the answers node by node.
+// differ compares the results for each node, and describes the first difference. It returns "" if
+// there is none.
 func differ(want map[string]*answer, got *scheduler.Explanation) string {
 	if got.Rejected != nil {
 		for name, a := range want {
@@ -199,7 +203,7 @@ func differScores(want *answer, got scheduler.NodeExplanation) string {
 			return fmt.Sprintf("weight of %s is %d, want %d", s.Plugin, s.Weight, weights[s.Plugin])
 		}
 	}
-	for plugin := range weights { // the score of a plugin without scores is 0
+	for plugin := range weights { // a plugin that gives no scores has score 0
 		if said[plugin] != want.scores[plugin] {
 			return fmt.Sprintf("%s gives %d, want %d", plugin, said[plugin], want.scores[plugin])
 		}
@@ -266,7 +270,7 @@ func (c *cluster) objects() []apiruntime.Object {
 	return out
 }
 
-// change applies a random change to the cell.
+// change makes a random change to the cluster, in both the reference and the model.
 func (d *draw) change(c *cluster, m *scheduler.Model) error {
 	switch d.IntN(7) {
 	case 0, 1: // remove a pod

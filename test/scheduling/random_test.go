@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// draw creates random objects from few values, so that they match each other often.
+// draw creates random objects. It chooses from few values, so that objects often match each other.
 type draw struct {
 	*rand.Rand
 	uids int
@@ -259,8 +259,8 @@ func (d *draw) spread(p *v1.Pod) {
 	}
 }
 
-// storage draws classes, volumes and claims. Some claims are bound, and others wait for their first
-// consumer.
+// storage draws storage classes, volumes and claims. Some claims are bound; others have the binding
+// mode WaitForFirstConsumer.
 func (d *draw) storage(c *cluster) {
 	c.claims, c.volumes = map[string]*v1.PersistentVolumeClaim{}, map[string]*v1.PersistentVolume{}
 	c.classes, c.csiNodes = map[string]*storagev1.StorageClass{}, map[string]*storagev1.CSINode{}
@@ -322,7 +322,7 @@ func (d *draw) claim(i int) *v1.PersistentVolumeClaim {
 	}
 }
 
-// claim adds claims of their namespace to some pods.
+// claim adds claims of the pod's namespace to some pods.
 func (c *cluster) claim(d *draw, p *v1.Pod) {
 	if !d.chance(20) {
 		return

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// selects reports whether a label selector matches. A missing selector matches nothing, and an
-// empty one matches everything.
+// selects reports whether a label selector matches labels. A missing selector matches nothing, and
+// an empty selector matches everything.
 func selects(s *metav1.LabelSelector, labels map[string]string) bool {
 	if s == nil {
 		return false
@@ -63,8 +63,8 @@ func requirementMatches(r v1.NodeSelectorRequirement, value string, has bool) bo
 	return r.Operator == v1.NodeSelectorOpGt && have > want || r.Operator == v1.NodeSelectorOpLt && have < want
 }
 
-// termMatches reports whether all expressions of a term match. A term without expressions matches
-// no node.
+// termMatches reports whether a node matches all expressions of a term. A term without expressions
+// matches no node.
 func termMatches(t v1.NodeSelectorTerm, n *v1.Node) bool {
 	if len(t.MatchExpressions)+len(t.MatchFields) == 0 {
 		return false
@@ -83,8 +83,8 @@ func termMatches(t v1.NodeSelectorTerm, n *v1.Node) bool {
 	return true
 }
 
-// nodeMatches reports whether a node matches the node selector and one of the terms of required
-// affinity.
+// nodeMatches reports whether a node matches the pod's node selector, and at least one term of its
+// required node affinity.
 func nodeMatches(pod *v1.Pod, n *v1.Node) bool {
 	for k, v := range pod.Spec.NodeSelector {
 		if got, ok := n.Labels[k]; !ok || got != v {
@@ -99,7 +99,7 @@ func nodeMatches(pod *v1.Pod, n *v1.Node) bool {
 		func(t v1.NodeSelectorTerm) bool { return termMatches(t, n) })
 }
 
-// constraint is a spread constraint with defaults filled in.
+// constraint is a topology spread constraint with its default values filled in.
 type constraint struct {
 	v1.TopologySpreadConstraint
 	matches func(labels map[string]string) bool
@@ -129,7 +129,7 @@ func constraints(pod *v1.Pod, action v1.UnsatisfiableConstraintAction) []constra
 	return out
 }
 
-// counts returns the number of pods on a node that a constraint counts.
+// counts returns how many pods on a node the constraint counts.
 func (k *constraint) counts(c *cluster, namespace, node string) int {
 	count := 0
 	for _, p := range c.on(node) {
@@ -140,7 +140,8 @@ func (k *constraint) counts(c *cluster, namespace, node string) int {
 	return count
 }
 
-// included reports whether a node counts, according to the constraint's policies.
+// included reports whether a node counts for the pod, according to the constraint's inclusion
+// policies.
 func (k *constraint) included(pod *v1.Pod, n *v1.Node) bool {
 	if (k.NodeAffinityPolicy == nil || *k.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor) && !nodeMatches(pod, n) {
 		return false
@@ -193,8 +194,8 @@ func skewed(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 	return false
 }
 
-// spreadScores returns the scores of PodTopologySpread. Pods without constraints that belong to a
-// Service are spread over hosts and zones.
+// spreadScores returns the scores of the plugin PodTopologySpread. A pod that has no constraints
+// and belongs to a Service is spread over hosts and zones.
 func spreadScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {
 	ks, needAll := constraints(pod, v1.ScheduleAnyway), true
 	if len(pod.Spec.TopologySpreadConstraints) == 0 {
@@ -271,7 +272,8 @@ func spreadScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {
 	return raw
 }
 
-// affinityTerms returns a pod's terms of one kind.
+// affinityTerms returns the terms of a pod's affinity and anti-affinity: required (near, apart) and
+// preferred (likes, dislikes).
 func affinityTerms(pod *v1.Pod) (near, apart []v1.PodAffinityTerm, likes, dislikes []v1.WeightedPodAffinityTerm) {
 	a := pod.Spec.Affinity
 	if a == nil {
@@ -288,7 +290,7 @@ func affinityTerms(pod *v1.Pod) (near, apart []v1.PodAffinityTerm, likes, dislik
 	return
 }
 
-// means reports whether a term of the pod owner selects the pod other.
+// means reports whether the affinity term t of the pod owner selects the pod other.
 func (c *cluster) means(owner *v1.Pod, t v1.PodAffinityTerm, other *v1.Pod) bool {
 	namespace := slices.Contains(t.Namespaces, other.Namespace)
 	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
@@ -309,7 +311,7 @@ func (c *cluster) node(name string) *v1.Node {
 	return nil
 }
 
-// together reports whether two nodes are in one domain of a topology key.
+// together reports whether two nodes are in the same domain of a topology key.
 func together(a, b *v1.Node, key string) bool {
 	if a == nil || b == nil {
 		return false
@@ -337,12 +339,12 @@ func badNeighbours(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 	if len(near) == 0 {
 		return false
 	}
-	// The pod must be near the pods that are selected by all terms.
+	// The pod must be near pods that match all of its terms.
 	var wanted []*v1.Pod
 	all := func(p *v1.Pod) bool {
 		return !slices.ContainsFunc(near, func(t v1.PodAffinityTerm) bool { return !c.means(pod, t, p) })
 	}
-	anywhere := false // whether a selected pod is on a node with any of the keys
+	anywhere := false // whether a matching pod is on a node that has one of the keys
 	for _, p := range c.pods {
 		if all(p) {
 			wanted = append(wanted, p)
@@ -360,7 +362,8 @@ func badNeighbours(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 			return together(c.node(p.Spec.NodeName), n, t.TopologyKey)
 		})
 	}
-	// The first of several pods that must be near each other may run on any node.
+	// No pod matches yet. A pod that matches its own terms may then run on any node, because
+	// otherwise the first of several such pods could never run.
 	return !satisfied && (anywhere || !all(pod))
 }
 

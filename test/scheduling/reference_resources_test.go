@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// amounts has CPU in thousandths, and other resources in units.
+// amounts has amounts of resources: CPU in millicores, and other resources in their base units.
 type amounts map[v1.ResourceName]int64
 
 func amountsOf(list v1.ResourceList) amounts {
@@ -43,10 +43,10 @@ func largest(a, b amounts) amounts {
 	return out
 }
 
-// requests returns the amounts that a pod requests from a node: the sum of its containers and
-// sidecars, or the maximum during initialization, or the requests at pod level if there are any;
-// plus overhead. With assumed, containers without requests for CPU or memory count as 100m and
-// 200Mi.
+// requests returns the amounts that a pod requests: the larger of the sum of its containers and
+// sidecars and the maximum during initialization, plus overhead. Requests at pod level replace
+// those of containers. If assumed is true, containers without requests for CPU or memory count as
+// 100m and 200Mi.
 func requests(pod *v1.Pod, assumed bool) amounts {
 	of := func(c v1.Container) amounts {
 		a := amountsOf(c.Resources.Requests)
@@ -138,7 +138,8 @@ func balancedScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {
 	return out
 }
 
-// evenness returns one minus the standard deviation of the used shares of CPU and memory.
+// evenness returns 1 minus the standard deviation of the used shares of CPU and memory, scaled to
+// scores.
 func evenness(has, taken amounts) int64 {
 	var shares []float64
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {

@@ -12,7 +12,7 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/intake"
 )
 
-// cluster has all objects that a decision depends on, in plain lists.
+// cluster has all objects that the scheduler's decisions depend on, in plain lists and maps.
 type cluster struct {
 	reader     *intake.Reader
 	nodes      []*v1.Node
@@ -35,14 +35,14 @@ func (c *cluster) on(node string) []*v1.Pod {
 	return out
 }
 
-// answer is the result for one node.
+// answer is the reference's result for one node.
 type answer struct {
-	plugin string // the first that objects, or "" if the pod fits
+	plugin string // plugin that rejects the node first, or "" if the pod fits
 	scores map[string]int64
 	total  int64
 }
 
-// filterOrder is the order of the filters.
+// filterOrder has the filters of the reference, in the order in which they run.
 var filterOrder = []struct {
 	name  string
 	fails func(c *cluster, pod *v1.Pod, n *v1.Node) bool
@@ -65,13 +65,13 @@ var filterOrder = []struct {
 	{"InterPodAffinity", badNeighbours},
 }
 
-// weights has the weights of the default profile.
+// weights has the weights of the plugins in the default profile.
 var weights = map[string]int64{
 	"TaintToleration": 3, "NodeAffinity": 2, "NodeResourcesFit": 1, "PodTopologySpread": 2, "InterPodAffinity": 2,
 	"NodeResourcesBalancedAllocation": 1, "ImageLocality": 1,
 }
 
-// reference returns the answer for every node.
+// reference returns the result for each node, by node name.
 func reference(c *cluster, pod *v1.Pod) map[string]*answer {
 	out := map[string]*answer{}
 	var feasible []*v1.Node
@@ -97,7 +97,7 @@ func reference(c *cluster, pod *v1.Pod) map[string]*answer {
 		"PodTopologySpread":               spreadScores(c, pod, feasible),
 		"InterPodAffinity":                affinityScores(c, pod, feasible),
 	} {
-		for i, s := range scores { // nil if the plugin gives all nodes the same score
+		for i, s := range scores { // scores is nil if the plugin gives all nodes the same score
 			a := out[feasible[i].Name]
 			a.scores[plugin] = s
 			a.total += s * weights[plugin]
@@ -246,7 +246,7 @@ func imageScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {
 			}
 		}
 		for _, image := range images {
-			image += ":latest" // no image in this test has a tag
+			image += ":latest" // no image reference in this test has a tag
 			size, ok := has(n, image)
 			if !ok {
 				continue

@@ -21,7 +21,7 @@ func (c *cluster) claimsOf(pod *v1.Pod) []*v1.PersistentVolumeClaim {
 	return out
 }
 
-// claimInUse reports whether another pod uses a claim that only one pod may use.
+// claimInUse reports whether another pod uses a claim of the pod that only one pod may use.
 func claimInUse(c *cluster, pod *v1.Pod, _ *v1.Node) bool {
 	for _, claim := range c.claimsOf(pod) {
 		if !slices.Contains(claim.Spec.AccessModes, v1.ReadWriteOncePod) {
@@ -36,7 +36,7 @@ func claimInUse(c *cluster, pod *v1.Pod, _ *v1.Node) bool {
 	return false
 }
 
-// tooManyVolumes reports whether the pod's new volumes exceed the limit of a driver.
+// tooManyVolumes reports whether the pod's volumes would exceed a CSI driver's limit on the node.
 func tooManyVolumes(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 	handles := func(p *v1.Pod) map[string]string {
 		out := map[string]string{}
@@ -89,8 +89,8 @@ func reaches(pv *v1.PersistentVolume, n *v1.Node) bool {
 		func(t v1.NodeSelectorTerm) bool { return termMatches(t, n) })
 }
 
-// volumesOutOfReach reports whether the node cannot use a bound volume, or whether a waiting claim
-// has no suitable volume and none can be provisioned.
+// volumesOutOfReach reports whether the node cannot access one of the pod's bound volumes, or
+// whether an unbound claim has no suitable volume and none can be provisioned.
 func volumesOutOfReach(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 	taken := map[string]bool{}
 	claims := slices.Clone(c.claimsOf(pod))
@@ -124,7 +124,7 @@ func volumesOutOfReach(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 	return false
 }
 
-// wrongZone reports whether the labels of a bound volume name zones that the node is not in.
+// wrongZone reports whether the labels of a bound volume require zones that the node is not in.
 func wrongZone(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 	_, zone := n.Labels[v1.LabelTopologyZone]
 	_, region := n.Labels[v1.LabelTopologyRegion]

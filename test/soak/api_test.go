@@ -22,15 +22,15 @@ import (
 	"keelson.dev/keelson/test/soak/history"
 )
 
-// api is a client of one API server that never retries, because a retry would hide the outcome of
-// the first attempt.
+// api is a client of one API server. It never retries, because a retry would hide the result of the
+// first attempt.
 type api struct {
 	name, url string
 	http      *http.Client
 }
 
-// apis are clients with separate connections: one through the balancer in front of the API servers
-// and, if there are several API servers, one to each of them.
+// apis returns clients with separate connections: one through the balancer in front of the API
+// servers and, if there are several API servers, one to each of them.
 func (s *soak) apis(n int) []*api {
 	st, err := s.status(s.t.Context())
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *soak) apis(n int) []*api {
 	return out
 }
 
-// object holds the fields of an object that the workload needs.
+// object has the fields of an API object that the workloads use.
 type object struct {
 	APIVersion string            `json:"apiVersion,omitempty"`
 	Kind       string            `json:"kind,omitempty"`
@@ -87,18 +87,18 @@ func number(version string) int64 {
 	return n
 }
 
-// answer is the result of a request.
+// answer is the result of one request, as far as the client knows it.
 type answer struct {
 	outcome history.Outcome
 	code    int
 	err     error
 }
 
-// requestTimeout is longer than a server may take to answer, so that nearly all lost answers are
-// due to kills.
+// requestTimeout is longer than an API server may take to respond. A response that takes longer is
+// therefore almost always lost because a process was killed.
 const requestTimeout = 40 * time.Second
 
-// do makes one request.
+// do sends one request and decodes the response into into.
 func (a *api) do(ctx context.Context, method, path string, body, into any) answer {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -141,7 +141,8 @@ func (a *api) do(ctx context.Context, method, path string, body, into any) answe
 	return answer{refusal(resp.StatusCode, data), resp.StatusCode, statusError(resp.StatusCode, data)}
 }
 
-// refusal reports whether a request that got an error certainly had no effect.
+// refusal returns whether a request that got an error response certainly had no effect, or whether
+// its effect is unknown.
 func refusal(code int, body []byte) history.Outcome {
 	if code < 500 || strings.Contains(string(body), "failed calling webhook") {
 		return history.Refused
@@ -157,7 +158,7 @@ func statusError(code int, body []byte) error {
 	return fmt.Errorf("%d: %.200s", code, body)
 }
 
-// resource identifies the objects of one kind, and the field that holds a value.
+// resource describes one kind of objects, and the field of such an object that holds its value.
 type resource struct {
 	name, path, apiVersion, kind string
 	value                        func(o *object) string
@@ -172,7 +173,7 @@ func (r *resource) object(name, value string) *object {
 
 func (r *resource) key(name string) string { return r.name + "/" + name }
 
-// precondition makes a delete conditional on one version of one object.
+// precondition returns delete options that restrict a delete to the given version of the object.
 func precondition(o *object) any {
 	return map[string]any{
 		"apiVersion": "v1", "kind": "DeleteOptions",

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// TestIdentitiesSeeTwo checks that two processes with one identity are found, and that a single one
-// is not reported.
+// TestIdentitiesSeeTwo checks that two simultaneous processes with the same identity are reported,
+// and that a single process is not.
 func TestIdentitiesSeeTwo(t *testing.T) {
 	unshare.NeedRoot(t) // root is needed to create PID namespaces
 	seed := uint64(time.Now().UnixNano())
@@ -57,7 +57,7 @@ func TestMemoryThatGrowsIsSeen(t *testing.T) {
 				if at > 40*time.Minute {
 					kib = c.late
 				}
-				// Old processes must not be compared with young ones.
+				// Samples of old processes must not be compared with samples of young processes.
 				m.samples = append(
 					m.samples,
 					sample{"apiserver", at, 90 * time.Second, resident{anonymous: kib}},
@@ -72,8 +72,8 @@ func TestMemoryThatGrowsIsSeen(t *testing.T) {
 	}
 }
 
-// TestMemoryTable checks that a row has the anonymous memory at several times of the run, and the
-// file pages at its end.
+// TestMemoryTable checks that a row of the table has the anonymous memory at several times of the
+// run, and the file pages at its end.
 func TestMemoryTable(t *testing.T) {
 	m := &memory{duration: 100 * time.Minute}
 	for at := range 100 {

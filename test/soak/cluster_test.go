@@ -25,11 +25,12 @@ import (
 	"keelson.dev/keelson/pkg/cluster"
 )
 
-// volumes is the directory of the storage driver's volumes, on the machine, where all nodes see it.
+// volumes is the directory on the machine in which the CSI driver stores its volumes. All nodes can
+// access it.
 const volumes = "/srv/keelson-soak-csi"
 
-// up creates the cluster with a copy of the programs that can be replaced, and installs everything
-// that must exist before the baseline is taken.
+// up creates the cluster and installs everything that must exist before the baseline of the leak
+// check is taken. The cluster runs a copy of the programs, so that an upgrade can replace them.
 func (s *soak) up() {
 	s.t.Helper()
 	var err error
@@ -78,7 +79,7 @@ func (s *soak) up() {
 func (s *soak) data() string       { return filepath.Join(s.dir, "data") }
 func (s *soak) kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }
 
-// install installs the operator, whose webhooks the workload uses, and the storage driver.
+// install installs the operator whose webhooks the workloads use, and the CSI driver.
 func (s *soak) install() {
 	s.t.Helper()
 	for _, image := range []string{"operator", "csi"} {
@@ -100,7 +101,7 @@ func (s *soak) install() {
 	})
 }
 
-// podsReady returns an error that names the pods of a namespace that are not ready.
+// podsReady returns an error that names the pods of a namespace that are not ready, or nil.
 func (s *soak) podsReady(ctx context.Context, namespace string) error {
 	list, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -120,7 +121,7 @@ func (s *soak) podsReady(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// down removes the cluster. It keeps the logs of a failed cluster.
+// down removes the cluster. If the test has failed, it first saves the logs.
 func (s *soak) down() {
 	if s.t.Failed() {
 		logs := filepath.Join(os.TempDir(), fmt.Sprintf("keelson-soak-logs-%d", s.seed))
@@ -148,7 +149,7 @@ func (s *soak) keepLogs(dir string) {
 	}
 	var files []string
 	for _, pattern := range []string{"logs/*.log*", "audit/*", "nodes/*/var/log/*.log*"} {
-		found, _ := filepath.Glob(filepath.Join(s.data(), pattern)) // cannot fail, because the pattern is well-formed
+		found, _ := filepath.Glob(filepath.Join(s.data(), pattern)) // the pattern is valid, so there is no error
 		files = append(files, found...)
 	}
 	found, _ := filepath.Glob(filepath.Join(s.dir, "*.jsonl"))
@@ -167,7 +168,8 @@ func (s *soak) keepLogs(dir string) {
 	}
 }
 
-// replace makes target a copy of source, atomically for processes that open it.
+// replace copies source to target by a rename, so that a process that opens target sees either the
+// old or the new file.
 func replace(source, target string) error {
 	data, err := os.ReadFile(source)
 	if err != nil {
@@ -186,7 +188,7 @@ func replace(source, target string) error {
 	return os.Rename(target+".new", target)
 }
 
-// run runs ctl.
+// run runs ctl with the given input and arguments, and returns its output.
 func (s *soak) run(stdin string, args ...string) ([]byte, error) {
 	c := exec.Command(s.ctl, args...)
 	c.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig(), "HOME="+s.dir)
@@ -201,7 +203,7 @@ func (s *soak) mustRun(args ...string) {
 	}
 }
 
-// apply applies manifests and retries until it succeeds.
+// apply applies manifests with ctl. It retries until that succeeds.
 func (s *soak) apply(manifest string) {
 	s.t.Helper()
 	s.eventually("manifests are applied", func(context.Context) error {
@@ -213,12 +215,12 @@ func (s *soak) apply(manifest string) {
 	})
 }
 
-// status returns the cluster's running processes.
+// status returns the processes of the cluster that are running.
 func (s *soak) status(ctx context.Context) (*cluster.Status, error) {
 	return cluster.Inspect(ctx, s.cfg)
 }
 
-// dialFrom dials from the network namespace of a process.
+// dialFrom returns a dial function that connects from the network namespace of a process.
 func dialFrom(pid int) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 		inside(pid, func() { conn, err = (&net.Dialer{}).DialContext(ctx, network, address) }, &err)
@@ -226,8 +228,8 @@ func dialFrom(pid int) func(ctx context.Context, network, address string) (net.C
 	}
 }
 
-// inside runs f on a thread in the network namespace of a process. The thread is not
-// used again.
+// inside calls f on a thread that has entered the network namespace of a process. The thread is not
+// reused.
 func inside(pid int, f func(), failed *error) {
 	done := make(chan struct{})
 	go func() {

@@ -15,22 +15,24 @@ import (
 	"time"
 )
 
-// identityMark is the environment variable that holds the identity of a StatefulSet's container,
-// prefixed by the run's seed.
+// identityMark is the name of an environment variable in containers of StatefulSets. Its value is
+// the run's seed followed by the pod's identity.
 const identityMark = "KEELSON_SOAK_IDENTITY="
 
-// identities finds the processes of StatefulSets on this machine, on which all nodes run.
+// identities looks for processes of StatefulSets on this machine, where all nodes run, and finds
+// identities that run twice at the same time.
 type identities struct {
 	mark  []byte
 	looks int
-	// runs are the processes seen, by identity.
+	// runs has the processes that were seen, by identity.
 	runs map[string]map[string]bool
-	// twice are the pairs of processes with one identity that ran at the same time.
+	// twice has the pairs of processes with the same identity that ran at the same time.
 	twice map[string]bool
 	done  sync.WaitGroup
 }
 
-// process is a process that was seen; start distinguishes it from a later one with the same ID.
+// process is a process that was seen. start, its start time, distinguishes it from a later process
+// with the same process ID.
 type process struct{ pid, start, identity string }
 
 func (s *soak) watchIdentities(ctx context.Context) *identities {
@@ -52,8 +54,9 @@ func newIdentities(seed uint64) *identities {
 
 func (i *identities) wait() { i.done.Wait() }
 
-// look finds identities that run twice: a process started before another one was seen, and was
-// still alive afterwards. It reports each pair once.
+// look lists all processes, and returns the pairs of processes with the same identity that ran at
+// the same time: one started before the other was seen, and was still running afterwards. It
+// returns each pair only once.
 func (i *identities) look() (found []string) {
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
@@ -83,12 +86,12 @@ func (i *identities) look() (found []string) {
 	return found
 }
 
-// read reports whether a process is the main process of an identity's container: the first of its
-// PID namespace.
+// read returns the process with the given ID. It returns false unless the process is the main
+// process of an identity's container, that is, the first process of its PID namespace.
 func (i *identities) read(pid string) (process, bool) {
 	environ, err := os.ReadFile("/proc/" + pid + "/environ")
 	if err != nil {
-		return process{}, false // the process has ended meanwhile
+		return process{}, false // the process has ended in the meantime
 	}
 	identity := ""
 	for v := range bytes.SplitSeq(environ, []byte{0}) {
@@ -113,13 +116,15 @@ func (i *identities) read(pid string) (process, bool) {
 	return process{pid, start, identity}, start != ""
 }
 
-// startTime returns when a process was started, in the kernel's ticks; empty if it has ended.
+// startTime returns the time at which a process was started, in the kernel's clock ticks since
+// boot, or an empty string if the process has ended.
 func startTime(pid string) string {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return ""
 	}
-	// The second field is the name in parentheses, which may contain anything.
+	// The second field is the program's name in parentheses. The name may itself contain blanks and
+	// parentheses, so start after the last parenthesis.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 20 {
 		return ""
@@ -127,7 +132,7 @@ func startTime(pid string) string {
 	return fields[19]
 }
 
-// group returns the cgroup of a process, which contains the names of its node and pod.
+// group returns the cgroup of a process. Its path contains the names of the node and of the pod.
 func group(pid string) string {
 	data, err := os.ReadFile("/proc/" + pid + "/cgroup")
 	if err != nil {

@@ -25,21 +25,21 @@ import (
 	"keelson.dev/keelson/pkg/cluster"
 )
 
-// programNames are the programs that an upgrade replaces, in the order in which their
-// processes are restarted. The network plugin has none.
+// programNames has the programs that an upgrade replaces, in the order in which their processes are
+// restarted. The program cni, the network plugin, has no process.
 var programNames = []string{"apiserver", "controller-manager", "scheduler", "kubelet", "cni", "proxy"}
 
-// killer kills processes and nodes and upgrades programs.
+// killer kills processes and nodes, and upgrades programs.
 type killer struct {
 	s      *soak
 	random *rand.Rand
 	kills  map[string]map[syscall.Signal]int
 	plugs  map[string]int
-	// upgrades is how often all programs were replaced.
+	// upgrades is how many times all programs were replaced.
 	upgrades int
 	nodes    sync.WaitGroup
-	// pulled is the killed node, or empty if no node is killed. Only the killer's own goroutine
-	// uses it and, while nodes is not done, the goroutine that restarts the node.
+	// pulled is the name of the node that is killed, or empty if no node is killed. It is used by
+	// the killer's goroutine and, until nodes is done, by the goroutine that starts the node again.
 	mu     sync.Mutex
 	pulled string
 }
@@ -48,8 +48,9 @@ func (s *soak) newKiller() *killer {
 	return &killer{s: s, random: s.random(1), kills: map[string]map[syscall.Signal]int{}, plugs: map[string]int{}}
 }
 
-// run kills until ctx is done: one process at most steps, a node at every tenth, and in the middle
-// of each half hour (or of a shorter run) it upgrades all programs.
+// run kills processes and nodes until ctx ends. Each step kills one process, and every tenth step
+// kills a node instead. In the middle of each half hour, or in the middle of a shorter run, it
+// upgrades all programs.
 func (k *killer) run(ctx context.Context) {
 	period := min(k.s.duration, 30*time.Minute)
 	upgrade := k.s.at() + period/2
@@ -100,8 +101,8 @@ func (k *killer) deps() cluster.Deps {
 	return cluster.Deps{Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Out: io.Discard}
 }
 
-// pullPlug kills all processes of a node, and starts the node again while other processes are being
-// killed.
+// pullPlug kills all processes of a node. A goroutine starts the node again later, while run
+// continues to kill other processes.
 func (k *killer) pullPlug(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -132,8 +133,8 @@ func (k *killer) pullPlug(ctx context.Context) {
 	})
 }
 
-// upgrade replaces all programs and restarts their processes one after the other. It completes even
-// if the run ends meanwhile.
+// upgrade replaces all programs, and restarts their processes one after the other. It completes the
+// upgrade even if ctx ends.
 func (k *killer) upgrade(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	k.nodes.Wait()
@@ -167,7 +168,8 @@ func (k *killer) upgrade(ctx context.Context) {
 	k.upgrades++
 }
 
-// role returns the program of a process: its name without the number or the node.
+// role returns the program that a process runs: the process's name without the number of its
+// control plane or the name of its node.
 func role(name string) string {
 	for _, p := range append([]string{"containerd", "etcd"}, programNames...) {
 		if name == p || strings.HasPrefix(name, p+"-") {
@@ -177,7 +179,7 @@ func role(name string) string {
 	return name
 }
 
-// heal waits until all processes and nodes run again.
+// heal waits until all processes run and all nodes are ready.
 func (k *killer) heal() {
 	k.s.eventually("all processes run and all nodes are ready", func(ctx context.Context) error {
 		st, err := k.s.status(ctx)

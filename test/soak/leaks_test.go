@@ -24,12 +24,12 @@ import (
 	"keelson.dev/keelson/pkg/cluster"
 )
 
-// inventory is a set of lines. Each line is something that exists in a cluster and belongs to none
-// of its pods and Services, prefixed by its node and kind.
+// inventory is a set of things that exist in a cluster but belong to none of its pods and Services.
+// Each thing is a line that begins with its node and kind.
 type inventory map[string]bool
 
-// settled waits until the inventory equals the baseline, and returns it. Without a baseline it
-// waits until nothing is left of earlier work.
+// settled waits until the inventory equals the baseline, and returns the inventory. Without a
+// baseline, it waits until nothing of earlier work is left.
 func (s *soak) settled(baseline inventory) inventory {
 	s.t.Helper()
 	var now inventory
@@ -54,8 +54,8 @@ func (s *soak) settled(baseline inventory) inventory {
 	return now
 }
 
-// alive has the names of things that should exist. A line that contains one of these names is not a
-// leak.
+// alive has the names of things that are in use. A line of the inventory that contains one of these
+// names is not a leak.
 type alive struct {
 	ids       map[string]bool
 	addresses map[netip.Addr]bool
@@ -88,7 +88,7 @@ func (s *soak) takeInventory(ctx context.Context) (inventory, error) {
 	return found, s.machineInventory(found)
 }
 
-// objects adds the API's objects and the addresses in use.
+// objects adds the API objects that are leaks to found, and the addresses in use to live.
 func (s *soak) objects(ctx context.Context, found inventory, live *alive) error {
 	services, err := s.client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -142,8 +142,9 @@ func (s *soak) objects(ctx context.Context, found inventory, live *alive) error 
 	return nil
 }
 
-// nodeScript lists everything on a node, one thing a line. It ignores containerd's leases: these
-// are left if containerd was killed while it worked on an image, and expire after a day.
+// nodeScript lists everything on a node, one thing per line. It removes containerd's leases that
+// expire: containerd leaves them behind if it is killed while it works on an image, and they expire
+// after a day.
 const nodeScript = `
 ctr leases ls | awk '/gc.expire=/ { print $1 }' | xargs -r ctr leases rm >/dev/null
 ctr containers ls -q | sed 's/^/container /'
@@ -160,13 +161,13 @@ cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | awk 'id { print "shim " $0
 nft list ruleset | grep -oE '10\.(244|96)\.[0-9]+\.[0-9]+(/[0-9]+)?' | sort -u | sed 's/^/rule with /'
 `
 
-// nodeInventory adds everything on a node that belongs to none of its pods.
+// nodeInventory adds everything on a node that belongs to none of the node's pods to found.
 func (s *soak) nodeInventory(ctx context.Context, n cluster.NodeStatus, live *alive, found inventory) error {
 	if n.Pid == 0 {
 		return errors.New("does not run")
 	}
-	// List what exists first and what should exist second, so that things created in between are
-	// not taken for leaks.
+	// First list what exists, and then what is in use. In the other order, things that are created
+	// in between would count as leaks.
 	script := strings.NewReplacer("CLUSTER", clusterName, "NODE", n.Name).Replace(nodeScript)
 	cmd := exec.CommandContext(ctx, s.ctl, "cluster", "exec", "--name", clusterName, n.Name, "--", "sh", "-c", script)
 	var stderr bytes.Buffer
@@ -207,20 +208,21 @@ func (s *soak) nodeInventory(ctx context.Context, n cluster.NodeStatus, live *al
 	return nil
 }
 
-// owners are a node's pods with their sandboxes and containers.
+// owners has the pods of a node, with their sandboxes and containers. Everything on the node must
+// belong to one of them.
 type owners struct {
 	alive
-	// networks are the sandboxes with a network of their own.
+	// networks is the number of sandboxes that have a network namespace of their own.
 	networks int
 }
 
-// addressed reports whether an address, or an address of a range, is in use.
+// addressed reports whether text is an address in use or an address range.
 func (o *owners) addressed(text string) bool {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
-		return true // ranges are not leaks, because they come from the configuration
+		return true // ranges come from the configuration, so they are no leaks
 	}
-	// The first address of a node's range belongs to its bridge.
+	// The first address of a node's range belongs to the node's bridge.
 	return o.addresses[a] || a.As4()[3] <= 1
 }
 
@@ -280,8 +282,8 @@ func (s *soak) owners(ctx context.Context, n cluster.NodeStatus, services map[ne
 	return o, nil
 }
 
-// machineInventory adds everything that the cluster has created on the machine outside of its
-// nodes.
+// machineInventory adds everything that the cluster has created on the machine outside its nodes to
+// found.
 func (s *soak) machineInventory(found inventory) error {
 	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// memory records how much memory processes hold during the run. Memory means anonymous pages;
-// pages of files are shown beside them, since the kernel can reclaim those at any time.
+// memory records the memory of the cluster's processes during the run. The check for growth uses
+// anonymous memory only. File pages are only shown, because the kernel can reclaim them at any
+// time.
 type memory struct {
 	s        *soak
 	duration time.Duration
@@ -25,26 +26,27 @@ type memory struct {
 	done     sync.WaitGroup
 }
 
-// sample is the memory of one process at one time; times are relative to the moment when the
-// killing starts.
+// sample is the memory of one process at one time. Times are relative to the start of the killing.
 type sample struct {
 	role    string
 	at, age time.Duration
 	resident
 }
 
-// resident is the resident memory of a process in KiB, zero if the process has ended.
+// resident has the resident memory of a process in KiB. It is zero if the process has ended.
 type resident struct{ anonymous, files int }
 
-// The ages at which processes are compared: young processes hold less.
+// ages has the bounds of the age groups in which processes are compared, because young processes
+// use less memory.
 var ages = []time.Duration{15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute,
 	10 * time.Minute, 24 * time.Hour}
 
-// elected are the roles with leader election. Only their largest process is sampled, because it is
-// the leader.
+// elected has the programs with leader election. Of each, only the process with the most memory is
+// sampled, because it is the leader.
 var elected = []string{"controller-manager", "scheduler"}
 
-// Growth up to these limits is not reported, because the workload itself causes that much growth.
+// Limits of growth. Growth below them is not reported, because the workloads themselves cause that
+// much.
 const (
 	growthFactor = 1.5
 	growthKiB    = 20 << 10
@@ -98,7 +100,7 @@ func (m *memory) add(role string, pid int) {
 	m.samples = append(m.samples, sample{role, now, now - m.born[id], held})
 }
 
-// residentOf returns the resident memory of a process.
+// residentOf returns the resident memory of the process with the given ID.
 func residentOf(pid int) (r resident) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -109,7 +111,7 @@ func residentOf(pid int) (r resident) {
 		if len(fields) < 2 {
 			continue
 		}
-		n, _ := strconv.Atoi(fields[1]) // cannot fail, because the kernel writes numbers
+		n, _ := strconv.Atoi(fields[1]) // the kernel writes numbers, so there is no error
 		switch fields[0] {
 		case "RssAnon:":
 			r.anonymous = n
@@ -123,7 +125,8 @@ func residentOf(pid int) (r resident) {
 func anonymous(s sample) int { return s.anonymous }
 func files(s sample) int     { return s.files }
 
-// median returns the median of value over the chosen samples, 0 if there are none.
+// median returns the median of value over the samples for which chosen returns true, or 0 if there
+// are none.
 func (m *memory) median(value func(sample) int, chosen func(sample) bool) int {
 	var kib []int
 	for _, s := range m.samples {
@@ -149,9 +152,10 @@ func (m *memory) roles() []string {
 	return roles
 }
 
-// growth compares the first third of the run with the last, among processes of the same role and
-// age. It reports growth of anonymous memory if the median of the last third exceeds the maximum of
-// the first: a process that has just become the leader uses little memory.
+// growth compares the first third of the run with the last third, for processes of the same program
+// in the same age group. It reports growth of anonymous memory if the median of the last third
+// exceeds the maximum of the first third. The maximum is used because a process that has just
+// become the leader still uses little memory.
 func (m *memory) growth() (grown []string) {
 	third := m.duration / 3
 	for _, role := range m.roles() {
@@ -175,8 +179,8 @@ func (m *memory) growth() (grown []string) {
 	return grown
 }
 
-// table returns a row for each role: anonymous memory in MiB of processes older than ages[0] at
-// about 10, 50 and 100 % of the run, its maximum, and the file pages at the end.
+// table returns a row for each program: the anonymous memory in MiB of processes older than ages[0]
+// at about 10, 50 and 100 % of the run, the maximum, and the file pages at the end.
 func (m *memory) table() string {
 	var b strings.Builder
 	b.WriteString("| process | at 10 % | at 50 % | at 100 % | maximum | file pages at 100 % " +

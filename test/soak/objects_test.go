@@ -24,7 +24,7 @@ type batchCondition = batchv1.JobCondition
 
 func unmarshal(data []byte, into any) error { return json.Unmarshal(data, into) }
 
-// postJSON creates an object unless it exists.
+// postJSON creates an object. It returns nil if the object already exists.
 func (s *soak) postJSON(ctx context.Context, path, body string) error {
 	err := s.client.CoreV1().RESTClient().Post().AbsPath(path).SetHeader("Content-Type",
 		"application/json").Body([]byte(body)).Do(ctx).Error()
@@ -40,15 +40,16 @@ const (
 	definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 )
 
-// sites are objects that a webhook must mark when they are created.
+// sites is a workload that creates and deletes Site objects. The operator's webhook must set a
+// field of each when it is created.
 type sites struct {
 	s    *soak
 	made int
-	// there holds the objects whose creation was acknowledged and that were not deleted since.
+	// there has the objects whose creation was acknowledged and that were not deleted afterwards.
 	there []string
 }
 
-// siteMark is the field that the operator's webhook fills in if it is empty.
+// siteMark is the value that the operator's webhook sets in an empty field.
 const siteMark = "hello"
 
 func (x *sites) run(ctx context.Context, a *api) {
@@ -93,12 +94,12 @@ func (x *sites) finish(a *api) {
 	}
 }
 
-// services are created and deleted again, each with an address and a port.
+// services is a workload that creates and deletes Services, each with a cluster IP and a node port.
 type services struct {
 	s     *soak
 	made  int
 	there []service
-	// used are the Services that were deleted most recently.
+	// used has the Services that were deleted most recently.
 	used []service
 }
 
@@ -161,7 +162,8 @@ func (x *services) add(svc service) {
 	x.there = append(x.there, svc)
 }
 
-// reuse requests the ports and addresses of deleted Services.
+// reuse creates Services that request the addresses and ports of deleted Services, which must be
+// free.
 func (x *services) reuse() {
 	a := x.s.apis(1)[0]
 	for _, svc := range append(x.used, x.there...) {
@@ -181,7 +183,8 @@ func (x *services) reuse() {
 	}
 }
 
-// requests sends requests to a Service from each node. Some fail while processes are being killed.
+// requests is a workload that sends requests to a Service from each node. Some requests may fail
+// while processes are being killed.
 type requests struct{ s *soak }
 
 func (x *requests) run(ctx context.Context) {
@@ -229,7 +232,7 @@ func ask(ctx context.Context, pid int, address string) error {
 	return nil
 }
 
-// definitions are created and deleted again, each with an object of its kind.
+// definitions is a workload that creates and deletes CRDs, and an object of each CRD.
 type definitions struct {
 	s    *soak
 	made int
@@ -261,8 +264,8 @@ func (x *definitions) run(ctx context.Context, a *api) {
 	}
 }
 
-// until repeats a request until its effect is certain: a create until the object exists, and a
-// delete until it does not exist.
+// until repeats a request until its effect is certain. done is the status code that shows this: for
+// a create, that the object exists; for a delete, that it does not exist.
 func (x *definitions) until(ctx context.Context, a *api, method, path string, body any, done int) {
 	x.s.eventually(method+" "+path, func(context.Context) error {
 		got := a.do(ctx, method, path, body, nil)

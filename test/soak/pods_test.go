@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/test/soak/history"
 )
 
-// podManifests are the workloads that are rolled out repeatedly, and the StatefulSets. Their mark
-// contains the run's SEED.
+// podManifests has the workloads that are rolled out repeatedly, and the StatefulSets. SEED is
+// replaced by the seed of the run.
 const podManifests = `
 apiVersion: apps/v1
 kind: Deployment
@@ -126,10 +126,10 @@ spec:
         - {name: KEELSON_SOAK_IDENTITY, value: SEED/$(NAME)}
 `
 
-// identityCount is the number of identities in the StatefulSets.
+// identityCount is the total number of pods in the StatefulSets.
 const identityCount = 2 + 3
 
-// makePods creates the workloads with pods and waits until they are ready.
+// makePods creates the workloads that have pods, and waits until their pods are ready.
 func (w *workloads) makePods() {
 	s := w.s
 	s.apply(strings.ReplaceAll(podManifests, "SEED", fmt.Sprint(s.seed)))
@@ -148,7 +148,7 @@ func (w *workloads) makePods() {
 	}
 }
 
-// startPods starts the rollouts and the requests.
+// startPods starts the goroutines that roll out the workloads and send requests to pods.
 func (w *workloads) startPods(ctx context.Context, random func() uint64) {
 	s := w.s
 	for _, r := range w.rollouts {
@@ -171,7 +171,7 @@ func (w *workloads) startPods(ctx context.Context, random func() uint64) {
 	w.running.Go(func() { w.requests.run(ctx) })
 }
 
-// finishPods waits until every workload has the state it should have.
+// finishPods waits until every workload has the state that its spec requires.
 func (w *workloads) finishPods() {
 	s := w.s
 	for _, r := range w.rollouts {
@@ -200,14 +200,14 @@ func (w *workloads) finishPods() {
 	w.save("files", ops)
 }
 
-// rollout is a workload that is rolled out repeatedly.
+// rollout is a Deployment, DaemonSet or StatefulSet that is rolled out repeatedly.
 type rollout struct {
 	s          *soak
 	kind, name string
 	rolled     int
 }
 
-// status holds the fields that all workload kinds have in common.
+// status has the fields that the kinds of workloads have in common.
 type status struct {
 	Metadata struct {
 		Generation int64 `json:"generation"`
@@ -234,7 +234,8 @@ func (r *rollout) roll(ctx context.Context) error {
 		r.kind).Name(r.name).Body([]byte(patch)).Do(ctx).Error()
 }
 
-// incomplete returns an error that says why the last rollout is not complete, or nil.
+// incomplete returns an error that says why the last rollout is not complete, or nil if it is
+// complete.
 func (r *rollout) incomplete(ctx context.Context) error {
 	var st status
 	if err := r.s.getJSON(ctx, "/apis/apps/v1/namespaces/"+loadNamespace+"/"+r.kind+"/"+r.name, &st); err != nil {
@@ -247,7 +248,7 @@ func (r *rollout) incomplete(ctx context.Context) error {
 	}
 	ready, updated := max(have.ReadyReplicas, have.NumberReady), max(have.UpdatedReplicas, have.UpdatedNumberScheduled)
 	if r.kind == "statefulsets" && have.CurrentRevision == have.UpdateRevision {
-		updated = want // the status omits the count when all pods are updated
+		updated = want // the field is omitted when all pods are updated
 	}
 	if have.ObservedGeneration < st.Metadata.Generation || ready != want || updated != want ||
 		have.Replicas > want || want == 0 {
@@ -256,7 +257,7 @@ func (r *rollout) incomplete(ctx context.Context) error {
 	return nil
 }
 
-// run rolls out repeatedly.
+// run starts a rollout again and again until ctx ends, with pauses between.
 func (r *rollout) run(ctx context.Context, between time.Duration) {
 	for pause(ctx, between) {
 		if r.roll(ctx) == nil {
@@ -266,15 +267,16 @@ func (r *rollout) run(ctx context.Context, between time.Duration) {
 	}
 }
 
-// await waits until the rollout is complete, but only for a limited time. After that the next one
-// starts even if this one is stuck: rollouts during rollouts are part of the test.
+// await waits until the rollout is complete, for at most one minute. After that, run starts the
+// next rollout even if this one is not complete, because the test also covers rollouts during
+// rollouts.
 func (r *rollout) await(ctx context.Context) {
 	deadline := time.Now().Add(time.Minute)
 	for pause(ctx, 500*time.Millisecond) && r.incomplete(ctx) != nil && time.Now().Before(deadline) {
 	}
 }
 
-// identitySet is a StatefulSet whose pods are deleted and rolled out.
+// identitySet is a StatefulSet whose pods are deleted, and which is rolled out.
 type identitySet struct{ rollout }
 
 func (i *identitySet) run(ctx context.Context, random *rand.Rand) {
@@ -286,7 +288,7 @@ func (i *identitySet) run(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// change replaces one pod, or all pods with a rollout.
+// change deletes one pod, or starts a rollout that replaces all pods.
 func (i *identitySet) change(ctx context.Context, random *rand.Rand) error {
 	if random.IntN(3) == 0 {
 		return i.roll(ctx)
@@ -299,7 +301,7 @@ func (i *identitySet) change(ctx context.Context, random *rand.Rand) error {
 		metav1.DeleteOptions{})
 }
 
-// getJSON sends a GET request as clients do, and retries if the server says so.
+// getJSON sends a GET request, and retries if the server requests that, as clients usually do.
 func (s *soak) getJSON(ctx context.Context, path string, into any) error {
 	data, err := s.client.CoreV1().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if err != nil {
@@ -326,16 +328,17 @@ func (s *soak) exec(ctx context.Context, pod string, command ...string) (string,
 	return out.String(), nil
 }
 
-// appendLines appends lines to the file of a pod, one after the other.
+// appendLines appends lines to a file in the volume of a pod, one after the other, and records them
+// in log.
 func (s *soak) appendLines(ctx context.Context, pod string, random *rand.Rand, log *history.Log) {
 	for n := 1; pause(ctx, time.Duration(random.Int64N(int64(3*time.Second)))); n++ {
 		o := history.Op{Client: "appender", Kind: history.Append, Key: pod, Value: fmt.Sprintf("%s-%d", pod, n),
 			Begin: s.at(), Outcome: history.Acknowledged}
 		out, err := s.exec(context.WithoutCancel(ctx), pod, "sh", "-c", "echo "+o.Value+" >>/data/lines && echo written")
 		if err == nil && out != "written\n" {
-			// If the stream breaks between API server and kubelet, the client sees the same end as
-			// for a successful command, as in Kubernetes. So the command counts as successful only
-			// if its own output has arrived.
+			// If the stream between the API server and the kubelet breaks, the client gets the same
+			// end of the stream as for a successful command, as in Kubernetes. Therefore a command
+			// counts as successful only if its output has arrived.
 			err = errors.New("the command said nothing")
 		}
 		if err != nil {
@@ -346,8 +349,8 @@ func (s *soak) appendLines(ctx context.Context, pod string, random *rand.Rand, l
 	}
 }
 
-// streamed reports whether a command whose stream failed certainly did not run: a node starts it
-// only after the stream is set up.
+// streamed returns the outcome of a command whose stream failed. If the stream could not be set up,
+// the command certainly did not run, because a node starts the command only afterwards.
 func streamed(err error) history.Outcome {
 	if strings.Contains(err.Error(), "unable to upgrade ") {
 		return history.Refused
@@ -355,12 +358,12 @@ func streamed(err error) history.Outcome {
 	return history.Unknown
 }
 
-// jobs are created one after the other, a few at a time.
+// jobs is a workload that creates Jobs one after the other, of which a few run at the same time.
 type jobs struct {
 	s       *soak
 	made    int
 	waiting []string
-	deleted map[string]bool // jobs that were checked and are being deleted
+	deleted map[string]bool // Jobs that were checked and are being deleted
 }
 
 const (
@@ -377,7 +380,7 @@ func (j *jobs) run(ctx context.Context) {
 		j.made++
 		name := fmt.Sprintf("job-%d", j.made)
 		mode := []string{"Indexed", "NonIndexed"}[j.made%2]
-		// If the answer was lost, the request is repeated with the same name.
+		// If the response is lost, the request is repeated with the same name.
 		err := j.s.postJSON(ctx, "/apis/batch/v1/namespaces/"+loadNamespace+"/jobs",
 			fmt.Sprintf(jobManifest, name, jobCompletions, mode))
 		if err != nil {
@@ -391,13 +394,13 @@ func (j *jobs) run(ctx context.Context) {
 const jobManifest = `{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":%q},"spec":{"completions":%d,"parallelism":2,"completionMode":%q,"backoffLimit":100,
 "template":{"spec":{"restartPolicy":"Never","terminationGracePeriodSeconds":1,"containers":[{"name":"main","image":"busybox:1.36","command":["sleep","2"]}]}}}}`
 
-// unfinished returns an error that says why a job is not complete, or nil. A complete job is
-// checked and deleted.
+// unfinished returns an error that says why a Job is not complete, or nil. It checks and deletes a
+// Job that is complete.
 func (j *jobs) unfinished(ctx context.Context, name string) error {
 	api := j.s.client.BatchV1().Jobs(loadNamespace)
 	job, err := api.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && j.deleted[name] {
-		j.s.count("jobs completed", 1) // the job was deleted before, but the answer was lost
+		j.s.count("jobs completed", 1) // an earlier delete succeeded, but its response was lost
 		return nil
 	}
 	if err != nil {
@@ -422,14 +425,14 @@ func (j *jobs) unfinished(ctx context.Context, name string) error {
 	case st.Succeeded < jobCompletions || st.Succeeded > jobCompletions+1:
 		j.s.violatef("job %s: %d succeeded of %d", name, st.Succeeded, jobCompletions)
 	case st.Succeeded > jobCompletions:
-		// This happens if the answer to the creation of a pod was lost.
+		// This is allowed. It happens if the response to the creation of a pod was lost.
 		j.s.count("jobs that ran a pod more than they needed", 1)
 	}
 	j.deleted[name] = true
 	return j.remove(ctx, name)
 }
 
-// remove deletes a job that has been checked.
+// remove deletes a Job that was checked.
 func (j *jobs) remove(ctx context.Context, name string) error {
 	background := metav1.DeletePropagationBackground
 	err := j.s.client.BatchV1().Jobs(loadNamespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &background})

@@ -16,15 +16,16 @@ import (
 
 const (
 	loadNamespace = "soak"
-	// registerKeys is the number of single-writer keys in each resource.
+	// registerKeys is the number of keys with a single writer in each resource.
 	registerKeys = 6
 	counterKeys  = 2
 	// registerPause is the mean pause between two writes of a writer. The twelve writers together
-	// make about 15 writes per second.
+	// write about 15 times per second.
 	registerPause = 700 * time.Millisecond
 )
 
-// registerResources are the resources with registers: a built-in one and a custom resource.
+// registerResources returns the resources whose objects serve as registers: a built-in resource and
+// a custom resource. A register is a key with one writer.
 func registerResources() []*resource {
 	return []*resource{
 		{
@@ -41,7 +42,7 @@ func registerResources() []*resource {
 	}
 }
 
-// registerWriter is the one writer of a key.
+// registerWriter is the only writer of one key.
 type registerWriter struct {
 	s      *soak
 	api    *api
@@ -51,8 +52,8 @@ type registerWriter struct {
 	log    *history.Log
 
 	written int
-	// now is the object as the writer knows it; nil if it is absent. If sure is false, the writer
-	// reads it first.
+	// now is the state of the object as the writer knows it, or nil if the object does not exist.
+	// If sure is false, the state is uncertain and the writer must read it first.
 	now  *object
 	sure bool
 }
@@ -72,12 +73,12 @@ func (w *registerWriter) run(ctx context.Context) {
 	}
 }
 
-// begin returns an operation that begins now.
+// begin returns an operation on the writer's key that begins now.
 func (w *registerWriter) begin(kind history.Kind) history.Op {
 	return history.Op{Client: w.api.name, Kind: kind, Key: w.res.key(w.name), Begin: w.s.at()}
 }
 
-// end records how the operation ended.
+// end sets the end and the outcome of the operation, and records it.
 func (w *registerWriter) end(o history.Op, a answer, result *object) {
 	o.End, o.Outcome = w.s.at(), a.outcome
 	if a.err != nil {
@@ -121,7 +122,7 @@ func (w *registerWriter) remove() {
 	w.end(o, a, nil)
 }
 
-// readRegister reads the current value and records the answer if the server answered.
+// readRegister reads the current value of a register. It records the read if the server responded.
 func (s *soak) readRegister(a *api, res *resource, name string, log *history.Log) (*object, bool) {
 	o := history.Op{Client: a.name, Kind: history.Read, Key: res.key(name), Begin: s.at(), Outcome: history.Acknowledged}
 	found := &object{}
@@ -139,7 +140,7 @@ func (s *soak) readRegister(a *api, res *resource, name string, log *history.Log
 	return found, true
 }
 
-// readRegisters reads one register after the other, as a client other than the writer.
+// readRegisters reads random registers one after the other with a client that is not their writer.
 func (s *soak) readRegisters(ctx context.Context, a *api, random *rand.Rand, log *history.Log) {
 	resources := registerResources()
 	for pause(ctx, time.Duration(random.Int64N(int64(registerPause)))) {
@@ -150,7 +151,8 @@ func (s *soak) readRegisters(ctx context.Context, a *api, random *rand.Rand, log
 func registerName(i int) string { return fmt.Sprintf("key-%d", i) }
 func counterName(i int) string  { return fmt.Sprintf("counter-%d", i) }
 
-// increment adds one to a counter repeatedly, based on the value it has read.
+// increment repeatedly reads a counter and writes the value plus one, on the condition that the
+// counter has not changed.
 func (s *soak) increment(ctx context.Context, a *api, random *rand.Rand, log *history.Log) {
 	res := registerResources()[0]
 	for pause(ctx, time.Duration(random.Int64N(int64(2*registerPause)))) {

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/test/soak/history"
 )
 
-// report performs the final checks and writes the report.
+// report runs the final checks and writes the report.
 func (s *soak) report(k *killer, w *workloads, i *identities, m *memory) {
 	for _, grown := range m.growth() {
 		s.violatef("memory: %s", grown)

@@ -24,12 +24,11 @@ import (
 const (
 	clusterName = "soak"
 	nodes       = 2
-	// patience is the maximum time to wait for a condition when no process is being killed any
-	// more.
+	// patience is how long the test waits for a condition after the killing has ended.
 	patience = 10 * time.Minute
 )
 
-// settings are read from the environment.
+// settings has the values of the environment variables.
 type settings struct {
 	duration, every time.Duration
 	seed            uint64
@@ -76,7 +75,7 @@ func readSettings(t *testing.T) settings {
 	return s
 }
 
-// soak is one run.
+// soak is one run of the test.
 type soak struct {
 	t *testing.T
 	settings
@@ -89,7 +88,7 @@ type soak struct {
 	mu sync.Mutex
 	// +guarded by mu
 	violations []string
-	// counts are the workloads' figures in the report, in the order of their first use.
+	// counts has the numbers that workloads add to the report, in the order of their first use.
 	counts []count
 }
 
@@ -101,8 +100,8 @@ type count struct {
 // at returns the time since the beginning of the run.
 func (s *soak) at() time.Duration { return time.Since(s.began) }
 
-// random returns a separate random source for each part of the run, so that one part does not
-// influence what another draws.
+// random returns a random source for one part of the run. Each part has its own source, so that the
+// numbers which one part draws do not depend on other parts.
 func (s *soak) random(part uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, part)) }
 
 // violatef records a violation.
@@ -114,7 +113,7 @@ func (s *soak) violatef(format string, args ...any) {
 	s.t.Errorf("at %v: %s", s.at().Round(time.Millisecond), text)
 }
 
-// count adds to a figure of the report.
+// count adds n to the number with the given name in the report.
 func (s *soak) count(what string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,8 +126,8 @@ func (s *soak) count(what string, n int) {
 	s.counts = append(s.counts, count{what, n})
 }
 
-// eventually calls missing until it returns nil, which means that nothing is missing. It reports a
-// violation if that takes too long.
+// eventually calls missing repeatedly until it returns nil, which means that nothing is missing. If
+// that takes longer than patience, it records a violation with the last error.
 func (s *soak) eventually(what string, missing func(ctx context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -139,7 +138,7 @@ func (s *soak) eventually(what string, missing func(ctx context.Context) error) 
 		if now == nil {
 			return true
 		}
-		if err == nil || ctx.Err() == nil { // an error that the deadline itself causes is not kept
+		if err == nil || ctx.Err() == nil { // ignores an error that only the deadline has caused
 			err = now
 		}
 		if time.Since(told) > time.Minute {
@@ -155,7 +154,7 @@ func (s *soak) eventually(what string, missing func(ctx context.Context) error) 
 	}
 }
 
-// pause waits, and reports whether to continue.
+// pause waits for d. It returns false if ctx ends.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -167,7 +166,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 func TestSoak(t *testing.T) {
 	s := &soak{t: t, settings: readSettings(t)}
-	// Clients' log messages about lost connections are expected here.
+	// Discard the log messages of clients, because lost connections are expected in this test.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	t.Logf("seed %d: %v, a kill every %v", s.seed, s.duration, s.every)

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/test/soak/history"
 )
 
-// watcher watches one resource over as many connections as needed.
+// watcher watches one resource, over several connections in succession.
 type watcher struct {
 	s      *soak
 	api    *api
@@ -25,17 +25,17 @@ type watcher struct {
 	random *rand.Rand
 
 	segments []history.Segment
-	// reached is the last version received.
+	// reached is the resource version of the last event that was received.
 	reached atomic.Int64
 }
 
-// list is the answer to a list request.
+// list has the fields of the response to a list request that watcher uses.
 type list struct {
 	Metadata metadata `json:"metadata"`
 	Items    []object `json:"items"`
 }
 
-// run watches until ctx is done. Segments may be read only afterwards.
+// run lists and watches until ctx ends. The segments may be read only after it has returned.
 func (w *watcher) run(ctx context.Context) {
 	for pause(ctx, 100*time.Millisecond) {
 		l := &list{}
@@ -51,8 +51,8 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// follow watches from the last version received until the server answers that it no longer has this
-// version.
+// follow watches from the last resource version that was received, until the server responds that
+// this version is no longer available.
 func (w *watcher) follow(ctx context.Context, segment *history.Segment) {
 	w.reached.Store(segment.From)
 	for gone := false; !gone && ctx.Err() == nil; {
@@ -61,10 +61,11 @@ func (w *watcher) follow(ctx context.Context, segment *history.Segment) {
 	}
 }
 
-// connection performs one watch request. It reports whether the server no longer has the version
-// from which the watch should start.
+// connection sends one watch request and reads its events. It returns true if the server responds
+// that the resource version is no longer available.
 func (w *watcher) connection(ctx context.Context, segment *history.Segment) (gone bool) {
-	// If a connection is silent for longer, its server was killed.
+	// The server ends the watch after limit seconds. If the connection stays open for a minute
+	// longer, the server was killed.
 	limit := 20 + w.random.IntN(40)
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(limit+60)*time.Second)
 	defer cancel()
@@ -110,7 +111,8 @@ func (w *watcher) connection(ctx context.Context, segment *history.Segment) (gon
 	}
 }
 
-// belongs reports whether a watcher selects a key: both begin with the resource.
+// belongs reports whether a key is in the resource that the watcher watches. Keys and names of
+// watchers begin with the resource.
 func belongs(watcher, key string) bool {
 	resource, _, _ := strings.Cut(key, "/")
 	return strings.HasPrefix(watcher, resource+"#")

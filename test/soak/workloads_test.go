@@ -21,11 +21,12 @@ import (
 	"keelson.dev/keelson/test/soak/history"
 )
 
-// workloads are all workloads on the cluster while processes are being killed.
+// workloads has all workloads that run while processes are being killed.
 type workloads struct {
 	s       *soak
 	running sync.WaitGroup
-	// watching ends after the others, so that the watches see their last writes.
+	// watching is done later than the other workloads, so that the watches also receive the last
+	// writes.
 	watching   sync.WaitGroup
 	endWatches context.CancelFunc
 
@@ -40,7 +41,7 @@ type workloads struct {
 	crds                       *definitions
 }
 
-// registersDefinition is the definition of the registers that are custom resources.
+// registersDefinition has the CRD for registers that are custom resources.
 const registersDefinition = `
 apiVersion: v1
 kind: Namespace
@@ -83,7 +84,7 @@ func (s *soak) newWorkloads() *workloads {
 	return w
 }
 
-// start runs all workloads until ctx is done.
+// start starts all workloads, which run until ctx ends.
 func (w *workloads) start(ctx context.Context) {
 	s := w.s
 	resources := registerResources()
@@ -110,7 +111,7 @@ func (w *workloads) start(ctx context.Context) {
 		a, r := next(), s.random(random())
 		w.running.Go(func() { s.increment(ctx, a, r, w.counters) })
 	}
-	// The watches use a context of their own, because they end only when they have received all
+	// The watches have their own context, because they must run until they have received all
 	// events.
 	watching, end := context.WithCancel(context.WithoutCancel(ctx))
 	w.endWatches = end
@@ -123,7 +124,7 @@ func (w *workloads) start(ctx context.Context) {
 	w.startPods(ctx, random)
 }
 
-// finish waits for the end of all workloads and checks them.
+// finish waits until all workloads have ended, and then checks their results.
 func (w *workloads) finish() {
 	w.running.Wait()
 	s := w.s
@@ -131,7 +132,7 @@ func (w *workloads) finish() {
 	fences := map[string]int64{}
 	for _, res := range registerResources() {
 		for i := range registerKeys {
-			for _, a := range clients { // once through each server
+			for _, a := range clients { // one final read through each API server
 				s.eventually("register "+registerName(i)+" is read", func(context.Context) error {
 					if _, ok := s.readRegister(a, res, registerName(i), w.registers); !ok {
 						return errors.New("no answer")
@@ -163,7 +164,7 @@ func (w *workloads) finish() {
 	w.checkHistories(clients[0])
 }
 
-// checkHistories runs the checkers on the histories.
+// checkHistories checks the recorded histories with package history.
 func (w *workloads) checkHistories(a *api) {
 	s := w.s
 	res := registerResources()[0]
@@ -198,7 +199,7 @@ func (w *workloads) checkHistories(a *api) {
 	w.save("watches", segments)
 }
 
-// save writes a part of the history to a file, for people.
+// save writes a part of the history to a file, to help find the cause of a failure.
 func (w *workloads) save(name string, parts any) {
 	f, err := os.Create(filepath.Join(w.s.dir, name+".jsonl"))
 	if err != nil {
@@ -222,7 +223,7 @@ func (w *workloads) save(name string, parts any) {
 	}
 }
 
-// remove deletes all objects of the workloads and waits until they no longer exist.
+// remove deletes all objects of the workloads, and waits until they no longer exist.
 func (w *workloads) remove() {
 	s := w.s
 	for _, ns := range []string{loadNamespace, siteNamespace} {
@@ -241,7 +242,8 @@ func (w *workloads) remove() {
 	w.services.reuse()
 }
 
-// gone reports whether the answer to a delete means that nothing is left to delete.
+// gone returns nil if the result of a delete means that the object no longer exists, and otherwise
+// an error.
 func gone(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil

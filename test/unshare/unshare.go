@@ -1,13 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unshare runs the tests of a package in a namespace of their own.
-// Their mounts, links, addresses and rules are invisible to the rest of the
-// machine, and the kernel removes them when the tests end, however they end.
+// Package unshare runs the tests of a package in their own mount or network namespace. Their
+// mounts, links, addresses and rules are not visible to the rest of the machine. The kernel removes
+// them when the tests end, even if they crash.
 //
-// A package's TestMain calls Run; a test that needs the namespace calls Need, one that needs root
-// alone calls NeedRoot. Tests of this repository request root only in these two ways. Without root
-// and with -short such tests are skipped, so that `make check` runs the same tests for every user.
+// The TestMain function of a package calls Run. A test that needs the namespace calls Need. A test
+// that needs only root calls NeedRoot. Tests of this repository may require root only in these two
+// ways. Without root or with -short, such tests are skipped, so that "make check" runs the same
+// tests for every user.
 package unshare
 
 import (
@@ -21,28 +22,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is the kind of namespace that tests run in.
+// Namespace is the kind of namespace in which tests run.
 type Namespace uintptr
 
 const (
-	// Mount is a mount namespace. Mounts in it are not visible outside of it.
+	// Mount is a mount namespace. Mounts inside it are not visible outside.
 	Mount Namespace = syscall.CLONE_NEWNS
-	// Network is a network namespace with a loopback link that is up, and nothing else.
+	// Network is a network namespace that has only a loopback link, which is up.
 	Network Namespace = syscall.CLONE_NEWNET
 )
 
-// inside is set in the environment of a test binary that runs in its namespace.
+// inside is an environment variable that is set if the test binary already runs in its namespace.
 const inside = "KEELSON_TEST_UNSHARED"
 
-// Tests are the tests of a package, usually a *testing.M.
+// Tests is the set of tests of a package, usually a *testing.M.
 type Tests interface {
-	// Run runs the tests and returns the exit code of the process.
+	// Run runs the tests and returns the exit code for the process.
 	Run() int
 }
 
-// Run runs the tests m and exits the process. With root it runs them in a new
-// namespace ns, by starting the test binary again there. It does so with -short
-// too, so that a test that forgets to call Need cannot change the machine.
+// Run runs the tests m and exits the process. As root, it starts the test binary again in a new
+// namespace ns and runs the tests there. It does so even with -short, so that a test that forgets
+// to call Need cannot change the machine.
 func Run(m Tests, ns Namespace) {
 	if os.Getenv(inside) != "" {
 		if err := prepare(ns); err != nil {
@@ -67,7 +68,7 @@ func Run(m Tests, ns Namespace) {
 	os.Exit(0)
 }
 
-// prepare makes the namespace usable.
+// prepare sets up the new namespace: private mounts, or a loopback link that is up.
 func prepare(ns Namespace) error {
 	if ns == Mount {
 		return unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, "")
@@ -79,7 +80,7 @@ func prepare(ns Namespace) error {
 	return netlink.LinkSetUp(lo)
 }
 
-// Need skips a test if it does not run with root in a namespace of its own, or if -short is set.
+// Need skips a test unless it runs as root in its own namespace and without -short.
 func Need(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() || os.Getenv(inside) == "" {
@@ -87,7 +88,7 @@ func Need(tb testing.TB) {
 	}
 }
 
-// NeedRoot skips a test if it does not run with root, or if -short is set.
+// NeedRoot skips a test unless it runs as root and without -short.
 func NeedRoot(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() || os.Getuid() != 0 {

@@ -1,9 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command walstore is a small database for tests. POST / appends the body to a log on its volume,
-// and answers when the body is on the disk. GET / lists the appended bodies, one per line. If the
-// volume's file system supports locks, two processes never write the same log at the same time.
+// Command walstore is a small database for tests. POST / appends the request's body to a log on the
+// database's volume, and responds when the body is on the disk. GET / lists the bodies, one per
+// line. If the volume's file system supports file locks, two processes never write the same log at
+// the same time.
 package main
 
 import (
@@ -55,7 +56,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = lock.Close() }() // an error of Close loses nothing: it only releases the lock
+	defer func() { _ = lock.Close() }() // closing only releases the lock, so an error loses no data
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return fmt.Errorf("another process has the log: %w", err)
 	}
@@ -76,7 +77,7 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.Method == http.MethodGet {
-		_, _ = io.WriteString(w, strings.Join(s.all, "\n")) // an error means that the client has disconnected
+		_, _ = io.WriteString(w, strings.Join(s.all, "\n")) // fails only if the client has disconnected
 		return
 	}
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wal.MaxRecord))

@@ -1,13 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command containerd-shim-runc-v2 is containerd's shim for runc and crun with two changes.
+// Command containerd-shim-runc-v2 is containerd's shim for runc and crun, with two changes.
 //
-// It lets more garbage gather. There is one shim for each pod. In a pod's start containerd's own
-// collects garbage three to four times, once for each 1.6 MB. The shim itself returns unused memory
-// to the system every 30 seconds.
+// The first change makes Go's garbage collection less frequent. There is one shim for each pod.
+// While a pod starts, the original shim collects garbage three to four times, each time after 1.6
+// MB of allocations. The shim returns unused memory to the system every 30 seconds anyway.
 //
-// It keeps the output FIFOs of a process open until the process has exited: see outputHolder.
+// The second change keeps the output FIFOs of a process open until the process has exited: see
+// outputHolder.
 package main
 
 import (
@@ -23,12 +24,12 @@ import (
 	"github.com/containerd/plugin/registry"
 )
 
-// garbage is how much garbage may gather, in percent of the memory in use. The runtime counts at
-// least 4 MB as in use.
+// garbage is the value of GOGC: the heap may grow by this percentage of the memory in use before
+// garbage is collected. The Go runtime counts at least 4 MB as in use.
 const garbage = 200
 
 func main() {
-	// The shim initializes plugins after it has set its own percentage.
+	// The shim sets its own percentage first and initializes plugins later, so a plugin sets ours.
 	registry.Register(&plugin.Registration{Type: plugins.InternalPlugin, ID: "garbage",
 		InitFn: func(*plugin.InitContext) (any, error) {
 			debug.SetGCPercent(garbage)
@@ -43,7 +44,7 @@ func main() {
 	shim.RunShim(context.Background(), manager.NewShimManager("io.containerd.runc.v2"))
 }
 
-// newTaskService returns containerd's task service with the outputs of its processes held.
+// newTaskService returns containerd's task service, wrapped in an outputHolder.
 func newTaskService(ic *plugin.InitContext) (any, error) {
 	publisher, err := ic.GetByID(plugins.EventPlugin, "publisher")
 	if err != nil {

@@ -16,17 +16,17 @@ import (
 )
 
 // outputHolder is a task service that keeps the output FIFOs of each process open until the process
-// has exited, and reads what is left of its input then.
+// has exited, and then reads what is left of the process's input.
 //
-// Without the first, a FIFO ends as soon as the process closes its end of the pipe, as the shell
-// does for "cat >file". containerd's CRI server takes the end of stdout or of stderr for the end of
-// the process and closes its stdin: what the client sends from then on is lost, and the exit code
-// is 0.
+// If the FIFOs were not kept open, a FIFO would end as soon as the process closes its end of the
+// pipe, as the shell does for "cat >file". containerd's CRI server takes the end of stdout or
+// stderr for the end of the process, and closes the process's stdin. Input that the client sends
+// later would be lost, although the exit code is 0.
 //
-// Without the second, a process that exits before it has read its input never ends for the client.
-// The CRI server waits until the input is written to the FIFO, and containerd's own reader of the
-// FIFO waits for the process: it holds the read end of the process's pipe, which therefore does not
-// break.
+// If the rest of the input were not read, a process that exits before it has read its input would
+// never end for the client. The CRI server waits until the input is written to the FIFO.
+// containerd's own reader of the FIFO waits for the process, and keeps the read end of the
+// process's pipe open, so that writing to the pipe does not fail.
 type outputHolder struct {
 	task.TTRPCTaskService
 }
@@ -37,7 +37,7 @@ func (h *outputHolder) RegisterTTRPC(server *ttrpc.Server) error {
 	return nil
 }
 
-// Start starts a process with its output FIFOs held.
+// Start starts a process and keeps its output FIFOs open.
 func (h *outputHolder) Start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
 	state, err := h.State(ctx, &task.StateRequest{ID: r.ID, ExecID: r.ExecID})
 	if err != nil {
@@ -58,18 +58,19 @@ func (h *outputHolder) Start(ctx context.Context, r *task.StartRequest) (*task.S
 	return resp, nil
 }
 
-// release waits for the exit of a process, closes its outputs and reads the rest of its input.
+// release waits until a process has exited, closes its output FIFOs, and reads the rest of its
+// input.
 func (h *outputHolder) release(ctx context.Context, r *task.StartRequest, held []*os.File, stdin string) {
 	if _, err := h.Wait(ctx, &task.WaitRequest{ID: r.ID, ExecID: r.ExecID}); err != nil {
-		// containerd has deleted the process, which it does only after its exit.
+		// containerd has deleted the process. It does so only after the process has exited.
 		log.G(ctx).WithError(err).Debug("Process deleted before its outputs were released")
 	}
 	closeAll(held)
 	input, err := openFIFOs(os.O_RDONLY|syscall.O_NONBLOCK, stdin)
 	defer closeAll(input)
 	for _, f := range input {
-		// It ends when the CRI server and the shim have closed their ends, at the latest when the
-		// process is deleted.
+		// The copy ends when the CRI server and the shim have closed their ends of the FIFO, which
+		// they do at the latest when the process is deleted.
 		_, err = io.Copy(io.Discard, f)
 	}
 	if err != nil {
@@ -77,8 +78,8 @@ func (h *outputHolder) release(ctx context.Context, r *task.StartRequest, held [
 	}
 }
 
-// openFIFOs opens those paths that are FIFOs, in a mode that does not wait for the other side. A
-// path may also be empty, a file or the URI of a logging program.
+// openFIFOs opens those of the paths that are FIFOs, without waiting for the other end to be
+// opened. A path may also be empty, a regular file, or the URI of a logging program.
 func openFIFOs(flag int, paths ...string) ([]*os.File, error) {
 	var opened []*os.File
 	for _, path := range paths {

@@ -18,7 +18,7 @@ import (
 
 var errStart = errors.New("no such command")
 
-// process is a task service of one process, which closes its outputs as soon as it runs.
+// process is a fake task service with one process, which closes its outputs as soon as it runs.
 type process struct {
 	task.TTRPCTaskService
 	stdin, stdout, stderr string
@@ -57,7 +57,7 @@ func (p *process) Wait(ctx context.Context, _ *task.WaitRequest) (*task.WaitResp
 	}
 }
 
-// outputs creates a FIFO and a reader of it for each output.
+// outputs creates a FIFO for each output of a process, and a reader for each FIFO.
 func outputs(t *testing.T) (p *process, readers []*os.File) {
 	t.Helper()
 	dir := t.TempDir()
@@ -76,7 +76,7 @@ func outputs(t *testing.T) (p *process, readers []*os.File) {
 	return p, readers
 }
 
-// ended reports whether a FIFO's reader would read its end now. It must have no data left.
+// ended reports whether a read from the FIFO would now return EOF. The FIFO must contain no data.
 func ended(t *testing.T, f *os.File) bool {
 	t.Helper()
 	conn, err := f.SyscallConn()
@@ -97,14 +97,15 @@ func ended(t *testing.T, f *os.File) bool {
 	return n == 0 && readErr == nil
 }
 
-// TestOutputsEndWithTheProcess: outputs end after the process has exited, and not when it closes them.
+// TestOutputsEndWithTheProcess checks that the output FIFOs end when the process exits, not already
+// when the process closes its outputs.
 func TestOutputsEndWithTheProcess(t *testing.T) {
 	p, readers := outputs(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err := (&outputHolder{p}).Start(ctx, &task.StartRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	cancel() // the request is over, the process is not
+	cancel() // the request has ended, but the process still runs
 	for _, f := range readers {
 		if _, err := io.ReadFull(f, make([]byte, 5)); err != nil {
 			t.Fatal(err)
@@ -121,15 +122,15 @@ func TestOutputsEndWithTheProcess(t *testing.T) {
 	}
 }
 
-// TestRestOfInput checks that the shim reads the rest of the input after the process has exited, also
-// while other programs hold the FIFO open.
+// TestRestOfInput checks that the shim reads the rest of the input after the process has exited,
+// even while other programs hold the FIFO open.
 func TestRestOfInput(t *testing.T) {
 	p, _ := outputs(t)
 	p.stdin = filepath.Join(filepath.Dir(p.stdout), "stdin")
 	if err := syscall.Mkfifo(p.stdin, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The shim's own reader, which does not read.
+	// Like the shim's own reader, this reader keeps the FIFO open without reading.
 	reader, err := os.OpenFile(p.stdin, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -147,12 +148,12 @@ func TestRestOfInput(t *testing.T) {
 	if err := writer.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := writer.Write(make([]byte, 1<<20)); err != nil { // far more than a FIFO holds
+	if n, err := writer.Write(make([]byte, 1<<20)); err != nil { // much more than the buffer of a FIFO
 		t.Errorf("after %d bytes: %v", n, err)
 	}
 }
 
-// TestFailedStartReleasesOutputs: a process that does not start leaves nothing open.
+// TestFailedStartReleasesOutputs checks that no FIFO stays open if a process fails to start.
 func TestFailedStartReleasesOutputs(t *testing.T) {
 	p, readers := outputs(t)
 	p.fails = true
@@ -166,7 +167,7 @@ func TestFailedStartReleasesOutputs(t *testing.T) {
 	}
 }
 
-// TestOtherOutputs: outputs that are not FIFOs are left alone.
+// TestOtherOutputs checks that outputs that are not FIFOs are not opened.
 func TestOtherOutputs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command etcd is etcd as it is, under its own name.
+// Command etcd is the unmodified etcd server, built from this module.
 package main
 
 import (

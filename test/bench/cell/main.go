@@ -1,8 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cell measures the memory of a control plane with many nodes and pods. It creates nodes
-// and pods that are bound to them, waits until the processes are idle, and prints their memory.
+// Command cell measures the memory of a control plane of a large cluster. It creates Nodes, and
+// pods that are bound to them, waits until the processes are idle, and prints the memory of the
+// processes.
 package main
 
 import (
@@ -22,8 +23,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// writers is how many requests are sent at a time; settled is how long it waits before it reads the
-// memory.
+// writers is how many requests are sent at the same time. settled is how long the command waits
+// before it reads the memory of the processes.
 const (
 	writers = 16
 	settled = time.Minute
@@ -71,7 +72,7 @@ func run(ctx context.Context) error {
 	return printMemory()
 }
 
-// each calls f for 0 to n-1, several at a time.
+// each calls f with the numbers 0 to n-1, with several calls at the same time.
 func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -88,7 +89,7 @@ func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) 
 	return g.Wait()
 }
 
-// node returns a node with four labels and twenty images.
+// node returns node number i, with four labels and twenty images.
 func node(i int) *v1.Node {
 	name := fmt.Sprint("node-", i)
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
@@ -109,7 +110,8 @@ func node(i int) *v1.Node {
 	return n
 }
 
-// pod returns a bound pod of a controller with fifty pods. It has two containers and six labels.
+// pod returns pod number i, which is bound to one of the nodes. Each controller has fifty pods. The
+// pod has two containers and six labels.
 func pod(i, nodes int) *v1.Pod {
 	requests := v1.ResourceList{v1.ResourceCPU: resource.MustParse("80m"),
 		v1.ResourceMemory: resource.MustParse("128Mi")}
@@ -131,7 +133,8 @@ func pod(i, nodes int) *v1.Pod {
 	return p
 }
 
-// printMemory prints the memory of the processes that PIDS names: NAME=PID,...
+// printMemory prints the memory of the processes in the environment variable PIDS, which has the
+// form NAME=PID,...
 func printMemory() error {
 	for pair := range strings.SplitSeq(os.Getenv("PIDS"), ",") {
 		name, pid, _ := strings.Cut(pair, "=")

@@ -1,15 +1,16 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fairness measures the effect of one tenant's load on another tenant: the latency of a few
-// small requests of one user, first without other load, and then while another user requests many
-// large lists at the same time. It needs a kubeconfig with all rights for any Kubernetes-compatible
-// server, and removes the objects that it creates.
+// Command fairness measures the effect of one tenant's load on another tenant. It measures the
+// latency of a few small requests of one user, first without other load, and then while another
+// user requests many large lists at the same time. It works with any server that is compatible with
+// Kubernetes. It needs a kubeconfig with administrator rights, and removes the objects that it
+// creates.
 //
 //	go run ./test/bench/fairness --kubeconfig FILE
 //
-// A process of its own makes the load. It runs only when no other process needs the processors, so
-// that the load seems to come from another machine.
+// A separate process generates the load. That process gets CPU time only when no other process
+// needs it, as if the load came from another machine.
 package main
 
 import (
@@ -96,7 +97,7 @@ func run(ctx context.Context, o options) error {
 	if err := child.Start(); err != nil {
 		return err
 	}
-	time.Sleep(2 * time.Second) // time until all lists are in progress
+	time.Sleep(2 * time.Second) // until all lists are in progress
 	beside, err := measure(ctx, cfg, o)
 	err = errors.Join(err, in.Close(), child.Wait())
 	fmt.Println("with noise:", beside)
@@ -104,11 +105,12 @@ func run(ctx context.Context, o options) error {
 	return err
 }
 
-// noisyTenant and quietTenant are users, each with a namespace of its name.
+// noisyTenant and quietTenant return the names of the two users. Each user has a namespace with the
+// same name.
 func (o options) noisyTenant() string { return "fairness-noisy-" + o.suffix }
 func (o options) quietTenant() string { return "fairness-quiet-" + o.suffix }
 
-// as returns a client of a tenant.
+// as returns a client configuration that impersonates a tenant's user.
 func as(cfg *rest.Config, tenant string) *rest.Config {
 	out := rest.CopyConfig(cfg)
 	out.Impersonate = rest.ImpersonationConfig{UserName: tenant, Groups: []string{"system:authenticated"}}
@@ -159,14 +161,15 @@ func (r result) String() string {
 		r.p90.Round(10*time.Microsecond), r.p99.Round(10*time.Microsecond), r.failed)
 }
 
-// measure performs the quiet tenant's requests: gets, small lists and updates.
+// measure sends the requests of the quiet tenant (gets, small lists and updates), and returns their
+// latencies.
 func measure(ctx context.Context, cfg *rest.Config, o options) (result, error) {
 	client, err := kubernetes.NewForConfig(as(cfg, o.quietTenant()))
 	if err != nil {
 		return result{}, err
 	}
 	api := client.CoreV1().ConfigMaps(o.quietTenant())
-	for { // retries until the server has loaded the users' rights
+	for { // retry until the server has loaded the users' roles
 		_, err := api.List(ctx, metav1.ListOptions{})
 		if err == nil {
 			break
@@ -212,9 +215,9 @@ func measure(ctx context.Context, cfg *rest.Config, o options) (result, error) {
 	return result{len(all), at(.5), at(.9), at(.99), failed.Load()}, nil
 }
 
-// yield puts every thread of the process into the idle scheduling class. The class is set for one
-// thread, and threads that this thread starts inherit it. So the program executes itself again from
-// that thread.
+// yield puts all threads of the process into the idle scheduling class. The class can be set for
+// one thread only, and new threads inherit it from the thread that starts them. Therefore the
+// program executes itself again from the thread with the class.
 func yield() error {
 	runtime.LockOSThread()
 	attr, err := unix.SchedGetAttr(0, 0)
@@ -231,8 +234,8 @@ func yield() error {
 	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 }
 
-// noise performs the noisy tenant's requests: as many concurrent lists as allowed, until standard
-// input ends.
+// noise sends the requests of the noisy tenant, as many concurrent lists as the options allow,
+// until its standard input ends.
 func noise(ctx context.Context, cfg *rest.Config, o options) error {
 	if err := yield(); err != nil {
 		return err
@@ -256,8 +259,8 @@ func noise(ctx context.Context, cfg *rest.Config, o options) error {
 				if err != nil {
 					return
 				}
-				// The header is set explicitly, so that the client does not decompress answers: the
-				// load should cost the client little.
+				// With an explicit header, the client does not decompress responses, so that
+				// generating the load costs little CPU time.
 				r.Header.Set("Accept-Encoding", "gzip")
 				resp, err := client.Do(r)
 				if err != nil {

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command idlewatch measures how much memory of an API server an idle watch takes. It opens many watches
-// over a number of HTTP/2 connections and compares the server's memory before and after, each time
-// after a collection (/debug/pprof/heap?gc=1).
+// Command idlewatch measures how much memory of an API server each idle watch needs. It opens many
+// watches over several HTTP/2 connections, and compares the server's memory before and after. It
+// reads the memory after a garbage collection (/debug/pprof/heap?gc=1).
 //
 //	go run ./test/bench/idlewatch --kubeconfig FILE --pid PID
 package main
@@ -71,7 +71,7 @@ func (o options) run() error {
 	return nil
 }
 
-// open opens the watches. They last until the process ends.
+// open opens the watches. They stay open until the process ends.
 func (o options) open(config *rest.Config) error {
 	failed := make(chan error, o.connections)
 	var opening sync.WaitGroup
@@ -98,7 +98,7 @@ func (o options) open(config *rest.Config) error {
 	return <-failed
 }
 
-// newClient returns a client with a connection of its own.
+// newClient returns a client that has its own connection.
 func newClient(config *rest.Config) (*http.Client, error) {
 	cfg, err := rest.TLSConfigFor(config)
 	if err != nil {
@@ -107,7 +107,7 @@ func newClient(config *rest.Config) (*http.Client, error) {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}}, nil
 }
 
-// measure returns the server's memory in bytes.
+// measure returns different measures of the server's memory, in bytes.
 func (o options) measure(config *rest.Config) (map[string]float64, error) {
 	client, err := newClient(config)
 	if err != nil {
@@ -115,7 +115,7 @@ func (o options) measure(config *rest.Config) (map[string]float64, error) {
 	}
 	defer client.CloseIdleConnections()
 	time.Sleep(o.settle)
-	for range 2 { // twice, because each collection shrinks a stack to half of its size
+	for range 2 { // twice, because each garbage collection halves the size of a goroutine's stack
 		if _, err := get(client, config.Host+"/debug/pprof/heap?gc=1"); err != nil {
 			return nil, err
 		}

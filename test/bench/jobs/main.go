@@ -1,10 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command jobs measures what Jobs cost a control plane. It creates Node objects without machines
-// and reports every pod that is bound to one as succeeded. It prints how long it takes until all
-// Jobs are complete, how long until their namespace is gone, and the CPU time of the processes for
-// each pod.
+// Command jobs measures the cost of Jobs for a control plane. It creates Node objects without
+// machines, and reports each pod that is bound to such a node as succeeded. It prints how long it
+// takes until all Jobs are complete, how long it takes to delete their namespace, and the CPU time
+// of each process per pod.
 package main
 
 import (
@@ -105,7 +105,7 @@ func (l *load) play(ctx context.Context) error {
 	return nil
 }
 
-// phase prints how long f takes.
+// phase runs f, and prints how long it takes and how much CPU time the processes use.
 func (l *load) phase(what string, f func() error) error {
 	before, began := l.spent(), time.Now()
 	if err := f(); err != nil {
@@ -122,14 +122,14 @@ func (l *load) phase(what string, f func() error) error {
 	return nil
 }
 
-// spent returns the CPU time of each process, in seconds.
+// spent returns the CPU time that each process has used so far, in seconds.
 func (l *load) spent() map[string]float64 {
-	const hertz = 100 // unit of the CPU times in /proc, in Hz
+	const hertz = 100 // /proc counts CPU time in units of 1/100 s
 	out := map[string]float64{}
 	for name, pid := range l.processes {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
-			continue // the process has ended meanwhile
+			continue // the process has ended in the meantime
 		}
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		user, _ := strconv.ParseFloat(fields[11], 64)
@@ -167,7 +167,7 @@ func (l *load) makeNodes(ctx context.Context) error {
 	return l.renewAll(ctx)
 }
 
-// renew renews the nodes' leases.
+// renew renews the nodes' Leases periodically until ctx ends.
 func (l *load) renew(ctx context.Context) error {
 	for tick := time.Tick(10 * time.Second); ; {
 		select {
@@ -200,7 +200,7 @@ func (l *load) renewAll(ctx context.Context) error {
 	})
 }
 
-// succeed reports every pod of the namespace as succeeded once it is bound.
+// succeed watches the namespace's pods, and reports each pod as succeeded once it is bound.
 func (l *load) succeed(ctx context.Context) error {
 	const queue = 100_000
 	work := make(chan *corev1.Pod, queue)
@@ -222,7 +222,7 @@ func (l *load) succeed(ctx context.Context) error {
 	for range atOnce {
 		go func() {
 			for pod := range work {
-				// Errors are ignored: a pod may be deleted already, or reported twice.
+				// Errors are ignored, because the pod may have been deleted or reported already.
 				_, _ = l.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, status,
 					metav1.PatchOptions{}, "status")
 			}

@@ -1,15 +1,16 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command listfloor measures the processor time of a list in an API server. In turns with that, it
-// measures the processor time that a process needs to send as many prepared bytes with Go's TLS and
-// HTTP/2, in pieces of 64 KB. That is the minimum cost of a list with these libraries.
+// Command listfloor measures the CPU time that an API server needs for a list request. For
+// comparison, it measures in alternation the CPU time that a process needs to send the same number
+// of prepared bytes, in pieces of 64 KB, with Go's TLS and HTTP/2. That is the minimum cost of a
+// list with these libraries.
 //
 //	go run ./test/bench/listfloor --kubeconfig FILE --pid PID
 //
-// The objects must exist already. The figures are the median processor time of the server's process
-// alone, from /proc. It also prints the share of the machine that the hypervisor gave to others
-// meanwhile: if that share is large, both figures are too high.
+// The objects to list must already exist. Each result is the median CPU time of the server's
+// process alone, from /proc. The command also prints the share of the machine's CPU time that the
+// hypervisor gave to other machines meanwhile. If that share is large, both results are too high.
 package main
 
 import (
@@ -35,8 +36,8 @@ import (
 
 const (
 	piece   = 64 << 10
-	tick    = time.Second / 100 // unit of processor time in /proc
-	settled = 2                 // number of lists before the measured ones
+	tick    = time.Second / 100 // unit of CPU times in /proc
+	settled = 2                 // number of lists before the measurement
 )
 
 type options struct {
@@ -102,7 +103,7 @@ func forms() []form {
 	}
 }
 
-// subject is a process that answers requests.
+// subject is the server process whose CPU time is measured.
 type subject struct {
 	client *http.Client
 	url    string
@@ -154,7 +155,8 @@ func median(d []time.Duration) time.Duration {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// lists sends n requests, and returns the processor time of each and the size of an answer.
+// lists sends n requests. It returns the server's CPU time per request and the size of a response
+// in bytes.
 func (s *subject) lists(n int) (each time.Duration, size int, err error) {
 	before, err := processor(s.pid)
 	if err != nil {
@@ -188,7 +190,7 @@ func (s *subject) list() (int, error) {
 	return int(size), err
 }
 
-// startFloor starts a process that serves size bytes.
+// startFloor starts the process for comparison, which serves size bytes.
 func startFloor(size int, form form) (subject, func(), error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -212,7 +214,7 @@ func startFloor(size int, form form) (subject, func(), error) {
 		stop()
 		return subject{}, nil, err
 	}
-	// The server is this program, with a self-signed certificate.
+	// The server is this program, which uses a self-signed certificate.
 	cfg := &rest.Config{Host: "https://" + strings.TrimSpace(address),
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 	client, err := rest.HTTPClientFor(cfg)
@@ -223,7 +225,7 @@ func startFloor(size int, form form) (subject, func(), error) {
 	return subject{client, cfg.Host, cmd.Process.Pid, form}, stop, nil
 }
 
-// serve answers every request with the same bytes, until the process is killed.
+// serve responds to every request with the same size bytes, until the process is killed.
 func serve(size int) error {
 	cert, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
@@ -252,13 +254,13 @@ func serve(size int) error {
 	return s.ServeTLS(l, "", "")
 }
 
-// processor returns the processor time of a process.
+// processor returns the CPU time of a process.
 func processor(pid int) (time.Duration, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	_, rest, _ := strings.Cut(string(data), ") ") // split here, because the name may contain spaces
+	_, rest, _ := strings.Cut(string(data), ") ") // split after the program's name, which may contain spaces
 	fields := strings.Fields(rest)
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("stat of %d: %q", pid, data)
@@ -271,8 +273,8 @@ func processor(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * tick, err
 }
 
-// usage is the processor time of the machine in ticks: in all, and the part that the hypervisor
-// gave to other machines.
+// usage is the CPU time of the machine in ticks: the total, and the part that the hypervisor gave
+// to other machines.
 type usage struct{ stolen, all int }
 
 func machine() (usage, error) {

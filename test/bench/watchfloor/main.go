@@ -1,8 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command watchfloor measures what it costs to send one watch event to one watcher, without an API
-// server. A process sends the same bytes to many watchers at a steady rate, in each of these ways:
+// Command watchfloor measures the cost of sending one watch event to one watcher, without an API
+// server. A process sends the same bytes to many watchers at a constant rate, in each of these
+// ways:
 //
 //	tcp     a TCP connection for each watcher
 //	tls     a TLS connection for each watcher
@@ -10,8 +11,8 @@
 //	stock   the HTTP/2 server of net/http
 //	own     package http2server
 //
-// The figure is the processor time of that process. Another process reads the events. Its time does
-// not count.
+// The result is the CPU time of that process. Another process reads the events; its CPU time is not
+// included.
 //
 //	go run ./test/bench/watchfloor --by stock,own --rounds 5 --per-connection 25
 package main
@@ -44,7 +45,7 @@ type options struct {
 	duration             time.Duration
 	by                   string
 	rounds               int
-	read, address        string // options of the reading process
+	read, address        string // options of the process that reads the events
 }
 
 func main() {
@@ -91,7 +92,7 @@ func run(o options) error {
 	return nil
 }
 
-// audience is the set of clients that receive events.
+// audience is the set of watchers that receive events.
 type audience struct {
 	mu     sync.Mutex
 	joined []func(event []byte)
@@ -99,14 +100,14 @@ type audience struct {
 	want   int
 }
 
-// join returns the events of one watcher.
+// join adds a watcher and returns the channel of its events.
 func (a *audience) join() <-chan []byte {
 	c := make(chan []byte, 64)
 	a.add(func(event []byte) { c <- event })
 	return c
 }
 
-// add registers send, which is called for each event.
+// add adds a watcher. send is called for each event.
 func (a *audience) add(send func(event []byte)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,7 +124,7 @@ func (a *audience) send(event []byte) {
 	}
 }
 
-// measure returns the processor time of one event to one watcher.
+// measure returns the CPU time for sending one event to one watcher in the given way.
 func (o options) measure(by string) (time.Duration, error) {
 	cert, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
@@ -164,7 +165,7 @@ func (o options) send(a *audience) (time.Duration, error) {
 	defer tick.Stop()
 	for range o.rate {
 		<-tick.C
-		a.send(event) // sent before the measurement, until the speed of the connections is stable
+		a.send(event) // not measured: runs until the speed of the connections is stable
 	}
 	n := int(o.duration.Seconds() * float64(o.rate))
 	before, err := processor()
@@ -180,7 +181,7 @@ func (o options) send(a *audience) (time.Duration, error) {
 	return (after - before) / time.Duration(n*o.watchers), err
 }
 
-// processor returns this process's processor time.
+// processor returns the CPU time that this process has used so far.
 func processor() (time.Duration, error) {
 	var u unix.Rusage
 	err := unix.Getrusage(unix.RUSAGE_SELF, &u)
@@ -237,8 +238,8 @@ func serve(l net.Listener, by string, cfg *tls.Config, a *audience) {
 	}
 }
 
-// serveFrames answers the first request of a connection with events, which it writes as HTTP/2
-// frames. It reads the frames that the client sends.
+// serveFrames responds to the first request of a connection with events, which it writes as HTTP/2
+// frames. It reads and ignores the frames of the client.
 func serveFrames(c net.Conn, a *audience) {
 	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
 		return
@@ -257,14 +258,14 @@ func serveFrames(c net.Conn, a *audience) {
 			continue
 		}
 		id := f.Header().StreamID
-		status := []byte{0x88} // status 200 from HPACK's static table
+		status := []byte{0x88} // status 200, from HPACK's static table
 		err = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: status, EndHeaders: true})
-		// An error means that the process is ending.
+		// The write fails only when the process is ending.
 		a.add(func(event []byte) { _ = framer.WriteData(id, false, event) })
 	}
 }
 
-// readAll reads the events of all watchers until the process is killed.
+// readAll opens the watchers' connections and reads their events until the process is killed.
 func (o options) readAll() error {
 	failed := make(chan error)
 	client := o.client()
@@ -283,13 +284,13 @@ func (o options) readAll() error {
 	return <-failed
 }
 
-// client returns a client with a connection of its own.
+// client returns a client that has its own connection.
 func (o options) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: o.tls(), ForceAttemptHTTP2: true}}
 }
 
 func (o options) tls() *tls.Config {
-	return &tls.Config{InsecureSkipVerify: true} // the server is this program, with a self-signed certificate
+	return &tls.Config{InsecureSkipVerify: true} // the server has a self-signed certificate
 }
 
 func (o options) open(client *http.Client) (io.Reader, error) {

@@ -1,18 +1,18 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command report reads ginkgo's JSON reports of the Kubernetes test suite.
+// Command report reads the JSON reports that ginkgo writes for Kubernetes' test suite.
 //
 //	report write -in REPORT[,REPORT] -out FILE [-plan PLAN]
 //	report plan -in REPORT [-done REPORT] [-share I/N] [-focus REGEXP]
 //
-// write turns reports into a section of docs/explanation/conformance.md: a table by SIG, and the
-// name of every spec that did not pass. The other sections of the file are not changed. If a spec
-// has results in several reports, the last result is used.
+// The command write converts reports to a section of docs/explanation/conformance.md. The section
+// has a table by SIG, and the name of each spec that did not pass. The other sections of the file
+// are not changed. If a spec has results in several reports, the last result is used.
 //
-// plan prints a regular expression of the specs that are still to be run. It takes the specs from
-// the report of a dry run, keeps those of one share, and leaves out those that have passed in
-// another report.
+// The command plan prints a regular expression that matches the specs which still must run. It
+// takes the specs from the report of a dry run (-in), keeps share I of N, and omits specs that have
+// passed in another report (-done).
 package main
 
 import (
@@ -33,18 +33,19 @@ import (
 )
 
 const (
-	// conformance is the label of the suite's specs.
+	// conformance is the label of the conformance specs.
 	conformance = "Conformance"
-	// beyond is the title of the section about specs with other labels.
+	// beyond is the title of the section about specs that do not have this label.
 	beyond  = "Beyond Conformance"
 	fullRun = "Full run"
 )
 
-// nodesInZones is the reason why specs about nearby endpoints do not run on two nodes.
+// nodesInZones is the reason why specs about topology-aware endpoints do not run in a cluster of
+// two nodes.
 const nodesInZones = "needs three zones with two nodes each, and passes in such a cluster"
 
-// reasons explain why specs fail that cannot or need not pass on the test cluster. The key is a
-// part of the spec's name.
+// reasons explains why certain specs fail that cannot pass, or need not pass, on the test cluster.
+// The key is a part of the spec's name.
 var reasons = map[string]string{
 	"should check kube-proxy urls": "in clusters of `ctl cluster`, the proxy serves metrics by TLS and only to " +
 		"authorized clients",
@@ -91,7 +92,7 @@ func run(args []string, stdout io.Writer) error {
 	return errUsage
 }
 
-// read reads reports, separated by commas.
+// read reads reports from files. The file names are separated by commas.
 func read(files string) ([]types.Report, error) {
 	var out []types.Report
 	for _, file := range strings.Split(files, ",") {
@@ -161,17 +162,17 @@ func write(args []string) error {
 	return nil
 }
 
-// count has the number of specs, of specs that passed, and of specs that failed.
+// count has the total number of specs, and the numbers of specs that passed and that failed.
 type count struct{ passed, failed, total int }
 
-// summary contains the outcomes, by SIG.
+// summary has the results of the specs, by SIG.
 type summary struct {
 	bySIG  map[string]*count
 	failed []string
-	missed []string // specs that were requested but did not run to their end
-	// left has the number of specs that the suite itself skipped, by the suite's reason.
+	missed []string // specs that should have run but did not complete
+	// left has the numbers of specs that the test suite itself skipped, by the suite's reason.
 	left   map[string]int
-	flaked []string // specs that passed, but not at the first attempt
+	flaked []string // specs that passed only after a failed attempt
 }
 
 var sig = regexp.MustCompile(`\[(sig-[a-z-]+)\]`)
@@ -197,15 +198,16 @@ func summarize(reports []types.Report, focus, labels string) (*summary, error) {
 	return s, nil
 }
 
-// outcome is how a spec ended.
+// outcome is the result of a spec.
 type outcome struct {
 	types.SpecState
-	again bool   // true if the spec was run more than once
-	why   string // why the spec was skipped, as the suite reports it
+	again bool   // the spec was run more than once
+	why   string // reason with which the test suite skipped the spec
 }
 
-// outcomes returns the outcomes of the wanted specs, by name. A report in which a spec did not run
-// does not change the spec's outcome.
+// outcomes returns the results of the specs for which wanted returns true, by name. If a spec has
+// results in several reports, the last result is used; a report in which the spec did not run is
+// ignored.
 func outcomes(reports []types.Report, wanted func(*types.SpecReport) bool) map[string]outcome {
 	out := map[string]outcome{}
 	for _, r := range reports {
@@ -229,8 +231,8 @@ func outcomes(reports []types.Report, wanted func(*types.SpecReport) bool) map[s
 // notRun is the set of states in which a spec has no result.
 const notRun = types.SpecStateSkipped | types.SpecStatePending
 
-// ending returns how a spec ended. A spec that was interrupted by the end of the whole run counts
-// as not run.
+// ending returns the state in which a spec ended. A spec that was interrupted because the whole run
+// ended counts as not run.
 func ending(spec *types.SpecReport) types.SpecState {
 	if spec.State.Is(types.SpecStateInterrupted) || spec.State.Is(types.SpecStateTimedout) &&
 		strings.Contains(spec.Failure.Message, "suite timeout") {
@@ -325,7 +327,7 @@ Kubernetes' own Conformance suite, version 1.36.3, unmodified, against a cluster
 	"`make conformance`" + ` makes.
 `
 
-// replace replaces the section with this title in the file, or inserts it.
+// replace returns the file with the section of this title replaced, or added if it does not exist.
 func replace(file, title, body string) string {
 	sections := map[string]string{}
 	for _, part := range strings.Split(file, "\n## ")[min(1, strings.Count(file, "\n## ")):] {
@@ -345,7 +347,8 @@ func replace(file, title, body string) string {
 	return b.String()
 }
 
-// place returns the sort key of a section. The full run comes first.
+// place returns the position of a section, by which sections are sorted. The section of the full
+// run comes first.
 func place(title string) int {
 	if title == fullRun {
 		return 0

@@ -92,8 +92,8 @@ func save(t *testing.T, specs ...types.SpecReport) string {
 	return file
 }
 
-// TestPlan checks that the shares together contain every spec once, that specs that have passed are
-// left out, and that only the requested names match.
+// TestPlan checks that all shares together contain each spec exactly once, that specs which have
+// passed are omitted, and that the expression matches no other names.
 func TestPlan(t *testing.T) {
 	var all []types.SpecReport
 	for i := range 50 {
@@ -148,8 +148,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestWriteMerges checks that a spec that did not run in one report has the outcome of another
-// report, and that a spec without any outcome is an error.
+// TestWriteMerges checks that a spec which did not run in one report gets its result from another
+// report, and that a spec without a result is an error.
 func TestWriteMerges(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "conformance.md")
 	first := save(t, spec("[sig-node] a", types.SpecStatePassed, conformance),

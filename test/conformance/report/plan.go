@@ -22,7 +22,7 @@ var (
 	errNone  = errors.New("no spec is left to be run")
 )
 
-// plan prints which specs are to be run.
+// plan prints a regular expression for the specs that still must run.
 func plan(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("plan", flag.ExitOnError)
 	in := flags.String("in", "", "JSON report of a dry run")
@@ -64,12 +64,13 @@ func plan(args []string, stdout io.Writer) error {
 	for i, name := range names {
 		names[i] = regexp.QuoteMeta(name)
 	}
-	// The expression has no ^, because Ginkgo puts the suite's name before the name of a spec.
+	// The expression does not begin with ^, because Ginkgo puts the suite's name before the name of
+	// each spec.
 	_, err = fmt.Fprintf(stdout, "(%s)$\n", strings.Join(names, "|"))
 	return err
 }
 
-// share is one of n parts of all specs.
+// share is part i of n parts into which the specs are divided.
 type share struct{ i, n uint32 }
 
 func parseShare(text string) (share, error) {
@@ -80,7 +81,8 @@ func parseShare(text string) (share, error) {
 	return s, nil
 }
 
-// has reports whether a spec is in the share. Adding or removing other specs does not change it.
+// has reports whether a spec is in the share. The result depends only on the spec's name, so adding
+// or removing other specs does not change it.
 func (s share) has(name string) bool {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, name)

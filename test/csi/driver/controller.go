@@ -125,7 +125,7 @@ func (d *Driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*c
 	})
 }
 
-// source returns the directory that a volume is created from, or "".
+// source returns the directory whose content a new volume gets, or "" for an empty volume.
 func (d *Driver) source(s *csi.VolumeContentSource, want *item) (string, error) {
 	kind, id := snapshots, s.GetSnapshot().GetSnapshotId()
 	if s.GetVolume() != nil {
@@ -155,7 +155,7 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*c
 		if err == nil && len(i.Nodes) > 0 {
 			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to %v", i.Name, i.Nodes)
 		}
-		if err == nil && i.Block { // a node that no longer exists did not unstage it
+		if err == nil && i.Block { // a node that no longer exists may not have unstaged the volume
 			if err := loopdev.Detach(d.disk(i)); err != nil {
 				return nil, err
 			}
@@ -164,7 +164,7 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*c
 	})
 }
 
-// single reports whether only one node may use a volume.
+// single reports whether the capability permits use of the volume on one node only.
 func single(c *csi.VolumeCapability) bool {
 	switch c.GetAccessMode().GetMode() {
 	case csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER,
@@ -276,7 +276,8 @@ func (d *Driver) CreateSnapshot(_ context.Context, r *csi.CreateSnapshotRequest)
 	})
 }
 
-// take takes a snapshot of a volume, for a group or by itself, unless it exists already.
+// take takes a snapshot of a volume, unless the snapshot already exists. group is the group of the
+// snapshot, or "".
 func (d *Driver) take(name, volume, group string) (*item, error) {
 	have, err := d.find(snapshots, name)
 	if err == nil {
@@ -335,7 +336,7 @@ func (d *Driver) ListSnapshots(_ context.Context, r *csi.ListSnapshotsRequest) (
 	})
 }
 
-// page returns a part of a list, starting where the previous one ended.
+// page returns the part of a list that follows the position token, with at most most entries.
 func page(all []*csi.ListSnapshotsResponse_Entry, token string, most int) (*csi.ListSnapshotsResponse, error) {
 	first := 0
 	if token != "" {

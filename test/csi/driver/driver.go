@@ -1,15 +1,15 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package driver is a storage driver for tests that implements all of the Container Storage
-// Interface. Volumes are directories, or files behind loop devices, below one directory that all
-// nodes see, as if it were network storage. The driver clones volumes, creates them from snapshots,
-// takes snapshots of groups, and expands, measures and modifies volumes. It reports its capacity,
-// and attaches a volume to one node at a time if its claim requires that. With zones configured,
-// volumes belong to a zone. All calls are idempotent.
+// Package driver is a CSI driver for tests that implements all of the Container Storage Interface.
+// Volumes are directories, or files that loop devices use, below one directory that all nodes can
+// access, as if it were network storage. The driver can clone volumes, create volumes from
+// snapshots, take snapshots of groups, and expand, measure and modify volumes. It reports its
+// capacity. It attaches a volume to one node at a time if the claim requires that. If zones are
+// configured, each volume belongs to a zone. All calls are idempotent.
 //
-// All state is in files, which are replaced as a whole, so the process may be killed at any time.
-// Several processes may serve the same directory.
+// All state is in files, each of which is replaced atomically, so the process may be killed at any
+// time. Several processes may use the same directory.
 package driver
 
 import (
@@ -35,20 +35,20 @@ type Driver struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
 	csi.UnimplementedNodeServer
-	// Name is the driver's name. Node is the name of the node that it runs on.
+	// Name is the driver's name. Node is the name of the node on which the driver runs.
 	Name, Node string
-	// Zone is the node's zone. A volume is accessible only from the zone in which it was created.
-	// If Zone is empty, volumes are accessible from everywhere.
+	// Zone is the zone of the node. A volume is accessible only from the zone in which it was
+	// created. If Zone is empty, volumes are accessible from all nodes.
 	Zone string
-	// MaxVolumes is the maximum number of volumes of a node; zero means no limit.
+	// MaxVolumes is the maximum number of volumes on a node. 0 means no limit.
 	MaxVolumes int64
-	// NoAttach means that volumes need not be attached to nodes.
+	// NoAttach makes the driver report that volumes need not be attached to nodes.
 	NoAttach bool
-	// Root is the directory that all nodes see.
+	// Root is the directory with the volumes. All nodes can access it.
 	Root string
 }
 
-// Serve registers the driver's services at a server.
+// Serve registers the driver's services with a gRPC server.
 func (d *Driver) Serve(s *grpc.Server) {
 	csi.RegisterIdentityServer(s, d)
 	csi.RegisterControllerServer(s, d)
@@ -56,32 +56,35 @@ func (d *Driver) Serve(s *grpc.Server) {
 	csi.RegisterNodeServer(s, d)
 }
 
-// item is a volume or a snapshot, as stored in meta.json in its directory.
+// item describes a volume or a snapshot. It is stored as meta.json in the directory of the volume
+// or snapshot.
 type item struct {
-	// What it is.
+	// Kind and size:
 
 	Name  string `json:"name"`
 	Size  int64  `json:"size"`
 	Block bool   `json:"block,omitempty"`
-	// Source is the volume or snapshot that it was created from.
+	// Source is the ID of the volume or snapshot whose content the item got when it was created.
 	Source string `json:"source,omitempty"`
 
-	// Where it is used.
+	// Use on nodes:
 
-	// Nodes are the nodes that it is attached to.
+	// Nodes has the nodes to which the volume is attached.
 	Nodes []string `json:"nodes,omitempty"`
-	// Staged are the nodes that use its device, if it has one.
+	// Staged has the nodes that use the loop device of a block volume.
 	Staged []string `json:"staged,omitempty"`
 
-	// Its properties.
+	// Properties:
 
-	// Made is the creation time in seconds.
+	// Made is the creation time, as a Unix time in seconds.
 	Made int64 `json:"made,omitempty"`
-	// Zone is the zone from which a volume is accessible; empty for all.
+	// Zone is the zone from which the volume is accessible. If it is empty, the volume is
+	// accessible from all zones.
 	Zone string `json:"zone,omitempty"`
-	// Attributes are the modifiable attributes of a volume.
+	// Attributes has the modifiable attributes of a volume.
 	Attributes map[string]string `json:"attributes,omitempty"`
-	// Group is the group of a snapshot. Members are the snapshots of a group.
+	// Group is the ID of the group that a snapshot belongs to. Members has the IDs of the snapshots
+	// of a group.
 	Group   string   `json:"group,omitempty"`
 	Members []string `json:"members,omitempty"`
 }
@@ -90,18 +93,18 @@ const (
 	volumes   = "volumes"
 	snapshots = "snapshots"
 	groups    = "groups" // directory of groups of snapshots
-	nodes     = "nodes"  // directory with an empty directory for each node
+	nodes     = "nodes"  // directory that has an empty directory for each node
 	metaName  = "meta.json"
-	filesName = "files" // content of a file system
-	diskName  = "disk"  // content of a device
+	filesName = "files" // directory with the files of a volume
+	diskName  = "disk"  // file with the content of a block volume
 )
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// dir returns the directory of an item.
+// dir returns the directory of an item of the given kind.
 func (d *Driver) dir(kind, id string) string { return filepath.Join(d.Root, kind, id) }
 
-// locked calls f while no other process changes anything.
+// locked calls f while it holds a file lock, so that no other process changes the directory.
 func locked[T any](d *Driver, f func() (T, error)) (T, error) {
 	var none T
 	if err := os.MkdirAll(d.Root, 0o750); err != nil {
@@ -118,7 +121,8 @@ func locked[T any](d *Driver, f func() (T, error)) (T, error) {
 	return f()
 }
 
-// find reads an item. An item without meta.json is incomplete, and counts as missing.
+// find reads the description of an item. An item without meta.json is incomplete, and find returns
+// NotFound for it.
 func (d *Driver) find(kind, id string) (*item, error) {
 	if !plain.MatchString(id) {
 		return nil, status.Errorf(codes.NotFound, "no entry in %s: %q", kind, id)
@@ -137,7 +141,7 @@ func (d *Driver) find(kind, id string) (*item, error) {
 	return i, nil
 }
 
-// keep writes the record of an item.
+// keep writes the description of an item to meta.json.
 func (d *Driver) keep(kind, id string, i *item) error {
 	b, err := json.Marshal(i)
 	if err != nil {
@@ -150,7 +154,8 @@ func (d *Driver) keep(kind, id string, i *item) error {
 	return os.Rename(path+".new", path)
 }
 
-// drop removes an item. It removes the record first.
+// drop removes an item. It removes meta.json first, so that an interrupted removal leaves an
+// incomplete item.
 func (d *Driver) drop(kind, id string) error {
 	if !plain.MatchString(id) {
 		return nil
@@ -162,7 +167,7 @@ func (d *Driver) drop(kind, id string) error {
 	return os.RemoveAll(d.dir(kind, id))
 }
 
-// list returns the names of the items of a kind, sorted.
+// list returns the IDs of all items of a kind, sorted.
 func (d *Driver) list(kind string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(d.Root, kind))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -177,7 +182,8 @@ func (d *Driver) list(kind string) ([]string, error) {
 	return out, err
 }
 
-// content creates the content of an item: a copy of another directory, or nothing.
+// content creates the content of an item: a copy of the directory source, or empty content if
+// source is "".
 func content(dir string, i *item, source string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
@@ -186,13 +192,13 @@ func content(dir string, i *item, source string) error {
 		return disk(filepath.Join(dir, diskName), i.Size, source)
 	}
 	files := filepath.Join(dir, filesName)
-	if err := os.RemoveAll(files); err != nil { // left by an interrupted attempt
+	if err := os.RemoveAll(files); err != nil { // an interrupted attempt may have left files
 		return err
 	}
 	if err := os.Mkdir(files, 0o750); err != nil {
 		return err
 	}
-	if err := os.Chmod(files, 0o777); err != nil { // independent of the umask
+	if err := os.Chmod(files, 0o777); err != nil { // sets the mode regardless of the umask
 		return err
 	}
 	if source == "" {
@@ -216,7 +222,7 @@ func disk(path string, size int64, source string) error {
 	return errors.Join(err, f.Truncate(size), f.Close())
 }
 
-// copyFiles copies directories, files and links, with their modes and owners.
+// copyFiles copies directories, files and symbolic links, with their modes and owners.
 func copyFiles(from, to string) error {
 	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {

@@ -28,7 +28,7 @@ func (d *Driver) GroupControllerGetCapabilities(context.Context, *csi.GroupContr
 }
 
 // CreateVolumeGroupSnapshot implements csi.GroupControllerServer. It takes the snapshots one after
-// the other, so they are consistent only if nothing writes meanwhile.
+// the other, so they are consistent with each other only if nothing is written meanwhile.
 func (d *Driver) CreateVolumeGroupSnapshot(_ context.Context, r *csi.CreateVolumeGroupSnapshotRequest) (
 	*csi.CreateVolumeGroupSnapshotResponse, error) {
 	if !plain.MatchString(r.GetName()) || len(r.GetSourceVolumeIds()) == 0 {
@@ -58,7 +58,8 @@ func (d *Driver) CreateVolumeGroupSnapshot(_ context.Context, r *csi.CreateVolum
 	})
 }
 
-// takeAll takes a snapshot of each volume. Snapshots of an interrupted attempt are taken again.
+// takeAll takes a snapshot of each volume. If an earlier attempt was interrupted, it takes that
+// attempt's snapshots again.
 func (d *Driver) takeAll(name string, sources []string) (*item, error) {
 	g := &item{Name: name, Made: clock.Real().Now().Unix()}
 	for n, volume := range sources {
@@ -77,7 +78,7 @@ func (d *Driver) takeAll(name string, sources []string) (*item, error) {
 	return g, d.keep(groups, name, g)
 }
 
-// group converts a group for responses.
+// group returns a group of snapshots in the form for responses.
 func (d *Driver) group(g *item) (*csi.VolumeGroupSnapshot, error) {
 	out := &csi.VolumeGroupSnapshot{GroupSnapshotId: g.Name, ReadyToUse: true,
 		CreationTime: &timestamppb.Timestamp{Seconds: g.Made}}

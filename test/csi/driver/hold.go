@@ -18,19 +18,20 @@ import (
 )
 
 // A test that must kill a process at a certain moment creates a file METHOD.before or METHOD.after
-// in the driver's directory hold. Calls of the method wait there until the file is removed. While
-// one waits, a file of the same name with the suffix .reached exists.
+// in the driver's directory "hold". Calls of the method then wait before or after their work, until
+// the test removes the file. While a call waits, a file with the same name and the suffix .reached
+// exists.
 const (
 	holds  = "hold"
 	before = ".before"
 	after  = ".after"
-	// Reached is the suffix of the file that exists while a call waits.
+	// Reached is the suffix of the file that exists while a call is waiting.
 	Reached = ".reached"
 )
 
 const holdPoll = 20 * time.Millisecond
 
-// Hold is an interceptor that makes calls wait if a test requests it.
+// Hold is a gRPC interceptor that makes calls wait at the moments that a test has requested.
 func (d *Driver) Hold(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	method := path.Base(info.FullMethod)
 	if err := d.wait(ctx, method+before); err != nil {

@@ -22,7 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/loopdev"
 )
 
-// NodeGetInfo implements csi.NodeServer. After this call, volumes can be attached to the node.
+// NodeGetInfo implements csi.NodeServer. It registers the node with the driver, so that volumes can
+// be attached to it.
 func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	if !plain.MatchString(d.Node) {
 		return nil, status.Errorf(codes.FailedPrecondition, "%q is not a node", d.Node)
@@ -48,8 +49,8 @@ func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 	return out, nil
 }
 
-// NodeStageVolume implements csi.NodeServer. It bind-mounts a directory, or attaches a file to a
-// loop device.
+// NodeStageVolume implements csi.NodeServer. It bind-mounts the directory of a volume, or attaches
+// a loop device to the file of a block volume.
 func (d *Driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeRequest) (
 	*csi.NodeStageVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" || r.GetVolumeCapability() == nil {
@@ -127,7 +128,7 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 	})
 }
 
-// own creates an inline volume.
+// own creates an inline volume of a pod.
 func (d *Driver) own(id string) error {
 	if _, err := d.find(volumes, id); status.Code(err) != codes.NotFound {
 		return err
@@ -213,7 +214,7 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStats
 
 func usage(dir string) (bytes, files int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) { // the kubelet may call this while a pod uses the volume
+		if errors.Is(err, fs.ErrNotExist) { // the volume may disappear, because the kubelet may call this at any time
 			return nil
 		}
 		if err != nil {
@@ -228,7 +229,7 @@ func usage(dir string) (bytes, files int64, err error) {
 	return bytes, files, err
 }
 
-// bind bind-mounts source at target unless target is a mount point.
+// bind bind-mounts source at target, unless target already is a mount point.
 func bind(source, target string, readOnly bool) error {
 	mounted, err := mountinfo.Mounted(target)
 	if err != nil || mounted {
@@ -260,8 +261,8 @@ func unbind(target string) error {
 
 func (d *Driver) disk(i *item) string { return filepath.Join(d.dir(volumes, i.Name), diskName) }
 
-// use attaches a device to a volume. It stays until all nodes that use it have left: the nodes of a
-// test share a kernel, and a file has one device.
+// use attaches a loop device to a block volume and records that this node uses it. All nodes of a
+// test share a kernel, and a file has one loop device, so the device stays until no node uses it.
 func (d *Driver) use(i *item) error {
 	if !slices.Contains(i.Staged, d.Node) {
 		i.Staged = append(i.Staged, d.Node)
@@ -272,7 +273,8 @@ func (d *Driver) use(i *item) error {
 	return d.attach(i)
 }
 
-// leave detaches a volume's device if no other node uses it.
+// leave records that this node does not use the volume's loop device any more. If no other node
+// uses it, the device is detached.
 func (d *Driver) leave(i *item) error {
 	i.Staged = slices.DeleteFunc(i.Staged, func(n string) bool { return n == d.Node })
 	if len(i.Staged) == 0 {
@@ -283,7 +285,7 @@ func (d *Driver) leave(i *item) error {
 	return d.keep(volumes, i.Name, i)
 }
 
-// attach attaches a loop device to a volume unless it has one.
+// attach attaches a loop device to a block volume, unless the volume already has one.
 func (d *Driver) attach(i *item) error {
 	dev, err := loopdev.Attach(d.disk(i), false)
 	if err != nil {

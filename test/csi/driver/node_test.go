@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { unshare.Run(m, unshare.Mount) }
 
-// TestDeviceOfManyNodes checks that nodes that share a kernel share a volume's device, which stays
-// until the last of them has unstaged the volume.
+// TestDeviceOfManyNodes checks that nodes which share a kernel use the same loop device of a
+// volume, and that the device stays until the last of them has unstaged the volume.
 func TestDeviceOfManyNodes(t *testing.T) {
 	unshare.Need(t)
 	root, ctx := t.TempDir(), t.Context()
@@ -31,7 +31,7 @@ func TestDeviceOfManyNodes(t *testing.T) {
 		return at
 	}
 	staging := t.TempDir()
-	for _, d := range []*Driver{first, second, second} { // calls may be repeated
+	for _, d := range []*Driver{first, second, second} { // second is staged twice, because calls may be repeated
 		if _, err := d.NodeStageVolume(ctx,
 			&csi.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: staging, VolumeCapability: block}); err != nil {
 			t.Fatal(err)
@@ -52,13 +52,13 @@ func TestDeviceOfManyNodes(t *testing.T) {
 	}
 }
 
-// block is the capability of a block volume.
+// block is the CSI capability for a block volume.
 var block = &csi.VolumeCapability{
 	AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
 	AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY},
 }
 
-// makeBlock creates a block volume v.
+// makeBlock creates a block volume with the ID v.
 func makeBlock(t *testing.T, d *Driver) {
 	t.Helper()
 	if _, err := d.CreateVolume(t.Context(), &csi.CreateVolumeRequest{
@@ -70,8 +70,8 @@ func makeBlock(t *testing.T, d *Driver) {
 	t.Cleanup(func() { _ = loopdev.Detach(filepath.Join(d.Root, volumes, "v", diskName)) })
 }
 
-// TestDeviceOfLostNode checks that a deleted volume leaves no device, even if the node that staged
-// it no longer exists.
+// TestDeviceOfLostNode checks that a deleted volume leaves no loop device behind, even if the node
+// that staged it no longer exists.
 func TestDeviceOfLostNode(t *testing.T) {
 	unshare.Need(t)
 	d := &Driver{Name: "d", Node: "n", Root: t.TempDir()}
@@ -80,7 +80,7 @@ func TestDeviceOfLostNode(t *testing.T) {
 		&csi.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: t.TempDir(), VolumeCapability: block}); err != nil {
 		t.Fatal(err)
 	}
-	// This name keeps the file, so that its device can be found.
+	// A hard link keeps the file, so that its loop device can be looked up later.
 	kept := filepath.Join(d.Root, "kept")
 	if err := os.Link(filepath.Join(d.Root, volumes, "v", diskName), kept); err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestDeviceOfLostNode(t *testing.T) {
 	}
 }
 
-// TestCapacityAtFirst checks that there is capacity before the first volume exists.
+// TestCapacityAtFirst checks that the driver reports capacity before the first volume is created.
 func TestCapacityAtFirst(t *testing.T) {
 	d := &Driver{Root: filepath.Join(t.TempDir(), "volumes")}
 	if _, err := d.GetCapacity(t.Context(), nil); err != nil {

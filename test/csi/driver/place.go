@@ -15,10 +15,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// ZoneKey is the label of nodes with the zone that volumes belong to.
+// ZoneKey is the label of nodes whose value is the node's zone.
 const ZoneKey = "topology.test.csi.keelson.dev/zone"
 
-// zone returns the zone to create a volume in, or "" for any.
+// zone returns the zone in which a volume must be created, or "" if any zone is allowed.
 func zone(r *csi.TopologyRequirement) string {
 	for _, t := range append(r.GetPreferred(), r.GetRequisite()...) {
 		if z := t.GetSegments()[ZoneKey]; z != "" {
@@ -28,7 +28,7 @@ func zone(r *csi.TopologyRequirement) string {
 	return ""
 }
 
-// reached returns the topology of the volumes of a zone.
+// reached returns the topology from which volumes of a zone are accessible.
 func reached(zone string) []*csi.Topology {
 	if zone == "" {
 		return nil
@@ -36,13 +36,14 @@ func reached(zone string) []*csi.Topology {
 	return []*csi.Topology{{Segments: map[string]string{ZoneKey: zone}}}
 }
 
-// roomStep is the granularity of the reported capacity, because other programs write to the same
-// disk all the time.
+// roomStep is the granularity of the reported capacity in bytes. Without rounding, the capacity
+// would change all the time, because other programs write to the same disk.
 const roomStep = 1 << 30
 
-// GetCapacity implements csi.ControllerServer. All zones have the same disk.
+// GetCapacity implements csi.ControllerServer. It returns the same capacity for all zones, because
+// they use the same disk.
 func (d *Driver) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
-	return locked(d, func() (*csi.GetCapacityResponse, error) { // locked creates the directory
+	return locked(d, func() (*csi.GetCapacityResponse, error) { // locked also creates the directory
 		var fsys unix.Statfs_t
 		if err := unix.Statfs(d.Root, &fsys); err != nil {
 			return nil, err
@@ -53,12 +54,12 @@ func (d *Driver) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.Get
 	})
 }
 
-// attribute is the modifiable attribute of a volume. It has no effect.
+// attribute is the name of the modifiable attribute of volumes. The attribute has no effect.
 const attribute = "iops"
 
 var number = regexp.MustCompile(`^[0-9]{1,9}$`)
 
-// change sets the modifiable attributes of a volume.
+// change sets the modifiable attributes of a volume to the values in to.
 func (i *item) change(to map[string]string) error {
 	for k, v := range to {
 		if k != attribute || !number.MatchString(v) {

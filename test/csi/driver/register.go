@@ -15,7 +15,8 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// ServeAt serves on a socket until ctx ends. It replaces the socket of an earlier process.
+// ServeAt serves on a Unix socket until ctx ends. It replaces a socket that an earlier process has
+// left.
 func ServeAt(ctx context.Context, socket string, register func(*grpc.Server), options ...grpc.ServerOption) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -35,7 +36,8 @@ func ServeAt(ctx context.Context, socket string, register func(*grpc.Server), op
 }
 
 // Register registers a driver with the kubelet until ctx ends. It serves a socket in the kubelet's
-// plugin registry, from which the kubelet gets the path of the driver's own socket on the node.
+// plugin registry directory. Through that socket, the kubelet gets the path of the driver's own
+// socket.
 func Register(ctx context.Context, name, socket, registry string, log *slog.Logger) error {
 	r := &registrar{info: &registration.PluginInfo{Type: registration.CSIPlugin, Name: name, Endpoint: socket,
 		SupportedVersions: []string{"1.0.0"}}, log: log}
@@ -43,7 +45,7 @@ func Register(ctx context.Context, name, socket, registry string, log *slog.Logg
 		func(s *grpc.Server) { registration.RegisterRegistrationServer(s, r) })
 }
 
-// registrar implements the registration service.
+// registrar implements the kubelet's plugin registration service.
 type registrar struct {
 	registration.UnimplementedRegistrationServer
 	info *registration.PluginInfo

@@ -25,12 +25,13 @@ import (
 
 func TestMain(m *testing.M) { unshare.Run(m, unshare.Mount) }
 
-// kindOf is the environment variable that makes a process run the suite. Its value is the kind of
-// volumes: network storage (the driver for tests), or the node's disk (the kubelet's own driver).
+// kindOf is an environment variable. If it is set, the test process runs the suite for the driver
+// that the value selects: network storage (the driver in test/csi), or the node's disk (the
+// kubelet's own driver).
 const kindOf = "KEELSON_SANITY_KIND"
 
-// TestSanity runs the suite for each kind of volumes in a process of its own, because the suite can
-// run only once in a process.
+// TestSanity runs the suite for each driver in a separate process, because the suite can run only
+// once in a process.
 func TestSanity(t *testing.T) {
 	unshare.Need(t)
 	if kind := os.Getenv(kindOf); kind != "" {
@@ -49,10 +50,11 @@ func TestSanity(t *testing.T) {
 	}
 }
 
-// run serves the driver and runs the suite with a connection to it. Without one the suite would
-// create a connection and wait for a state change that never comes if it is ready at once.
+// run starts the driver, and runs the suite with a connection to it. If the suite created the
+// connection itself, it would wait for a change of the connection's state, which does not happen if
+// the connection is ready immediately.
 func run(t *testing.T, kind string) {
-	dir, err := os.MkdirTemp("", "k") // the path of a socket must be short
+	dir, err := os.MkdirTemp("", "k") // a short directory name, because the path of a socket is limited
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// certificate creates a self-signed certificate for a name.
+// certificate creates a self-signed certificate for a DNS name. It returns the certificate also in
+// PEM.
 func certificate(name string) (tls.Certificate, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -44,8 +45,8 @@ func certificate(name string) (tls.Certificate, []byte, error) {
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// publish makes the API server trust the certificate. It writes the certificate into the CRD's
-// conversion webhook and into the admission webhooks named operator.
+// publish makes the API server trust the certificate. It writes the certificate as the CA bundle
+// into the CRD's conversion webhook and into the admission webhook configurations named operator.
 func publish(ctx context.Context, c client.Client, bundle []byte) error {
 	crd := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

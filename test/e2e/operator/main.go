@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command operator is a typical operator. It uses controller-runtime, and has its own kind in two
-// versions, conversion and admission webhooks, leader election, and certificates that it creates
-// itself. It runs in a pod of the e2e cluster.
+// Command operator is a typical operator for the e2e tests, in which it runs in a pod. It uses
+// controller-runtime, and has a custom resource with two versions, conversion and admission
+// webhooks, leader election, and certificates that it creates itself.
 package main
 
 import (

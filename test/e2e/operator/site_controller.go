@@ -21,16 +21,16 @@ import (
 	"keelson.dev/keelson/test/e2e/operator/site"
 )
 
-// finalizer delays deletion until the operator has cleaned up.
+// finalizer delays the deletion of a Site until the operator has cleaned up.
 const finalizer = site.Group + "/goodbye"
 
-// reconciler keeps a Deployment for each site.
+// reconciler maintains a Deployment for each Site.
 type reconciler struct {
 	client.Client
 	scheme *runtime.Scheme
 }
 
-// Reconcile makes one Site's Deployment match its spec.
+// Reconcile makes the Deployment of one Site match the Site's spec.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	s := &site.Site{}
 	if err := r.Get(ctx, req.NamespacedName, s); err != nil {
@@ -70,10 +70,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, r.Status().Patch(ctx, s, client.MergeFrom(before))
 }
 
-// defaults sets the defaults of a Site.
+// defaults is the mutating webhook, which sets default values in Sites.
 type defaults struct{}
 
-// Default is called for every Site that is created or updated.
+// Default sets the default values of a Site that is being created or updated.
 func (defaults) Default(_ context.Context, s *site.Site) error {
 	if s.Spec.Message == "" {
 		s.Spec.Message = "hello"
@@ -81,7 +81,7 @@ func (defaults) Default(_ context.Context, s *site.Site) error {
 	return nil
 }
 
-// rules validate Sites.
+// rules is the validating webhook for Sites.
 type rules struct{}
 
 const most = 5
@@ -101,12 +101,12 @@ func (rules) ValidateCreate(_ context.Context, s *site.Site) (admission.Warnings
 	return check(s)
 }
 
-// ValidateUpdate validates an update.
+// ValidateUpdate validates the new state of a Site.
 func (rules) ValidateUpdate(_ context.Context, _, s *site.Site) (admission.Warnings, error) {
 	return check(s)
 }
 
-// ValidateDelete rejects the deletion of protected Sites.
+// ValidateDelete rejects the deletion of Sites with the annotation keep=true.
 func (rules) ValidateDelete(_ context.Context, s *site.Site) (admission.Warnings, error) {
 	if s.Annotations["keep"] == "true" {
 		return nil, errors.New("this site is to be kept")

@@ -1,11 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command csi replaces two programs that Kubernetes' test suite deploys with its mock storage
-// driver. It acts as the program under whose name it is started. It stores no data of volumes.
+// Command csi replaces two programs that Kubernetes' test suite deploys with its mock CSI driver.
+// The name under which it is started determines which of the two programs it acts as. It stores no
+// data of volumes.
 //
 //   - csi-node-driver-registrar registers the driver behind a socket with the kubelet.
-//   - hostpathplugin connects that socket to the suite, which contains the driver. Without the
+//   - hostpathplugin connects that socket to the test suite, whose process contains the driver. Without the
 //     flag for that, it is the driver of test/csi with the suite's settings.
 package main
 
@@ -101,7 +102,7 @@ func plugin(ctx context.Context, flags *flag.FlagSet, args []string, stderr io.W
 	return driver.ServeAt(ctx, *socket, d.Serve, grpc.UnaryInterceptor(tell(stderr)))
 }
 
-// call is the log format in which the suite expects a driver to report its calls.
+// call is the form in which the test suite expects a driver to log its calls.
 type call struct {
 	Method    string
 	Request   any
@@ -112,7 +113,7 @@ type call struct {
 	}
 }
 
-// tell returns an interceptor that writes a line for each call to w.
+// tell returns a gRPC interceptor that logs each call to w.
 func tell(w io.Writer) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		out, err := next(ctx, req)
@@ -124,13 +125,13 @@ func tell(w io.Writer) grpc.UnaryServerInterceptor {
 		if bad != nil {
 			return nil, bad
 		}
-		_, _ = fmt.Fprintf(w, "gRPCCall: %s\n", b) // an error means only that the log is incomplete
+		_, _ = fmt.Fprintf(w, "gRPCCall: %s\n", b) // on an error the log is incomplete, which the suite detects
 		return out, err
 	}
 }
 
-// proxy joins each connection at a socket with the next one that the suite has opened. The suite
-// opens connections in advance.
+// proxy accepts connections at a socket, and joins each with a connection that the test suite has
+// opened in advance.
 func proxy(ctx context.Context, socket, address string) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -158,7 +159,7 @@ func proxy(ctx context.Context, socket, address string) error {
 	}
 }
 
-// join copies data in both directions until one of the connections ends.
+// join copies data between two connections in both directions, until one of them ends.
 func join(a, b net.Conn) {
 	var g errgroup.Group
 	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
@@ -167,5 +168,5 @@ func join(a, b net.Conn) {
 			return errors.Join(err, a.Close(), b.Close())
 		})
 	}
-	_ = g.Wait() // an error may mean that a connection was already closed
+	_ = g.Wait() // returns an error if a connection is already closed
 }

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command populator replaces hello-populator, which Kubernetes' test suite deploys to check that
-// volumes can be filled from objects of kinds that the control plane does not support itself. A
-// Hello has the name and the contents of a file. The command keeps no state outside the API.
+// Command populator replaces hello-populator. Kubernetes' test suite deploys that program to check
+// that volumes can be filled from custom resources (volume populators). A Hello object has the name
+// and the contents of a file. The command stores all state in the API.
 package main
 
 import (
@@ -31,7 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// hellos is the resource with the data for claims: the name and the contents of a file.
+// hellos is the custom resource Hello, with the name and the contents of a file.
 var hellos = schema.GroupVersionResource{Group: "hello.example.com", Version: "v1alpha1", Resource: "hellos"}
 
 const (
@@ -49,8 +49,8 @@ func main() {
 	}
 }
 
-// run fills the volumes of claims whose data source is a Hello. In the pods that it creates for
-// this, it writes the file.
+// run fills the volumes of claims whose data source is a Hello. It creates pods for this, in which
+// the same program writes the file.
 func run(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("hello-populator", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	return p.run(ctx)
 }
 
-// fill writes a file, which may be a device, and syncs it to disk.
+// fill writes contents to a file or device, and syncs it to disk.
 func fill(name, contents string) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
@@ -90,8 +90,8 @@ func fill(name, contents string) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// populator creates, for each claim to fill, an equal claim in its own namespace and a pod that
-// writes to this claim. After that it binds the volume to the original claim.
+// populator fills claims. For each claim, it creates an equal claim in its own namespace, and a pod
+// that writes to the volume of that claim. Then it binds the volume to the original claim.
 type populator struct {
 	client           kubernetes.Interface
 	dynamic          dynamic.Interface
@@ -127,7 +127,7 @@ func (p populator) run(ctx context.Context) error {
 	}
 }
 
-// step performs the next step for a claim. Every step is idempotent.
+// step performs the next step for a claim. All steps are idempotent.
 func (p populator) step(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	name := "prime-" + string(claim.UID)
 	claims, pods := p.client.CoreV1().PersistentVolumeClaims(p.namespace), p.client.CoreV1().Pods(p.namespace)
@@ -152,8 +152,9 @@ func (p populator) step(ctx context.Context, claim *corev1.PersistentVolumeClaim
 	return p.handOver(ctx, prime.Spec.VolumeName, claim)
 }
 
-// begin creates the temporary claim whose volume will be filled. If the class binds volumes late,
-// it waits until the original claim has a selected node and uses that node.
+// begin creates the temporary claim whose volume is filled. If the storage class has the binding
+// mode WaitForFirstConsumer, it first waits until a node is selected for the original claim, and
+// selects the same node.
 func (p populator) begin(ctx context.Context, claim *corev1.PersistentVolumeClaim, name string) error {
 	prime := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	prime.Spec = corev1.PersistentVolumeClaimSpec{
@@ -168,7 +169,7 @@ func (p populator) begin(ctx context.Context, claim *corev1.PersistentVolumeClai
 		if mode := class.VolumeBindingMode; mode != nil && *mode == storagev1.VolumeBindingWaitForFirstConsumer {
 			node := claim.Annotations[selectedNode]
 			if node == "" {
-				return nil // no pod uses the original claim yet
+				return nil // no pod uses the original claim yet, so no node is selected
 			}
 			prime.Annotations = map[string]string{selectedNode: node}
 		}
@@ -177,7 +178,8 @@ func (p populator) begin(ctx context.Context, claim *corev1.PersistentVolumeClai
 	return err
 }
 
-// write creates a pod that writes the content of the claim's source.
+// write creates a pod that writes the data of the claim's source to the volume of the temporary
+// claim.
 func (p populator) write(ctx context.Context, claim *corev1.PersistentVolumeClaim, name string) error {
 	ref := claim.Spec.DataSourceRef
 	namespace := claim.Namespace
@@ -209,7 +211,8 @@ func (p populator) write(ctx context.Context, claim *corev1.PersistentVolumeClai
 	return err
 }
 
-// handOver makes the volume refer to the original claim. The volume binder completes the binding.
+// handOver makes the volume refer to the original claim. The volume controller then completes the
+// binding.
 func (p populator) handOver(ctx context.Context, volume string, claim *corev1.PersistentVolumeClaim) error {
 	patch := fmt.Sprintf(`{"spec":{"claimRef":{"namespace":%q,"name":%q,"uid":%q,"resourceVersion":%q}}}`,
 		claim.Namespace, claim.Name, claim.UID, claim.ResourceVersion)

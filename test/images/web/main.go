@@ -1,14 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command web is the small web server in the quick start of the documentation. It takes the place
-// of nginx in manifests: it serves the files below /usr/share/nginx/html on port 80, logs each
-// request to standard output in the combined format, and answers /hostname with its host name,
-// which shows which replica answered.
+// Command web is a small web server for the quick start in the documentation. It can replace nginx
+// in manifests: it serves the files below /usr/share/nginx/html on port 80, and logs each request
+// to standard output in nginx's combined format. It responds to /hostname with its host name, so
+// that clients can see which replica has responded.
 //
-// On SIGTERM and SIGQUIT it accepts connections for a moment longer, because the nodes remove the
-// pod from its Services only after the pod has begun to end. Then it finishes its open requests and
-// exits.
+// After SIGTERM or SIGQUIT, it continues to accept connections for a short time, because nodes
+// remove a terminating pod from its Services only after a delay. Then it completes the open
+// requests and exits.
 package main
 
 import (
@@ -79,7 +79,8 @@ func routes(host string) http.Handler {
 	return mux
 }
 
-// closing sets the Server header and, during shutdown, asks clients to use a new connection.
+// closing is a handler that sets the header Server. During shutdown it also sets a header that
+// makes clients use a new connection.
 func closing(leaving *atomic.Bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Server", "keelson-web")
@@ -90,7 +91,7 @@ func closing(leaving *atomic.Bool, next http.Handler) http.Handler {
 	})
 }
 
-// logged writes one line per request, in the combined format.
+// logged is a handler that logs one line for each request, in the combined format.
 func logged(out io.Writer, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &recorder{ResponseWriter: w, status: http.StatusOK}
@@ -111,7 +112,7 @@ func dash(s string) string {
 	return s
 }
 
-// recorder records the status and size of an answer for the log.
+// recorder records the status and size of a response for the log.
 type recorder struct {
 	http.ResponseWriter
 	status int

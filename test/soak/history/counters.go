@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// Rules of [Counters] and [Files].
+// Rules that [Counters] and [Files] check.
 const (
 	LostIncrement = "increment lost"
 	LostLine      = "acknowledged line lost"
@@ -18,8 +18,8 @@ const (
 	DisorderLine  = "lines in another order than written"
 )
 
-// Counters checks numbers that clients increment. The value of each update is the sum that it
-// writes; final holds the values at the end.
+// Counters checks numbers that clients increment. In ops, the value of each update is the new
+// number. final has the numbers at the end, by key.
 func Counters(ops []Op, final map[string]int) []Violation {
 	var v verdict
 	keys, parts := byKey(ops)
@@ -56,8 +56,8 @@ func sum(o *Op) int {
 	return n
 }
 
-// Files checks files that have one writer each, which appends one line after the other. final holds
-// the lines of each file at the end.
+// Files checks files to which one writer each appends lines, one after the other. final has the
+// lines of each file at the end.
 func Files(ops []Op, final map[string][]string) []Violation {
 	var v verdict
 	keys, parts := byKey(ops)

@@ -1,26 +1,27 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package history records what clients of a cluster did and saw while its processes were being
-// killed, and checks whether a correct API server could have given these answers.
+// Package history records the requests and responses of a cluster's clients while the cluster's
+// processes are being killed. It checks whether a correct API server could have given these
+// responses.
 //
-// It checks four kinds of client:
+// It checks four kinds of clients:
 //
-//   - [Registers]: keys with one writer and any number of readers. No acknowledged write is lost,
-//     no deleted value returns, and no read returns an older value than an earlier read returned.
-//   - [Counters]: numbers that several clients increment, each conditional on the version it has
-//     read. No acknowledged increment is lost or counted twice.
-//   - [Watches]: a watch reports every version that was acknowledged while it was open, once and in
+//   - [Registers]: keys with one writer and any number of readers. No acknowledged write may be lost,
+//     no deleted value may return, and no read may return an older value than an earlier read.
+//   - [Counters]: numbers that several clients increment, on the condition that the number has not
+//     changed since the client read it. No acknowledged increment may be lost or counted twice.
+//   - [Watches]: a watch must report every acknowledged change while it is open, exactly once and in
 //     order, over all its connections.
-//   - [Files]: lines appended to a file in a volume. Every acknowledged line is there, once, in
-//     order.
+//   - [Files]: lines that are appended to a file in a volume. Every acknowledged line must be there,
+//     exactly once and in order.
 //
-// Versions are the resource versions of one store: a greater version is a later one, whatever the
-// key. An operation whose answer was lost may have taken effect at any time after its beginning, or
-// not at all. It cannot take effect when its condition no longer holds. Therefore clients update
-// and delete conditionally, as [Op] describes.
+// Versions are the resource versions of one store: a higher version is later, also for another key.
+// If the response to an operation was lost, the operation may have taken effect at any time after
+// it began, or not at all. It cannot take effect once its condition no longer holds; therefore
+// clients update and delete conditionally, as [Op] describes.
 //
-// The checkers are pure functions of the history.
+// The checkers depend only on the history.
 package history
 
 import (
@@ -31,11 +32,12 @@ import (
 	"time"
 )
 
-// Kind is the kind of an operation.
+// Kind is the kind of an operation: create, update, delete or read.
 type Kind string
 
-// The kinds of operations. Create succeeds only if the key is absent, Update only on the version in
-// Op.Base, Delete only on the object that the writer saw last.
+// The kinds of operations. A Create succeeds only if the key does not exist. An Update succeeds
+// only if the object has the version Op.Base. A Delete succeeds only for the object that the writer
+// saw last.
 const (
 	Create Kind = "create"
 	Update Kind = "update"
@@ -47,30 +49,30 @@ const (
 // Outcome is what a client knows about the effect of its operation.
 type Outcome string
 
-// The outcomes: the operation took effect; it did not take effect and never will; or this is
-// unknown.
+// The outcomes. Acknowledged means that the operation took effect. The other two mean that it did
+// not take effect and never will, or that its effect is unknown.
 const (
 	Acknowledged Outcome = "acknowledged"
 	Refused      Outcome = "refused"
 	Unknown      Outcome = "unknown"
 )
 
-// Op is one operation of one client on one key.
+// Op is one operation of a client on a key.
 type Op struct {
 	Client string
 	Kind   Kind
 	Key    string
-	// Value is the value written, which is different for each write of a key, or the value that was
-	// read. It is empty if the key was absent.
+	// Value is the value that was written or read. All writes of a key have different values. It is
+	// empty if the key did not exist.
 	Value string
-	// Base is the version that an update was conditional on.
+	// Base is the version that the object must have for an update to succeed.
 	Base int64
-	// Version is the version that a write got or that a read returned. Deletes have none.
+	// Version is the version that a write created or that a read returned. Deletes have no version.
 	Version int64
-	// Begin and End are times since the beginning of the history.
+	// Begin and End are the times of the operation since the start of the history.
 	Begin, End time.Duration
 	Outcome    Outcome
-	// Note is the error text, for reports.
+	// Note is the text of an error, for reports.
 	Note string
 }
 
@@ -88,12 +90,12 @@ func (o *Op) String() string {
 
 func (o *Op) write() bool { return o.Kind == Create || o.Kind == Update }
 
-// Violation is an answer that a correct server never gives.
+// Violation is a response, or a sequence of responses, that a correct API server never gives.
 type Violation struct {
-	// Rule is the guarantee that was broken.
+	// Rule is the guarantee that the server has violated.
 	Rule string
 	Key  string
-	// What describes what happened, with the times of the operations.
+	// What describes the operations involved, with their times.
 	What string
 }
 
@@ -106,8 +108,8 @@ func (v *verdict) addf(rule, key, format string, args ...any) {
 	*v = append(*v, Violation{rule, key, fmt.Sprintf(format, args...)})
 }
 
-// Log records a history. It needs some 200 bytes for each operation; its size is limited by the
-// clients' pauses between operations.
+// Log records a history in memory. Each operation needs about 200 bytes. Clients pause between
+// operations, so the log stays small enough.
 type Log struct {
 	mu  sync.Mutex
 	ops []Op
@@ -120,7 +122,7 @@ func (l *Log) Add(o Op) {
 	l.ops = append(l.ops, o)
 }
 
-// Ops returns a copy of the history, sorted by beginning.
+// Ops returns a copy of the history, sorted by the beginning of the operations.
 func (l *Log) Ops() []Op {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,7 +131,7 @@ func (l *Log) Ops() []Op {
 	return ops
 }
 
-// byKey splits a history by key, each part sorted by beginning.
+// byKey splits a history by key. The operations of each key are sorted by their beginning.
 func byKey(ops []Op) (keys []string, parts map[string][]*Op) {
 	parts = map[string][]*Op{}
 	for i := range ops {

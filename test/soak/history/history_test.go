@@ -11,7 +11,7 @@ import (
 	h "keelson.dev/keelson/test/soak/history"
 )
 
-// op returns an operation of the writer of key k, or of a reader; times are in seconds.
+// op returns an operation on key k. The times begin and end are in seconds.
 func op(kind h.Kind, value string, version int64, begin, end int, outcome h.Outcome) h.Op {
 	return h.Op{Client: "c", Kind: kind, Key: "k", Value: value, Version: version,
 		Begin: time.Duration(begin) * time.Second, End: time.Duration(end) * time.Second, Outcome: outcome}
@@ -23,7 +23,7 @@ const (
 	unknown = h.Unknown
 )
 
-// rules returns the rules that violations break, each once.
+// rules returns the rules that the violations are about, each once.
 func rules(violations []h.Violation) []string {
 	var out []string
 	for _, v := range violations {
@@ -150,7 +150,8 @@ func TestFiles(t *testing.T) {
 }
 
 func TestWatches(t *testing.T) {
-	// The key has the versions 5 and 6, is deleted at version 7 or 8, and then has version 9.
+	// The key has versions 5 and 6, is deleted with version 7 or 8, and is created again with
+	// version 9.
 	ops := []h.Op{
 		op(h.Create, "a", 5, 0, 1, ack), op(h.Update, "b", 6, 2, 3, ack), op(h.Delete, "", 0, 4, 5, ack),
 		op(h.Create, "c", 9, 6, 7, ack),
@@ -196,7 +197,7 @@ func TestWatches(t *testing.T) {
 	}
 }
 
-// TestWatchesOfOthers checks that a watch need not report keys that it does not select.
+// TestWatchesOfOthers checks that a watch need not report changes of keys that it does not select.
 func TestWatchesOfOthers(t *testing.T) {
 	ops := []h.Op{op(h.Create, "a", 5, 0, 1, ack), op(h.Delete, "", 0, 2, 3, ack), op(h.Create, "b", 9, 4, 5, ack)}
 	s := h.Segment{Watcher: "w", From: 1, Events: []h.Event{{Type: h.Bookmark, Version: 20}}}

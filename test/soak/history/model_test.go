@@ -14,14 +14,14 @@ import (
 	h "keelson.dev/keelson/test/soak/history"
 )
 
-// model is a correct store with one register, its writer and a reader. Some answers are lost. An
-// operation whose answer was lost may take effect at any later time at which its condition still
+// model is a correct store with one register, a writer and a reader. The responses of some
+// operations are lost. Such an operation may take effect at any later time at which its condition
 // holds.
 type model struct {
 	t       *rapid.T
 	now     time.Duration
 	version int64
-	// value and at are the current value and its version; empty if the key is absent.
+	// value and at are the current value and its version. value is empty if the key does not exist.
 	value   string
 	at      int64
 	pending []h.Op
@@ -35,7 +35,7 @@ func (m *model) tick() time.Duration {
 	return m.now
 }
 
-// apply executes an operation and reports whether it took effect.
+// apply executes an operation, and reports whether the operation took effect.
 func (m *model) apply(o *h.Op) bool {
 	switch {
 	case o.Kind == h.Create && m.value != "", o.Kind != h.Create && m.at != o.Base:
@@ -61,7 +61,7 @@ func (m *model) apply(o *h.Op) bool {
 	return true
 }
 
-// late executes some of the operations whose answers were lost.
+// late executes some of the operations whose responses were lost.
 func (m *model) late() {
 	m.pending = slices.DeleteFunc(m.pending, func(o h.Op) bool {
 		if rapid.IntRange(0, 3).Draw(m.t, "happens") > 0 {
@@ -128,7 +128,8 @@ func run(t *rapid.T) *model {
 
 func all(string, string) bool { return true }
 
-// TestCorrectStoresAreBelieved checks that the checkers report no violation for a correct store.
+// TestCorrectStoresAreBelieved checks that the checkers report no violation for the history of a
+// correct store.
 func TestCorrectStoresAreBelieved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := run(t)
@@ -143,7 +144,8 @@ func TestCorrectStoresAreBelieved(t *testing.T) {
 	})
 }
 
-// TestLostEventsAreFound checks that a watch which misses an acknowledged operation is reported.
+// TestLostEventsAreFound removes an event from a correct watch, and checks that a violation is
+// reported.
 func TestLostEventsAreFound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := run(t)
@@ -171,7 +173,8 @@ func TestLostEventsAreFound(t *testing.T) {
 	})
 }
 
-// TestLostWritesAreFound checks that the loss of the last acknowledged write is reported.
+// TestLostWritesAreFound checks that a violation is reported if the last acknowledged write is
+// lost.
 func TestLostWritesAreFound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := run(t)

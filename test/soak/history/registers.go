@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Rules of [Registers].
+// Rules that [Registers] checks.
 const (
 	LostWrite  = "acknowledged write lost"
 	TimeTravel = "the past seen"
@@ -20,9 +20,9 @@ const (
 	Untrue     = "answer at odds with the write"
 )
 
-// Registers checks keys that have one writer each, which performs one operation after the other,
-// and readers that ask for the current value. The final reads must be part of the history: only
-// they show that the last write was lost.
+// Registers checks keys that have one writer, which performs one operation after the other, and any
+// number of readers. ops must contain a read of each key at the end, because only such a read shows
+// whether the last write was lost.
 func Registers(ops []Op) []Violation {
 	var v verdict
 	keys, parts := byKey(ops)
@@ -35,14 +35,14 @@ func Registers(ops []Op) []Violation {
 // register is the history of one key.
 type register struct {
 	key string
-	// changes are the writes and deletes that may have taken effect, in the writer's order. place
-	// maps each value to the index in changes at which it was written.
+	// changes has the writes and deletes that may have taken effect, in the writer's order. place
+	// has, for each value, the index in changes of the write of this value.
 	changes []*Op
 	place   map[string]int
-	// acked are the indexes of the acknowledged changes.
+	// acked has the indexes in changes of the acknowledged changes.
 	acked   []int
 	refused map[string]*Op
-	// deletes are the indexes of deletes.
+	// deletes has the indexes in changes of the deletes.
 	deletes []int
 	reads   []*Op
 }
@@ -98,7 +98,7 @@ func (r *register) check(v *verdict) {
 	r.checkReads(v)
 }
 
-// lastAcked returns the index of the last change that was acknowledged before t; or -1 if there is
+// lastAcked returns the index of the last change that was acknowledged before t, or -1 if there is
 // none.
 func (r *register) lastAcked(t time.Duration) int {
 	n := sort.Search(len(r.acked), func(i int) bool { return r.changes[r.acked[i]].End >= t })
@@ -113,7 +113,7 @@ func (r *register) checkAbsent(v *verdict, read *Op) {
 	if last < 0 || !r.changes[last].write() {
 		return
 	}
-	// A later delete may have taken effect by then.
+	// A later delete may have taken effect before the read ended.
 	for _, at := range r.deletes {
 		if at > last && r.changes[at].Begin <= read.End {
 			return
@@ -146,8 +146,8 @@ func (r *register) checkPresent(v *verdict, read *Op) {
 		v.addf(LostWrite, r.key, "%v was not there for %v", last, read)
 	case at > lastAt:
 	case source.Kind == Create && source.Outcome == Unknown:
-		// A create with a lost answer may take effect at any later time, whenever the key is
-		// absent.
+		// A create whose response was lost may take effect at any later time at which the key does
+		// not exist.
 	case last.write() && read.Version > last.Version:
 		v.addf(LateEffect, r.key, "%v, seen by %v after %v", source, read, last)
 	case !last.write():
@@ -155,8 +155,7 @@ func (r *register) checkPresent(v *verdict, read *Op) {
 	}
 }
 
-// checkVersions checks that every value was assigned one version, and that reads returned this
-// version.
+// checkVersions checks that every value has only one version, and that reads returned that version.
 func (r *register) checkVersions(v *verdict) {
 	seen := map[string]*Op{}
 	for _, at := range r.acked {
@@ -183,7 +182,8 @@ func (r *register) checkVersions(v *verdict) {
 	}
 }
 
-// checkReads checks that no read returns an older value than a read that had ended before it began.
+// checkReads checks that no read returns an older value than another read that had ended before the
+// first one began.
 func (r *register) checkReads(v *verdict) {
 	ended := slices.Clone(r.reads)
 	slices.SortStableFunc(ended, func(a, b *Op) int { return cmp.Compare(a.End, b.End) })

@@ -13,7 +13,7 @@ import (
 // EventType is the type of an event of a watch.
 type EventType string
 
-// The types of events.
+// The types of watch events.
 const (
 	Added    EventType = "ADDED"
 	Modified EventType = "MODIFIED"
@@ -21,8 +21,8 @@ const (
 	Bookmark EventType = "BOOKMARK"
 )
 
-// Event is one event of a watch. Its version is the version of the change; for a deleted object it
-// is the version of the deletion.
+// Event is one event of a watch. Version is the resource version of the change. For a deleted
+// object it is the version of the deletion.
 type Event struct {
 	Type    EventType
 	Key     string
@@ -31,20 +31,21 @@ type Event struct {
 	At      time.Duration
 }
 
-// Segment is what one client received by watches between two lists. A client that is disconnected
-// resumes at the last version it received, and lists again only if the server answers that it no
-// longer has this version.
+// Segment has the events that one client received between two lists. A client that is disconnected
+// resumes its watch at the last version that it received. It lists again only if the server
+// responds that this version is no longer available.
 type Segment struct {
 	Watcher string
-	// From is the version of the list, and Initial the content of the list.
+	// From is the version of the list. Initial has the objects in the list, with their versions by
+	// key.
 	From    int64
 	Initial map[string]int64
 	Events  []Event
-	// Connections is the number of watch connections over which the events came.
+	// Connections is the number of watch connections that were needed to receive the events.
 	Connections int
 }
 
-// To is the last version that the client received.
+// To returns the last version that the client received.
 func (s *Segment) To() int64 {
 	if len(s.Events) == 0 {
 		return s.From
@@ -52,7 +53,7 @@ func (s *Segment) To() int64 {
 	return s.Events[len(s.Events)-1].Version
 }
 
-// Rules of [Watches].
+// Rules that [Watches] checks.
 const (
 	Gap        = "watch left out a change"
 	Repeated   = "watch told a change twice or out of order"
@@ -60,7 +61,7 @@ const (
 )
 
 // Watches checks watches of keys that have one writer each. belongs reports whether a watcher
-// selects a key.
+// watches a key.
 func Watches(ops []Op, segments []Segment, belongs func(watcher, key string) bool) []Violation {
 	var v verdict
 	w := newWrites(ops)
@@ -72,8 +73,8 @@ func Watches(ops []Op, segments []Segment, belongs func(watcher, key string) boo
 	return v
 }
 
-// checkOrder checks a segment by itself: versions must increase, and each event must be possible
-// after the events before it.
+// checkOrder checks a single segment: versions must increase, and each event must be possible after
+// the events before it.
 func checkOrder(v *verdict, s *Segment) {
 	present := map[string]int64{}
 	for key, version := range s.Initial {
@@ -108,18 +109,19 @@ func checkOrder(v *verdict, s *Segment) {
 	}
 }
 
-// writes are the acknowledged changes that watches must report.
+// writes has the acknowledged changes that watches must report.
 type writes struct {
-	// byVersion holds all creates and updates of keys that have one writer.
+	// byVersion has the creates and updates of keys with one writer.
 	byVersion []*Op
 	byValue   map[string]map[string]*Op
 	deletes   []deletion
-	// bounds are the acknowledged writes sorted by beginning, each with the lowest version among
-	// those that begin then or later.
+	// bounds has the acknowledged writes, sorted by their beginning. Each has the lowest version
+	// among the writes that begin at the same time or later.
 	bounds []bound
 }
 
-// deletion is an acknowledged delete with a lower and an upper bound of its version.
+// deletion is an acknowledged delete. Its version is unknown, but lies between a lower and an upper
+// bound.
 type deletion struct {
 	*Op
 	after, until int64
@@ -170,10 +172,10 @@ func newWrites(ops []Op) *writes {
 	return w
 }
 
-// check checks that a segment has exactly the events that the writes require.
+// check checks that a segment has all events that the writes require, and no others.
 func (w *writes) check(v *verdict, s *Segment, belongs func(watcher, key string) bool) {
 	told := map[int64]*Event{}
-	ended := map[string][]int64{} // versions of deletions, ascending
+	ended := map[string][]int64{} // versions of deletions by key, ascending
 	for i := range s.Events {
 		e := &s.Events[i]
 		switch e.Type {

@@ -1,11 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wal is a log of records in one file. When Append returns, the record is on the disk. Open
-// reads all complete records. It cuts off a record that was cut by a crash; such a record was never
-// acknowledged.
+// Package wal is a write-ahead log: a sequence of records in a file. When Append returns, the
+// record is on the disk. Open reads all complete records. If a crash has left an incomplete record
+// at the end, Open removes it; such a record was never acknowledged.
 //
-// Each record is its length and its CRC32C, four bytes each, and its bytes.
+// A record is stored as its length (4 bytes), its CRC32C checksum (4 bytes) and its bytes.
 package wal
 
 import (
@@ -33,10 +33,11 @@ var errLarge = errors.New("record is too large")
 type Log struct {
 	mu     sync.Mutex
 	file   *os.File
-	failed error // the first failed write; after it, the state of the end of the file is unknown
+	failed error // first error of a write; the end of the file may be damaged after it
 }
 
-// Open opens a log, and creates it if it does not exist. It calls each with every record in it.
+// Open opens a log, and creates the file if it does not exist. It calls each with every record in
+// the log.
 func Open(path string, each func([]byte)) (*Log, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -58,7 +59,8 @@ func Open(path string, each func([]byte)) (*Log, error) {
 	return &Log{file: f}, nil
 }
 
-// read calls each with every record, and returns the position where the last complete record ends.
+// read calls each with every record, and returns the position of the end of the last complete
+// record.
 func read(f io.Reader, each func([]byte)) (int64, error) {
 	r := bufio.NewReader(f)
 	var end int64
@@ -83,8 +85,8 @@ func read(f io.Reader, each func([]byte)) (int64, error) {
 	}
 }
 
-// cut returns nil if err means that the file ended, even in the middle of a record. Otherwise it
-// returns err.
+// cut returns nil if err only means that the file has ended, even in the middle of a record. It
+// returns all other errors unchanged.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
@@ -92,7 +94,7 @@ func cut(err error) error {
 	return err
 }
 
-// Append adds a record.
+// Append adds a record and syncs it to disk.
 func (l *Log) Append(record []byte) error {
 	if len(record) == 0 || len(record) > MaxRecord {
 		return errLarge

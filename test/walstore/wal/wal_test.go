@@ -22,8 +22,8 @@ func open(t *testing.T, path string) (*Log, []string) {
 	return l, got
 }
 
-// TestCut checks files that are cut at any position or have one wrong byte. All complete records
-// before that must be read, and records that are appended later must be found.
+// TestCut cuts off a log at each position, or changes one byte of it. All complete records before
+// that position must be read, and records that are appended afterwards must be found.
 func TestCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	l, _ := open(t, path)

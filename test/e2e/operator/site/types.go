@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package site is the API of the operator. A Site is a number of web servers. Its two versions use
-// different field names.
+// Package site has the API types of the operator. A Site is a set of identical web servers. The two
+// versions of the kind use different field names.
 package site
 
 import (
@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/conversion"
 )
 
-// Group is the group of both versions.
+// Group is the API group of both versions.
 const Group = "web.example.com"
 
-// AddToScheme registers both versions.
+// AddToScheme registers both versions in a scheme.
 func AddToScheme(s *runtime.Scheme) {
 	for version, kinds := range map[string]map[string]runtime.Object{
 		"v1":      {"Site": &Site{}, "SiteList": &SiteList{}},
@@ -29,7 +29,7 @@ func AddToScheme(s *runtime.Scheme) {
 	}
 }
 
-// Site is version v1, the storage version.
+// Site is version v1 of the kind, which is the storage version.
 type Site struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -60,7 +60,7 @@ type SiteList struct {
 	Items []Site `json:"items"`
 }
 
-// SiteV1beta1 is version v1beta1.
+// SiteV1beta1 is version v1beta1 of the kind.
 type SiteV1beta1 struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -69,13 +69,13 @@ type SiteV1beta1 struct {
 	Status Status      `json:"status,omitempty"`
 }
 
-// SpecV1beta1 is Spec with other field names.
+// SpecV1beta1 has the same fields as Spec with other names.
 type SpecV1beta1 struct {
 	Size *int32 `json:"size,omitempty"`
 	Text string `json:"text,omitempty"`
 }
 
-// SiteV1beta1List is a list of sites.
+// SiteV1beta1List is a list of sites of version v1beta1.
 type SiteV1beta1List struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
@@ -83,7 +83,7 @@ type SiteV1beta1List struct {
 	Items []SiteV1beta1 `json:"items"`
 }
 
-// Hub marks v1 as the version through which other versions are converted.
+// Hub marks v1 as the version to which controller-runtime converts the other versions.
 func (*Site) Hub() {}
 
 // ConvertTo converts s to v1.
@@ -114,15 +114,15 @@ func (s *SiteV1beta1) DeepCopyObject() runtime.Object { return deepCopy(s, &Site
 // DeepCopyObject copies l.
 func (l *SiteV1beta1List) DeepCopyObject() runtime.Object { return deepCopy(l, &SiteV1beta1List{}) }
 
-// deepCopy encodes from as JSON and decodes it into to. For this small operator that is enough, so
-// it needs no generated code.
+// deepCopy converts from to a map and the map to to. This is sufficient for such a small operator,
+// so no code needs to be generated.
 func deepCopy[T runtime.Object](from, to T) runtime.Object {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
 	if err == nil {
 		err = runtime.DefaultUnstructuredConverter.FromUnstructured(m, to)
 	}
 	if err != nil {
-		panic(err) // encoding these types cannot fail
+		panic(err) // conversion of these types cannot fail
 	}
 	return to
 }
