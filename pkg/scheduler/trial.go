@@ -11,7 +11,7 @@ import (
 )
 
 // trial evaluates a node as if other pods were on it. It changes a copy of the node. Filters that
-// count pods are told of each change, and end reverses these changes.
+// count pods get a call of Adjust for each change, and end reverses these calls.
 type trial struct {
 	e    *evaluation
 	node *scheduling.Node

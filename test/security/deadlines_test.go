@@ -85,8 +85,8 @@ func dialSlow(t *testing.T, c *rest.Config, settings ...http2.Setting) *slowClie
 	return s
 }
 
-// begin sends the headers of a request. If body is true, the request has a body, of which nothing
-// is sent.
+// begin sends the headers of a request. If body is true, they announce a body, but no part of the
+// body is sent.
 func (s *slowClient) begin(t *testing.T, stream uint32, method, path string, body bool) {
 	t.Helper()
 	var block bytes.Buffer

@@ -358,7 +358,7 @@ func streamed(err error) history.Outcome {
 	return history.Unknown
 }
 
-// jobs is a workload that creates Jobs one after the other, of which a few run at the same time.
+// jobs is a workload that creates Jobs one after the other. Several Jobs may run at the same time.
 type jobs struct {
 	s       *soak
 	made    int

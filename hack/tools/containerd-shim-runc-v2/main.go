@@ -29,7 +29,8 @@ import (
 const garbage = 200
 
 func main() {
-	// The shim sets its own percentage first and initializes plugins later, so a plugin sets ours.
+	// The shim sets its own percentage before it initializes plugins, so this plugin can replace
+	// it.
 	registry.Register(&plugin.Registration{Type: plugins.InternalPlugin, ID: "garbage",
 		InitFn: func(*plugin.InitContext) (any, error) {
 			debug.SetGCPercent(garbage)

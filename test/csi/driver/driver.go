@@ -8,7 +8,7 @@
 // capacity. It attaches a volume to one node at a time if the claim requires that. If zones are
 // configured, each volume belongs to a zone. All calls are idempotent.
 //
-// All state is in files, each of which is replaced atomically, so the process may be killed at any
+// All state is in files, and each file is replaced atomically, so the process may be killed at any
 // time. Several processes may use the same directory.
 package driver
 

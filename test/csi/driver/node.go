@@ -214,7 +214,7 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStats
 
 func usage(dir string) (bytes, files int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) { // the volume may disappear, because the kubelet may call this at any time
+		if errors.Is(err, fs.ErrNotExist) { // a pod may remove files meanwhile
 			return nil
 		}
 		if err != nil {

@@ -125,7 +125,7 @@ func tell(w io.Writer) grpc.UnaryServerInterceptor {
 		if bad != nil {
 			return nil, bad
 		}
-		_, _ = fmt.Fprintf(w, "gRPCCall: %s\n", b) // on an error the log is incomplete, which the suite detects
+		_, _ = fmt.Fprintf(w, "gRPCCall: %s\n", b) // an error only makes the log incomplete
 		return out, err
 	}
 }
