@@ -33,7 +33,7 @@ type Certificate struct {
 	// Authority is true for a certificate authority, which signs other certificates. Authorities
 	// are not renewed.
 	Authority bool `json:"authority,omitempty"`
-	// Problem is the fault of the certificate, or empty if the certificate has none.
+	// Problem says what is wrong with the certificate. It is empty if the certificate is valid.
 	Problem string `json:"problem,omitempty"`
 }
 

@@ -178,7 +178,7 @@ func RotateEncryption(ctx context.Context, c *Config, deps Deps) error {
 	return r.run(ctx)
 }
 
-// rotation is one key rotation.
+// rotation is one rotation of the encryption key, with what it needs.
 type rotation struct {
 	file   string
 	client kubernetes.Interface

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Settings that make a cluster safer than the defaults of the programs.
+// This file has the settings with which a cluster is safer than with the programs' defaults.
 
 // tlsSuites returns the TLS 1.2 cipher suites that the cluster's servers accept: those with forward
 // secrecy and authenticated encryption. All suites of TLS 1.3 have both properties.

@@ -16,10 +16,10 @@ import (
 	"keelson.dev/keelson/pkg/loopdev"
 )
 
-// nodeHost is the supervisor's record of a node.
+// nodeHost is what the supervisor knows about a node.
 type nodeHost struct {
 	Node
-	host *kept // nil if stopped
+	host *kept // the process of the node host; nil if the node is stopped
 }
 
 func (h *nodeHost) pid() int {

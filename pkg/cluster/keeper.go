@@ -36,9 +36,9 @@ type process struct {
 	name string
 	argv []string
 	env  []string
-	// inherit has the files that the program inherits as descriptors 3 and following.
+	// log is the path of the file to which the program's output is appended.
 	log string
-	// inherit are the files that the program gets as descriptors 3 and following.
+	// inherit has the files that the program inherits as descriptors 3 and following.
 	inherit []*os.File
 	attr    *syscall.SysProcAttr
 	// before, if set, is called before each start of the process. The start waits until before

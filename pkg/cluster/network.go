@@ -69,7 +69,8 @@ func setupClusterNetwork(c *Config) error {
 	return nil
 }
 
-// joinNode creates a link between the bridge and the network namespace of process pid.
+// joinNode connects a node: it creates a network link between the bridge and the network namespace
+// of the process pid.
 func joinNode(n Node, pid int) error {
 	bridge, err := netlink.LinkByName(bridgeName)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Paths of a node's files, as the node sees them.
+// Paths of files inside a node.
 const (
 	kubeletConf    = "/etc/kubernetes/kubelet.conf"
 	bootstrapConf  = "/etc/kubernetes/bootstrap-kubelet.conf"
@@ -32,7 +32,7 @@ const (
 	proxyRoot      = "/var/lib/kube-proxy"
 	proxyConf      = proxyRoot + "/kubeconfig.conf"
 	proxyYAML      = proxyRoot + "/config.conf"
-	proxyPair      = proxyRoot + "/client" // .crt and .key
+	proxyPair      = proxyRoot + "/client" // without the extensions .crt and .key
 	containerdTOML = "/etc/containerd/config.toml"
 	containerdRoot = "/var/lib/containerd"
 	containerdSock = "/run/containerd/containerd.sock"

@@ -42,7 +42,7 @@ type leaf struct {
 	name          string
 	organizations []string
 	client        bool
-	hosts         []string // names and addresses of a server
+	hosts         []string // DNS names and IP addresses, for a server certificate
 }
 
 // makePKI creates the cluster's keys and certificates that are missing, with the file names that

@@ -22,11 +22,11 @@ const (
 	// etcdMembers is the number of members of the separate etcd cluster. Three members tolerate the
 	// failure of one.
 	etcdMembers = 3
-	etcdQuota   = 8 << 30 // bytes
+	etcdQuota   = 8 << 30 // maximum size of the database in bytes
 	etcd        = "etcd"
 )
 
-// replica is one of a cluster's control planes.
+// replica is one of a cluster's control planes, with the addresses at which its processes listen.
 type replica struct {
 	// suffix is appended to the names of the control plane's processes. It is empty for a single
 	// control plane.

@@ -143,12 +143,12 @@ func (j jsonLines) Handle(ctx context.Context, r slog.Record) error {
 	return j.Handler.Handle(ctx, told)
 }
 
-// WithAttrs returns a handler with the attributes that still adds the verbosity.
+// WithAttrs returns a handler with the attributes, which also adds the verbosity.
 func (j jsonLines) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return jsonLines{j.Handler.WithAttrs(attrs)}
 }
 
-// WithGroup returns a handler with the group that still adds the verbosity.
+// WithGroup returns a handler with the group, which also adds the verbosity.
 func (j jsonLines) WithGroup(name string) slog.Handler { return jsonLines{j.Handler.WithGroup(name)} }
 
 // redacting is a handler that removes credentials from records, for a next handler that cannot do
@@ -191,7 +191,7 @@ func (h redacting) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return redacting{h.Handler.WithAttrs(h.attrs(attrs)), h.redactor}
 }
 
-// WithGroup returns a handler with the group that still redacts.
+// WithGroup returns a redacting handler with the group.
 func (h redacting) WithGroup(name string) slog.Handler {
 	return redacting{h.Handler.WithGroup(name), h.redactor}
 }

@@ -87,7 +87,7 @@ func (t *Tracing) Pods() *podtrace.Tracer {
 	return t.pods
 }
 
-// Tracer returns a tracer for the named part of the program.
+// Tracer returns a tracer for the part of the program with the given name.
 func (t *Tracing) Tracer(name string) trace.Tracer {
 	if t == nil {
 		return noop.NewTracerProvider().Tracer(name)

@@ -36,7 +36,7 @@ type class struct {
 
 	evaluated []uint64 // generation of the node when it was evaluated, by node index
 	status    []*scheduling.Status
-	raw       [][]int64 // raw scores, by scorer and node index
+	raw       [][]int64 // raw scores (before normalization), by scorer and node index
 	rank      ranking   // totals of the normalized scores, to find the best node
 	counts    map[*scheduling.Status]int
 	fits      int  // number of nodes that all filters accept
@@ -94,8 +94,8 @@ type classes struct {
 	meter *meter
 }
 
-// classKey returns a key that is equal for pods for which all plugins with NodeScope have the same
-// results.
+// classKey returns the key of a pod's class. Pods have the same key if all plugins with NodeScope
+// give the same results for them.
 func classKey(p *profile.Profile, pod *scheduling.Pod) (string, error) {
 	images := make([]string, 0, len(pod.Spec.Containers)+len(pod.Spec.InitContainers))
 	for _, cs := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

@@ -65,7 +65,7 @@ type evaluation struct {
 
 	meter        *meter
 	by           *profileMeter
-	cellMeters   []*pluginMeter // meters of cell
+	cellMeters   []*pluginMeter // meters of the filters in cell
 	scorerMeters []*pluginMeter // meters of scorers
 	compiled     bool           // compileScorers has been called
 	took         struct{ preFilter, filter time.Duration }

@@ -12,10 +12,10 @@ import (
 
 // Explanation is the evaluation of all nodes for one pod.
 type Explanation struct {
-	// Rejected is set if a plugin rejected all nodes. Nodes is empty then.
+	// Rejected is set if a plugin rejected all nodes at once. In that case Nodes is empty.
 	Rejected *Objection `json:"rejected,omitempty"`
-	// Nodes has first the nodes that the pod fits, beginning with the best, and then the other
-	// nodes, sorted by name.
+	// Nodes lists first the nodes that the pod fits, the best node first, and then the other nodes,
+	// sorted by name.
 	Nodes []NodeExplanation `json:"nodes,omitempty"`
 }
 

@@ -106,7 +106,7 @@ type stage int8
 
 const (
 	alone    stage = iota // placed on its own
-	together              // placed with its gang
+	together              // placed all at once with the other pods of its gang
 	underWay              // not placed yet, because its gang is being bound
 )
 

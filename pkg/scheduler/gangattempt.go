@@ -17,14 +17,15 @@ type attempt struct {
 	items   []*queue.Item
 	size    int // number of pods that must fit at once
 
-	out    []decision // decisions, with the same indexes as items
+	out    []decision // decisions about the pods, with the same indexes as items
 	fits   int        // number of pods that have a node so far
 	events scheduling.Event
 
 	// nominated has the nodes to which the pods were nominated before the attempt, with the same
 	// indexes as items.
 	nominated []string
-	// rank is the lowest priority of the gang's pods. Only pods below it are evicted for the gang.
+	// rank is the lowest priority among the gang's pods. Only pods with a priority below it may be
+	// evicted for the gang.
 	rank     int32
 	preempts bool
 	// apart is true if the results of all filters for a node depend on that node alone.

@@ -100,7 +100,7 @@ func (c *clearing) makeRoom(i int, e *evaluation) (*scheduling.Node, *evaluation
 	e.rank = c.rank
 	c.s.metrics.preemptions.Inc()
 	if ineligible(c.s.view, e) != "" {
-		c.waits = true // victims of an earlier attempt have not left their nodes yet
+		c.waits = true // pods evicted by an earlier attempt have not left their nodes yet
 		return nil, nil
 	}
 	found, _ := e.preempt(c.budgets, c.s.cfg.Rand)

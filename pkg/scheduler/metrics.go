@@ -47,7 +47,7 @@ type metrics struct {
 	points   map[string]*times                             // by profile name
 	handling func(event string) func() prometheus.Observer // see Scheduler.timed
 
-	results       sync.Map                                                  // from attemptLabels to *attemptMetrics
+	results       sync.Map                                                  // maps attemptLabels to *attemptMetrics
 	sliByAttempts [maxAttemptsLabel + 1]atomic.Pointer[prometheus.Observer] // histograms of sli, by number of attempts
 }
 
@@ -247,7 +247,7 @@ func (q queued) Collect(ch chan<- prometheus.Metric) {
 	})
 }
 
-// sizes is a collector that counts the nodes and pods in the cell when it is scraped.
+// sizes is a collector that counts the nodes and pods in the scheduler's state when it is scraped.
 type sizes struct {
 	s    *Scheduler
 	desc *prometheus.Desc

@@ -30,6 +30,7 @@ func (e *evaluation) trial(n *scheduling.Node) *trial {
 	return &trial{e: e, node: &c}
 }
 
+// adjust adds a pod to the node (d is 1) or removes it from the node (d is -1).
 func (t *trial) adjust(pod *scheduling.Pod, d int) {
 	cell.Adjust(t.node, pod, d)
 	t.notify(pod, d)

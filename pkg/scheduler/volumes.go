@@ -30,7 +30,7 @@ func (p volumePlan) empty() bool { return len(p.Bind)+len(p.Provision) == 0 }
 // share its reservation.
 type reservations struct {
 	volumes map[string]*reservation    // reservations by volume name
-	nodes   map[types.UID]*reservation // reservations by UID of the claim to provision
+	nodes   map[types.UID]*reservation // reservations by UID of the claim for which a volume is provisioned
 }
 
 func newReservations() reservations {

@@ -35,7 +35,7 @@ type Why struct {
 	Explanation
 }
 
-// Reason is an objection with the number of nodes that have it.
+// Reason is a plugin's reason to reject nodes, with the number of nodes that it rejects.
 type Reason struct {
 	Plugin string `json:"plugin"`
 	Reason string `json:"reason"`
@@ -56,7 +56,7 @@ type asker struct {
 	view      *view
 	profile   *profile.Profile
 	nominated *nominations
-	rounds    int // evaluations so far
+	rounds    int // number of evaluations so far
 }
 
 // why explains a pod. At most limit nodes are listed individually, or all nodes if limit is 0.
@@ -65,7 +65,7 @@ func (a *asker) why(pod *v1.Pod, limit int) (*Why, error) {
 	if st := a.profile.Gate(pod); st != nil {
 		w.Gated = st.Reasons
 	}
-	free := pod.DeepCopy() // the pod as it was before it had a node
+	free := pod.DeepCopy() // a copy of the pod without its node and nomination
 	free.Spec.NodeName, free.Status.NominatedNodeName = "", ""
 	if err := a.explain(w, free); err != nil {
 		return nil, err

@@ -104,7 +104,7 @@ func (s *soak) at() time.Duration { return time.Since(s.began) }
 // numbers which one part draws do not depend on other parts.
 func (s *soak) random(part uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, part)) }
 
-// violatef records a violation.
+// violatef records a violation, which makes the test fail, with a formatted message.
 func (s *soak) violatef(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	s.mu.Lock()

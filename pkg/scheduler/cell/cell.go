@@ -35,7 +35,7 @@ type Cell struct {
 	topologies map[string]*scheduling.Topology
 }
 
-// imageState is the number of nodes that have an image. version is the cell's generation when that
+// imageState has the number of nodes with an image. version is the cell's generation at which that
 // number last changed.
 type imageState struct {
 	nodes   int
@@ -99,7 +99,7 @@ func (c *Cell) hold(n *scheduling.Node, g *scheduling.Group, d int) {
 	}
 }
 
-// ClaimUsers returns the pods on nodes that use a claim.
+// ClaimUsers returns the UIDs of the pods on nodes that use a claim.
 func (c *Cell) ClaimUsers(namespace, name string) []types.UID {
 	users := c.claims[namespace+"/"+name]
 	out := make([]types.UID, 0, len(users))
@@ -109,7 +109,7 @@ func (c *Cell) ClaimUsers(namespace, name string) []types.UID {
 	return out
 }
 
-// SetNode adds or updates a node. It returns the changes that may make a waiting pod fit.
+// SetNode adds or updates a node. It returns the events after which a waiting pod may fit.
 func (c *Cell) SetNode(node *v1.Node) scheduling.Event {
 	n := c.byName[node.Name]
 	if n == nil {
@@ -444,7 +444,8 @@ func (c *Cell) ImageNodes(name string) (nodes int, version uint64) {
 	return s.nodes, s.version
 }
 
-// setImages replaces the images of a node.
+// setImages replaces the list of images that a node has, and updates the number of nodes with each
+// image.
 func (c *Cell) setImages(n *scheduling.Node, images []v1.ContainerImage) {
 	before := n.Images
 	n.Images = make(map[string]int64, len(images))

@@ -17,8 +17,8 @@ const (
 	maxTopologies = 64      // maximum number of cached topologies
 )
 
-// Change is a change of one node: a pod was added (N is 1) or removed (N is -1). If Pod is nil, the
-// node itself changed.
+// Change is an entry of the journal: a pod was added to the node (N is 1) or removed from it (N is
+// -1), or, if Pod is nil, the node itself changed.
 type Change struct {
 	Node *scheduling.Node
 	Pod  *scheduling.Pod

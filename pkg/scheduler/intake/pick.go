@@ -108,7 +108,7 @@ func plainVolumeNumbers() map[protowire.Number]bool {
 		}
 		var n int
 		if _, err := fmt.Sscanf(f.Tag.Get("protobuf"), "bytes,%d,", &n); err != nil {
-			panic("intake: field " + f.Name + " has no number") // the types are compiled in
+			panic("intake: field " + f.Name + " has no number") // cannot happen: the types are part of the program
 		}
 		out[protowire.Number(n)] = true
 	}

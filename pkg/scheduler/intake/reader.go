@@ -124,7 +124,7 @@ func (r *Reader) Into(pod *v1.Pod, raw []byte) error {
 	return nil
 }
 
-// unmarshal decodes the part of a message that a picker extracts.
+// unmarshal decodes into pod the part of a pod's message that a picker extracts.
 func (r *Reader) unmarshal(pod *v1.Pod, p *transcode.Picker, raw []byte) error {
 	buf, ok := p.Append(r.buf[:0], raw)
 	r.buf = buf

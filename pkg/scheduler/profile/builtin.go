@@ -57,8 +57,8 @@ const DefaultBinderName = "DefaultBinder"
 // docs/decisions/0030-plugin-api.md explains why the public API does not include them.
 type plugin struct {
 	scheduling.Plugin
-	// compile replaces Filter.Compile for a filter that also plans which volumes or devices the pod
-	// gets on its node.
+	// compile is set for a filter that also plans which volumes or devices the pod gets on its
+	// node. It is used instead of Filter.Compile.
 	compile func(view scheduling.View, pod *scheduling.Pod) (Compiled, *scheduling.Status)
 	// preemption is set only for the plugin DefaultPreemption.
 	preemption *Preemption

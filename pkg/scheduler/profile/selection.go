@@ -74,7 +74,7 @@ func choose(c *configv1.Plugins) *selection {
 	return &selection{at(c.Filter), at(c.Score), at(c.PreEnqueue), at(c.QueueSort), at(c.PostFilter)}
 }
 
-// everywhere returns the plugins that multiPoint enables.
+// everywhere returns the plugins that the list multiPoint enables at all extension points.
 func everywhere(c *configv1.Plugins) enabled {
 	multi := enabled{weights: map[string]int64{}}
 	for _, b := range builtins {
@@ -85,7 +85,7 @@ func everywhere(c *configv1.Plugins) enabled {
 	return multi
 }
 
-// all returns the names of all enabled plugins, filters first.
+// all returns the names of the plugins that are enabled at any extension point, filters first.
 func (s *selection) all() []string {
 	var names []string
 	for _, e := range []*enabled{&s.filter, &s.score, &s.gate, &s.sort, &s.postFilter} {

@@ -120,7 +120,7 @@ func queued(i *Item) scheduling.QueuedPod {
 	return scheduling.QueuedPod{Pod: i.latest, Since: i.Since.UnixNano(), Turn: i.turn}
 }
 
-// Set adds or updates a pending pod.
+// Set adds a pending pod to the queue, or updates it.
 func (q *Queue) Set(pod *v1.Pod) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -446,7 +446,7 @@ func (q *Queue) enqueue(item *Item, why Cause) {
 	q.push(item, active, why)
 }
 
-// retry puts an item into backoff, or makes it active if its backoff has ended.
+// retry puts an item into the place backoff, or makes it active if its backoff has ended.
 func (q *Queue) retry(item *Item, why Cause) {
 	item.held = false
 	delete(q.parked, item)
@@ -469,7 +469,7 @@ func (q *Queue) push(item *Item, where place, why Cause) {
 	q.signal()
 }
 
-// signal makes Pop check again whether a pod can be tried.
+// signal wakes Pop, so that it checks again whether a pod can be tried.
 func (q *Queue) signal() {
 	select {
 	case q.wake <- struct{}{}:

@@ -59,7 +59,7 @@ func (d *Driver) Serve(s *grpc.Server) {
 // item describes a volume or a snapshot. It is stored as meta.json in the directory of the volume
 // or snapshot.
 type item struct {
-	// Kind and size:
+	// Identity and size:
 
 	Name  string `json:"name"`
 	Size  int64  `json:"size"`

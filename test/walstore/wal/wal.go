@@ -117,7 +117,7 @@ func (l *Log) Append(record []byte) error {
 	return l.failed
 }
 
-// Close closes the file.
+// Close closes the log's file.
 func (l *Log) Close() error { return l.file.Close() }
 
 func syncDir(dir string) error {

@@ -83,7 +83,7 @@ func (f *Filter) add(pod *v1.Pod, vol *v1.Volume) *scheduling.Status {
 	}
 	if claim != nil && slices.ContainsFunc(slices.Concat(f.bound, f.waiting),
 		func(c *v1.PersistentVolumeClaim) bool { return c.UID == claim.UID }) {
-		return nil // another volume of the pod has the same claim
+		return nil // another volume of the pod uses the same claim, which is listed already
 	}
 	switch {
 	case claim == nil && vol.Ephemeral != nil:
