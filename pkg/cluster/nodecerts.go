@@ -100,13 +100,13 @@ func renewProxy(by *pair, nd nodeDirs, l leaf, clk clock.Clock, force bool) erro
 	return nil
 }
 
-// dropServing removes a kubelet's serving certificate if another authority than by signed it, as in
-// clusters of older versions. A kubelet that starts without a serving certificate requests a new
+// dropServing removes a kubelet's serving certificate if it was not signed by the authority by, as
+// in clusters of older versions. A kubelet that starts without a serving certificate requests a new
 // one.
 func dropServing(nd nodeDirs, by *pair) error {
 	cert, err := readCertificate(nd.follow(currentPair(kubeletServer)))
 	if err != nil || cert.CheckSignatureFrom(by.cert) == nil {
-		return nil // there is no certificate, or by has signed it
+		return nil // there is no certificate, or the right authority has signed it
 	}
 	if err := os.Remove(nd.path(currentPair(kubeletServer))); err != nil {
 		return fmt.Errorf("old serving certificate: %w", err)

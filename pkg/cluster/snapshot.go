@@ -112,8 +112,8 @@ func withoutServer(ctx context.Context, c *Config, deps Deps, do func() error) e
 	return errors.Join(err, waitControlPlane(ctx, c, newProgress(deps)))
 }
 
-// keysFile is the file in a snapshot with the names of the keys that its secrets are encrypted
-// with.
+// keysFile is the name of the file in a snapshot that lists the names of the encryption keys of the
+// snapshot's secrets.
 const keysFile = "encryption-keys"
 
 // acceptKeys makes sure that the cluster has the keys for the secrets of a snapshot, which is

@@ -42,8 +42,8 @@ type class struct {
 	fits      int  // number of nodes that all filters accept
 	usual     bool // all scorers use one of the standard Normalizations
 
-	// plans has the victims that preemption would evict, by node index, for pods of priority
-	// planPriority.
+	// plans has cached results of preemption (the victims or the reason why there are none), by
+	// node index, for pods with the priority planPriority.
 	plans        []plan
 	planPriority int32
 

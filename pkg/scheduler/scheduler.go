@@ -312,7 +312,8 @@ func (s *Scheduler) evaluateOn(p *profile.Profile, item *queue.Item, node string
 	return e, n, nil
 }
 
-// assume counts the pod on the node, and reserves the volumes and devices that it gets there.
+// assume counts the pod on the node before it is bound, and reserves the volumes and devices that
+// it gets there.
 func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) (decision, error) {
 	d := decision{node: n.Name, volumes: e.planVolumes(n), decided: s.traceTime()}
 	if e.devices != nil {

@@ -147,8 +147,8 @@ func create(t *testing.T, c kubernetes.Interface, p *v1.Pod) *v1.Pod {
 	return created
 }
 
-// await watches a pod until ok returns true for it, and returns the pod. what describes the
-// condition in the message of a failure.
+// await watches a pod until ok returns true for it, and returns the pod. If that takes too long,
+// the test fails with a message that contains what.
 func await(t *testing.T, c kubernetes.Interface, name string, what string, ok func(*v1.Pod) bool) *v1.Pod {
 	t.Helper()
 	w, err := c.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{

@@ -90,7 +90,8 @@ func using(name, claim, node string) *v1.Pod {
 	})
 }
 
-// poll waits until ok returns true. what describes the condition in the message of a failure.
+// poll waits until ok returns true. If that takes too long, the test fails with a message that
+// contains what.
 func poll(t *testing.T, what string, ok func(context.Context) (bool, error)) {
 	t.Helper()
 	if err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, time.Minute, true, ok); err != nil {

@@ -132,8 +132,8 @@ func try(t *testing.T, stdin string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// eventually calls ok repeatedly until it returns true. what describes the condition in the message
-// of a failure.
+// eventually calls ok repeatedly until it returns true. If that takes too long, the test fails with
+// a message that contains what.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

@@ -95,8 +95,8 @@ func (l loop) more(t *testing.T, n int) {
 	})
 }
 
-// check fails the test if a request of the pod has failed. during says in the message what happened
-// meanwhile.
+// check fails the test if a request of the pod has failed. The message contains during, a
+// description of what the test did meanwhile.
 func (l loop) check(t *testing.T, during string) {
 	t.Helper()
 	l.more(t, 5)

@@ -198,8 +198,8 @@ func text(r io.Reader) string {
 	return string(all)
 }
 
-// eventually waits until holds returns true. what describes the condition in the message of a
-// failure.
+// eventually waits until holds returns true. If that takes too long, the test fails with a message
+// that contains what.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true,

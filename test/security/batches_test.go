@@ -105,7 +105,8 @@ func preempting(waits, victim v1alpha1.PodRef) v1alpha1.VerdictBatch {
 	}}
 }
 
-// unchanged fails the test if one of the pods has changed. what names the batch in the message.
+// unchanged fails the test if one of the pods has changed. The message contains what, a description
+// of the batch.
 func (l *lab) unchanged(t *testing.T, what, namespace string, names ...string) {
 	t.Helper()
 	for _, name := range names {

@@ -203,7 +203,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// eventually waits until ok returns true. what describes the condition in the message of a failure.
+// eventually waits until ok returns true. If that takes too long, the test fails with a message
+// that contains what.
 func eventually(t *testing.T, what string, ok func(context.Context) bool) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 2*time.Minute, true,

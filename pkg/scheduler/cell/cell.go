@@ -211,8 +211,8 @@ func (c *Cell) wait(node string, uid types.UID, p *scheduling.Pod) {
 	c.waiting[node][uid] = p
 }
 
-// SetPod adds or updates a pod that the API server shows on a node. The pod is no longer assumed
-// then. SetPod reports whether the pod now requests less of a resource than before.
+// SetPod adds or updates a pod that the API server shows on a node. From then on the pod no longer
+// counts as assumed. SetPod reports whether the pod now requests less of a resource than before.
 func (c *Cell) SetPod(pod *v1.Pod) (less bool) {
 	p := c.pods[pod.UID]
 	known := p != nil && p.node == pod.Spec.NodeName

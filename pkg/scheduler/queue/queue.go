@@ -328,8 +328,8 @@ func (q *Queue) land(item *Item) bool {
 	return true
 }
 
-// park puts an item into the place unschedulable. If an event that may let the pod fit happened
-// during the flight, the item is retried instead.
+// park makes an item unschedulable. If an event that may let the pod fit happened during the
+// flight, the item is retried instead.
 func (q *Queue) park(item *Item) {
 	if item.changed || q.missed(item) {
 		q.retry(item, attemptFailed)
@@ -446,7 +446,7 @@ func (q *Queue) enqueue(item *Item, why Cause) {
 	q.push(item, active, why)
 }
 
-// retry puts an item into the place backoff, or makes it active if its backoff has ended.
+// retry makes an item back off, or makes it active if its backoff has ended.
 func (q *Queue) retry(item *Item, why Cause) {
 	item.held = false
 	delete(q.parked, item)

@@ -118,8 +118,8 @@ func TestEventsThatHelp(t *testing.T) {
 	mustNext(t, q, "p")
 }
 
-// TestChangedPods checks that a gated pod is tried when its gate opens, and that an unschedulable
-// pod is tried when it changes.
+// TestChangedPods checks that a gated pod is tried once no plugin gates it any more, and that an
+// unschedulable pod is tried when it changes.
 func TestChangedPods(t *testing.T) {
 	q, clk := newQueue(t)
 	gated := pod("g", 1)
