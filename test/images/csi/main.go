@@ -6,8 +6,8 @@
 // data of volumes.
 //
 //   - csi-node-driver-registrar registers the driver behind a socket with the kubelet.
-//   - hostpathplugin connects that socket to the test suite, whose process contains the driver. Without the
-//     flag for that, it is the driver of test/csi with the suite's settings.
+//   - hostpathplugin connects that socket to the test suite, whose process contains the driver.
+//     Without the flag for that, it is the driver of test/csi with the suite's settings.
 package main
 
 import (
