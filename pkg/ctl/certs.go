@@ -21,8 +21,8 @@ func (s *clusters) certsCommand() *cobra.Command {
 	c := &cobra.Command{Use: "certs", Short: "Check and renew a cluster's certificates"}
 	var output string
 	check := &cobra.Command{
-		Use: "check", Short: "List the certificates with their expiry dates; exit with an error if one is " +
-			"invalid or expires soon", Args: cobra.NoArgs,
+		Use: "check", Short: "List the certificates with their expiry dates; exit with an error if a " +
+			"certificate is invalid or expires soon", Args: cobra.NoArgs,
 		RunE: s.on(func(_ *cobra.Command, cfg *cluster.Config, _ []string) error {
 			list, err := cluster.Certificates(cfg, s.deps.Clock)
 			if err != nil {
@@ -43,8 +43,8 @@ func (s *clusters) certsCommand() *cobra.Command {
 	}
 	check.Flags().StringVarP(&output, "output", "o", "", "output format: \"json\" prints JSON instead of a table")
 	c.AddCommand(check, &cobra.Command{
-		Use: "renew", Short: "Reissue all certificates from the existing certificate authorities, without " +
-			"restarting anything", Args: cobra.NoArgs,
+		Use: "renew", Short: "Issue all certificates again from the existing certificate authorities; no " +
+			"process restarts", Args: cobra.NoArgs,
 		RunE: s.on(func(_ *cobra.Command, cfg *cluster.Config, _ []string) error {
 			return cluster.RenewCertificates(cfg, s.deps)
 		}),
@@ -71,7 +71,7 @@ func (s *clusters) tellCertificates(list []cluster.Certificate) error {
 
 // tokenCommand returns the command "ctl cluster token".
 func (s *clusters) tokenCommand() *cobra.Command {
-	c := &cobra.Command{Use: "token", Short: "Create tokens that nodes join the cluster with"}
+	c := &cobra.Command{Use: "token", Short: "Create tokens with which nodes join the cluster"}
 	var life time.Duration
 	var kubeconfig bool
 	create := &cobra.Command{
@@ -93,21 +93,21 @@ func (s *clusters) tokenCommand() *cobra.Command {
 			return err
 		}),
 	}
-	create.Flags().DurationVar(&life, "ttl", cluster.DefaultTokenLife, "how long the token is valid")
-	create.Flags().BoolVar(&kubeconfig, "kubeconfig", false, "print a kubeconfig that contains the token "+
-		"instead of the token alone, for kubelet --bootstrap-kubeconfig")
+	create.Flags().DurationVar(&life, "ttl", cluster.DefaultTokenLife, "how long the token is valid after its creation")
+	create.Flags().BoolVar(&kubeconfig, "kubeconfig", false, "print a kubeconfig that contains the token, "+
+		"for kubelet --bootstrap-kubeconfig, instead of the token alone")
 	c.AddCommand(create)
 	return c
 }
 
 // encryptionCommand returns the command "ctl cluster encryption".
 func (s *clusters) encryptionCommand() *cobra.Command {
-	c := &cobra.Command{Use: "encryption", Short: "Manage the keys that stored secrets are encrypted with"}
+	c := &cobra.Command{Use: "encryption", Short: "Manage the keys with which Secrets are encrypted in etcd"}
 	c.AddCommand(&cobra.Command{
 		Use: "rotate", Short: "Encrypt all secrets with a new key and delete the old key, while the cluster keeps running",
-		Long: `Make a new key, wait until the API server writes with it (it looks for changes
-once in a minute), write every secret again, and drop the old key. A change that
-was interrupted is gone on with.`,
+		Long: `Make a new key, wait until the API server encrypts with it (the server looks for
+a changed configuration once a minute), write every Secret again, and delete the
+old key. If the command was interrupted, run it again: it continues.`,
 		Args: cobra.NoArgs,
 		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, _ []string) error {
 			return cluster.RotateEncryption(c.Context(), cfg, s.deps)

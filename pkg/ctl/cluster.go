@@ -37,15 +37,17 @@ func clusterCommand(stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cluster",
 		Short: "Create and manage clusters on this machine",
-		Long: `Make and handle whole clusters on this machine: a control plane and nodes, each
-node a set of namespaces with its own containerd, kubelet and proxy. Nothing in
-the machine's own network changes, and nothing in a cluster can reach out of it.`,
+		Long: `Create and manage clusters on this machine. A cluster consists of control planes and
+nodes; each node is a set of Linux namespaces with its own containerd, kubelet and
+proxy. The machine's own network settings do not change. No process in a cluster can
+connect to an address outside of the cluster.`,
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	flags := root.PersistentFlags()
 	flags.StringVar(&s.name, "name", cluster.DefaultName, "name of the cluster")
-	flags.StringVar(&s.dataDir, "data-dir", "", "directory of the cluster's data (default "+cluster.DefaultRoot+"/NAME)")
+	flags.StringVar(&s.dataDir, "data-dir", "",
+		"directory with the data of the cluster (default "+cluster.DefaultRoot+"/NAME)")
 	root.AddCommand(
 		s.upCommand(), s.downCommand(), s.statusCommand(), s.pidsCommand(), s.nodeCommand(), s.execCommand(), s.logsCommand(),
 		s.loadCommand(), s.kubeconfigCommand(), s.snapshotCommand(), s.restoreCommand(), s.upgradeCommand(),
@@ -79,7 +81,7 @@ func (s *clusters) upCommand() *cobra.Command {
 	var egress bool
 	c := &cobra.Command{
 		Use:   "up",
-		Short: "Create a cluster, or start what is missing of an existing one, and wait until it is ready",
+		Short: "Create a cluster, or start the missing parts of an existing cluster, and wait until it is ready",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if egress {
@@ -95,27 +97,29 @@ func (s *clusters) upCommand() *cobra.Command {
 	f := c.Flags()
 	f.IntVar(&cfg.Nodes, "nodes", cluster.DefaultNodes, "number of nodes; 0 starts only the control plane")
 	f.IntVar(&cfg.ControlPlanes, "control-planes", 0,
-		"number of control planes; more than one share an etcd cluster of three members (default 1)")
+		"number of control planes, from 1 to 3; several control planes use an etcd cluster of three members; it cannot be "+
+			"changed later (default 1)")
 	f.StringVar(&cfg.LoadBalancers, "load-balancer-addresses", "",
 		fmt.Sprintf("address range for Services of type LoadBalancer, in the nodes' network (default %s)",
 			cluster.Dual.LoadBalancers()))
 	f.StringVar((*string)(&cfg.IPFamily), "ip-family", "",
 		"IP family of nodes, pods and Services: ipv4, ipv6 or dual (default ipv4)")
-	f.StringVar(&cfg.NetworkPlugin, "network-plugin", "", "pod network: keelson, or external if you install "+
-		"your own, which must then enforce network policies too (default keelson)")
+	f.StringVar(&cfg.NetworkPlugin, "network-plugin", "", "provider of the pod network: keelson, or external for a "+
+		"CNI plugin that you install, which must then also enforce network policies (default keelson)")
 	f.StringVar(&cfg.Runtime, "runtime", "", "OCI runtime for pods without a RuntimeClass: crun or runc (default crun)")
-	f.BoolVar(&cfg.Ingress, "ingress", false, "run the ingress controller: it serves Ingresses of class "+
-		"\"keelson\" at the address of the Service kube-system/ingress")
+	f.BoolVar(&cfg.Ingress, "ingress", false, "install the ingress proxy, which serves Ingresses of "+
+		"the class \"keelson\" at the address of the Service kube-system/ingress")
 	f.IntVar(&cfg.Port, "port", 0,
 		fmt.Sprintf("port of the API server on 127.0.0.1 (default %d, or the next free port)", cluster.DefaultPort))
-	f.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "kubeconfig file that the administrator's credentials are added to")
-	f.StringVar(&cfg.BinDir, "bin-dir", "", "directory of Keelson's programs (default: the directory of ctl)")
+	f.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "kubeconfig file to which the administrator's credentials are "+
+		"added; if empty, they are not written to a file")
+	f.StringVar(&cfg.BinDir, "bin-dir", "", "directory with Keelson's programs (default: the directory of ctl)")
 	f.StringVar(&cfg.ToolsDir, "tools-dir", "",
-		"directory of containerd, the OCI runtimes and the CNI plugins (default: tools, next to ctl)")
+		"directory with containerd, the OCI runtimes and the CNI plugins (default: the directory tools next to ctl)")
 	f.StringVar(&cfg.ImagesDir, "images-dir", "",
-		"directory of the image archives loaded into each new node (default: ../.build/images, relative to ctl)")
+		"directory with the image archives that are loaded into each new node (default: ../.build/images, relative to ctl)")
 	f.BoolVar(&egress, "egress", false,
-		"not supported: giving pods access to networks outside the cluster would require changes to this "+
+		"not supported: it would give pods access to networks outside of the cluster, which needs changes of this "+
 			"machine's own network")
 	return c
 }
@@ -220,7 +224,7 @@ func sorted(m map[string]int) []string {
 }
 
 func (s *clusters) nodeCommand() *cobra.Command {
-	c := &cobra.Command{Use: "node", Short: "Add, join, remove, kill and start nodes"}
+	c := &cobra.Command{Use: "node", Short: "Add, remove, kill and start nodes"}
 	sub := func(use, short string, args cobra.PositionalArgs,
 		do func(c *cobra.Command, cfg *cluster.Config, name string) error) *cobra.Command {
 		out := &cobra.Command{Use: use, Short: short, Args: args,
@@ -242,7 +246,7 @@ func (s *clusters) nodeCommand() *cobra.Command {
 		cobra.MaximumNArgs(1), func(c *cobra.Command, cfg *cluster.Config, name string) error {
 			return cluster.JoinNode(c.Context(), cfg, name, token, s.deps)
 		})
-	join.Flags().StringVar(&token, "token", "", "join token from \"ctl cluster token create\" (default: create one)")
+	join.Flags().StringVar(&token, "token", "", "join token from \"ctl cluster token create\" (default: a new token)")
 	sub("start NODE", "Start a killed node", cobra.ExactArgs(1),
 		func(c *cobra.Command, cfg *cluster.Config, name string) error {
 			return cluster.StartNode(c.Context(), cfg, name, s.deps)
@@ -293,7 +297,8 @@ func (s *clusters) logsCommand() *cobra.Command {
 			return cluster.Logs(c.Context(), cfg, args[0], follow, s.deps)
 		}),
 	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing new log lines")
+	c.Flags().BoolVarP(&follow, "follow", "f", false,
+		"do not exit at the end of the log, but print new lines as they are written")
 	return c
 }
 
@@ -356,13 +361,14 @@ func (s *clusters) upgradeCommand() *cobra.Command {
 	var from string
 	c := &cobra.Command{
 		Use:   "upgrade",
-		Short: "Restart every process whose program file has changed since the process started",
+		Short: "Restart every process whose program has been replaced by a newer one since the process started",
 		Args:  cobra.NoArgs,
 		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, _ []string) error {
 			return cluster.Upgrade(c.Context(), cfg, from, s.deps)
 		}),
 	}
-	c.Flags().StringVar(&from, "from", "", "directory of new programs, which replace the cluster's programs first")
+	c.Flags().StringVar(&from, "from", "",
+		"directory with new programs, which are first copied to the cluster's program directory (default: copy none)")
 	return c
 }
 

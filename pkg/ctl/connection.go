@@ -29,10 +29,10 @@ func connectionCommand(flags genericclioptions.RESTClientGetter, stdout io.Write
 	var protocol string
 	c := &cobra.Command{
 		Use:   "connection FROM TO --port PORT",
-		Short: "Show whether network policies allow a connection, and which of them decide",
-		Long: `Show whether network policies let one end reach another, and which of them decide.
-An end is a pod, as NAME or NAMESPACE/NAME, or an IP address. The answer is what
-the policies say; that somebody listens at the port is another matter.`,
+		Short: "Show whether network policies allow a connection, and which policies decide this",
+		Long: `Show whether network policies allow a connection, and which policies decide this.
+FROM and TO are each a pod, as NAME or NAMESPACE/NAME, or an IP address. The command
+only reads the policies. It does not check whether a program listens at the port.`,
 		Example: "  ctl why connection web shop/db --port 5432",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -69,8 +69,8 @@ the policies say; that somebody listens at the port is another matter.`,
 			return printVerdict(stdout, f, strings.ToUpper(protocol), netpolicy.Explain(f, cell.Cell))
 		},
 	}
-	c.Flags().Uint16Var(&port, "port", 0, "destination port")
-	c.Flags().StringVar(&protocol, "protocol", "TCP", "protocol: TCP, UDP or SCTP")
+	c.Flags().Uint16Var(&port, "port", 0, "port of TO to which the connection is made")
+	c.Flags().StringVar(&protocol, "protocol", "TCP", "protocol of the connection: TCP, UDP or SCTP")
 	_ = c.MarkFlagRequired("port")
 	return c
 }

@@ -23,10 +23,10 @@ func webhooksCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer)
 	c := &cobra.Command{
 		Use:   "webhooks",
 		Short: "Show the health of admission webhooks",
-		Long: `Show every admission webhook that is configured: how long its answers take, how
-often it failed, and whether it is failing now, so that what keeps the cluster
-alive passes over it. Each API server knows this of its own calls; the one that
-is asked tells.`,
+		Long: `Show every admission webhook that is configured: how long it takes to answer, how
+often its calls failed, and whether it is failing now. While a webhook is failing,
+requests of nodes and of the control plane bypass it. Each API server only knows its
+own calls; the answer is that of the API server to which the command connects.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := flags.ToRESTConfig()

@@ -32,7 +32,7 @@ func podCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cob
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "pod NAME",
-		Short: "Explain why a pod is on its node, or on none, and what would change that",
+		Short: "Explain why a pod is on its node, or why it is on no node and which change would help",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
@@ -62,8 +62,8 @@ func podCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cob
 			return nil
 		},
 	}
-	c.Flags().IntVar(&nodes, "nodes", 5, "list up to this many nodes individually; 0 lists all")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().IntVar(&nodes, "nodes", 5, "maximum number of nodes that are listed one by one; 0 means all nodes")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON instead of text")
 	return c
 }
 

@@ -24,8 +24,8 @@ type Flags struct {
 // Add defines the flags in fs.
 func (f *Flags) Add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.Kubeconfig, "kubeconfig", f.Kubeconfig,
-		"kubeconfig file with the API server's address and this process's credentials")
-	fs.IntVarP(&f.Verbosity, "v", "v", f.Verbosity, "log verbosity; debug messages are written from 4 on")
+		"kubeconfig file with the address of the API server and the credentials of this process")
+	fs.IntVarP(&f.Verbosity, "v", "v", f.Verbosity, "verbosity of the log; from 4 on, debug messages are logged")
 }
 
 // ServingFlags has the flags that configure where and how a process serves its HTTP endpoints.
@@ -49,20 +49,26 @@ type ServingFlags struct {
 
 // Add defines the flags in fs. The current values of f are the defaults.
 func (f *ServingFlags) Add(fs *pflag.FlagSet) {
-	fs.IPVar(&f.BindAddress, "bind-address", f.BindAddress, "address to serve /healthz, /livez, /readyz and /metrics on")
-	fs.IntVar(&f.SecurePort, "secure-port", f.SecurePort, "port to serve on, with TLS; 0 disables serving")
+	fs.IPVar(&f.BindAddress, "bind-address", f.BindAddress,
+		"IP address on which the process serves /healthz, /livez, /readyz and /metrics; 0.0.0.0 and :: mean "+
+			"all addresses")
+	fs.IntVar(&f.SecurePort, "secure-port", f.SecurePort,
+		"port on which the process serves /healthz, /livez, /readyz and /metrics by HTTPS; 0 means that it "+
+			"does not serve them")
 	fs.StringVar(&f.CertFile, "tls-cert-file", f.CertFile,
-		"file with the serving certificate; if empty, a self-signed certificate is created")
+		"file with the serving certificate; if empty, the process makes a self-signed certificate when it "+
+			"starts")
 	fs.StringVar(&f.KeyFile, "tls-private-key-file", f.KeyFile, "file with the private key of --tls-cert-file")
 	fs.StringVar(&f.ClientCAFile, "client-ca-file", f.ClientCAFile,
-		"file with the certificate authority of client certificates; empty accepts none")
+		"file with the CA certificates that verify client certificates; if empty, client certificates are "+
+			"not accepted")
 	fs.StringVar(&f.MinTLSVersion, "tls-min-version", f.MinTLSVersion,
-		"lowest TLS version to accept: VersionTLS12 or VersionTLS13; empty means VersionTLS12")
+		"lowest TLS version that clients may use: VersionTLS12 or VersionTLS13; if empty, VersionTLS12")
 	fs.StringSliceVar(&f.CipherSuites, "tls-cipher-suites", f.CipherSuites,
-		"cipher suites to accept with TLS 1.2, separated by commas; empty means Go's default")
+		"cipher suites that clients may use with TLS 1.2, separated by commas; if empty, Go's default")
 	fs.IntVar(&f.MaxStreams, "http2-max-streams-per-connection", f.MaxStreams,
-		"maximum number of concurrent requests on one HTTP/2 connection; 0 means Go's default")
-	fs.Var(&inverse{&f.NoProfiling}, "profiling", "serve /debug/pprof to authorized users")
+		"maximum number of requests at the same time on one HTTP/2 connection; 0 means Go's default")
+	fs.Var(&inverse{&f.NoProfiling}, "profiling", "serve profiles at /debug/pprof to users who may get this path")
 	fs.Lookup("profiling").NoOptDefVal = "true"
 }
 
@@ -111,15 +117,19 @@ func DefaultElection(name string) ElectionFlags {
 // Add defines the flags in fs. The current values of f are the defaults.
 func (f *ElectionFlags) Add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.Enabled, "leader-elect", f.Enabled,
-		"elect a leader among the replicas by a Lease; only the leader works")
+		"elect a leader among all running processes of this kind, by a Lease; only the leader works, the "+
+			"other processes wait")
 	fs.DurationVar(&f.LeaseDuration, "leader-elect-lease-duration", f.LeaseDuration,
-		"how long the other replicas wait after the leader's last renewal before one of them takes over")
+		"time after the leader's last renewal of the Lease after which another process takes over")
 	fs.DurationVar(&f.RenewDeadline, "leader-elect-renew-deadline", f.RenewDeadline,
-		"how long the leader retries a failing renewal before it stops leading")
+		"how long the leader tries again to renew the Lease before it stops to be the leader; must be less "+
+			"than --leader-elect-lease-duration")
 	fs.DurationVar(&f.RetryPeriod, "leader-elect-retry-period", f.RetryPeriod,
-		"pause between attempts to acquire or renew the lease")
-	fs.StringVar(&f.ResourceName, "leader-elect-resource-name", f.ResourceName, "name of the Lease")
-	fs.StringVar(&f.ResourceNamespace, "leader-elect-resource-namespace", f.ResourceNamespace, "namespace of the Lease")
+		"pause between two attempts to get or renew the Lease")
+	fs.StringVar(&f.ResourceName, "leader-elect-resource-name", f.ResourceName,
+		"name of the Lease for the election of a leader")
+	fs.StringVar(&f.ResourceNamespace, "leader-elect-resource-namespace", f.ResourceNamespace,
+		"namespace of the Lease for the election of a leader")
 }
 
 // RESTConfig reads a kubeconfig and returns the configuration of a client for built-in kinds. The

@@ -43,20 +43,22 @@ type streams struct {
 
 // Add defines the flags in fs.
 func (f *LogFlags) Add(fs *pflag.FlagSet) {
-	fs.StringVar(&f.Format, "logging-format", FormatText, `format of the log: "text" or "json"`)
+	fs.StringVar(&f.Format, "logging-format", FormatText,
+		`format of the log: "text" (lines in the format of klog) or "json"`)
 	fs.DurationVar(&f.FlushFrequency, "log-flush-frequency", 5*time.Second,
-		"accepted for compatibility, without effect: the log is not buffered")
+		"no effect: the log is not buffered")
 	fs.Var(&f.Modules, "vmodule",
-		"verbosity of single source files: pattern=N, separated by commas; only with --logging-format=text")
+		"verbosity of the log for single source files, instead of --v: PATTERN=N, separated by commas; only with "+
+			"--logging-format=text")
 	f.text.add(fs, FormatText)
 	f.json.add(fs, FormatJSON)
 }
 
 func (s *streams) add(fs *pflag.FlagSet, format string) {
 	fs.BoolVar(&s.split, "log-"+format+"-split-stream", false,
-		"not supported (an alpha feature in Kubernetes): the whole log goes to standard error")
+		"must be false: the whole log is written to standard error (true is an alpha feature of Kubernetes)")
 	fs.Var(&s.buffer, "log-"+format+"-info-buffer-size",
-		"not supported (an alpha feature in Kubernetes): the log is not buffered")
+		"must be 0: the log is not buffered (other sizes are an alpha feature of Kubernetes)")
 }
 
 // Validate returns the errors in the flags' values, worded as in Kubernetes.

@@ -19,7 +19,8 @@ import (
 // In Kubernetes only the API server has this flag.
 func AddTracingFile(fs *pflag.FlagSet, file *string) {
 	fs.StringVar(file, "tracing-config-file", *file,
-		"file with a TracingConfiguration for the export of spans; if empty, no spans are exported")
+		"file with a TracingConfiguration, which names the collector that gets the process's trace spans; if "+
+			"empty, no spans are sent")
 }
 
 // OpenTracing returns the tracing of a process according to file, which has a TracingConfiguration

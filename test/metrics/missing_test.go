@@ -42,7 +42,7 @@ const (
 )
 
 // missing has the reason why Keelson does not have a metric of Kubernetes. The key is the metric's
-// name, or the process and the name. The table "What is missing" in docs/howto/monitor.md has the
+// name, or the process and the name. The table "Metrics of Kubernetes that do not exist" in docs/howto/monitor.md has the
 // same reasons.
 var missing = map[string]string{
 	"apiserver running_managed_controllers": noSuchPart,

@@ -26,26 +26,34 @@ func defaultAccepted() accepted {
 
 func (a *accepted) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&a.kubeletTimeout, "kubelet-timeout", 5*time.Second,
-		"no effect, as in Kubernetes: a request to a kubelet may take as long as the request that caused it")
-	fs.UintVar(&a.kubeletPort, "kubelet-port", 10250, "no effect: the port of a kubelet is read from its node")
-	fs.UintVar(&a.kubeletReadOnlyPort, "kubelet-read-only-port", 10255, "no effect: kubelets have no read-only port")
+		"no effect, as in Kubernetes: the API server's request to a kubelet may take as long as the client's "+
+			"request that caused it")
+	fs.UintVar(&a.kubeletPort, "kubelet-port", 10250,
+		"no effect: the API server reads the port of a kubelet from its Node object")
+	fs.UintVar(&a.kubeletReadOnlyPort, "kubelet-read-only-port", 10255,
+		"no effect: the API server does not use the read-only port of kubelets")
 	for flag, message := range map[string]string{
 		"kubelet-port":           "kubelet-port is deprecated and will be removed.",
 		"kubelet-read-only-port": "kubelet-read-only-port is deprecated and will be removed.",
 	} {
 		_ = fs.MarkDeprecated(flag, message) // cannot fail: the flag exists
 	}
-	fs.StringVar(&a.peerCA, "peer-ca-file", "", "CA of the other API servers; no effect: all servers of a "+
-		"cluster serve the same APIs and do not forward requests to each other")
-	fs.StringVar(&a.peerIP, "peer-advertise-ip", "", "address for other API servers; no effect, see --peer-ca-file")
-	fs.StringVar(&a.peerPort, "peer-advertise-port", "", "port for other API servers; no effect, see --peer-ca-file")
-	const election = "; no effect: components elect their leaders themselves"
+	fs.StringVar(&a.peerCA, "peer-ca-file", "",
+		"file with the CA certificates of the other API servers; no effect, because all API servers of a "+
+			"cluster serve the same APIs and do not forward requests to each other")
+	fs.StringVar(&a.peerIP, "peer-advertise-ip", "",
+		"IP address at which other API servers reach this one; no effect, because API servers do not forward "+
+			"requests to each other")
+	fs.StringVar(&a.peerPort, "peer-advertise-port", "",
+		"port at which other API servers reach this one; no effect, because API servers do not forward "+
+			"requests to each other")
+	const election = "; no effect: the processes elect their leaders themselves"
 	fs.DurationVar(&a.leaseDuration, "coordinated-leadership-lease-duration", a.leaseDuration,
-		"duration of the Lease of a leader chosen by the server"+election)
+		"how long the Lease of a leader that the API server has chosen is valid"+election)
 	fs.DurationVar(&a.renewDeadline, "coordinated-leadership-renew-deadline", a.renewDeadline,
-		"how long a leader chosen by the server tries to renew its Lease"+election)
+		"how long a leader that the API server has chosen tries to renew its Lease"+election)
 	fs.DurationVar(&a.retryPeriod, "coordinated-leadership-retry-period", a.retryPeriod,
-		"time between attempts of components to become or stay leader"+election)
+		"time between two attempts of a process to become or stay leader"+election)
 }
 
 func (a *accepted) validate(add func(format string, args ...any)) {

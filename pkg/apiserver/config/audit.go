@@ -102,59 +102,79 @@ func defaultAudit() Audit {
 
 func (a *Audit) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.PolicyFile, "audit-policy-file", "",
-		"audit policy, which selects the requests to log and their level of detail; empty: auditing is off")
-	fs.StringVar(&a.SpillDir, "audit-spill-path", "", "directory for events that a backend in batch mode "+
-		"does not accept in time; empty: a directory in --data-dir")
+		"file with the audit policy, which says which requests are recorded and in which detail; if empty, "+
+			"no requests are recorded")
+	fs.StringVar(&a.SpillDir, "audit-spill-path", "",
+		"directory for audit events that do not fit into memory while a backend in batch mode is slow or "+
+			"down; if empty, the directory audit in --data-dir")
 	fs.IntVar(&a.SpillSize, "audit-spill-maxsize", a.SpillSize,
-		"maximum size, in MiB, of the events on disk of each backend; 0: no events are kept on disk")
+		"maximum size, in MiB, of the files in --audit-spill-path, for each backend; when it is reached, the "+
+			"oldest file is deleted and its events are lost; 0 means that no files are written, so events "+
+			"that do not fit into memory are lost")
 	l := &a.Log
-	fs.StringVar(&l.Path, "audit-log-path", "", "file of the audit log; -: standard output; empty: no audit log")
-	fs.IntVar(&l.MaxAge, "audit-log-maxage", l.MaxAge, "maximum age, in days, of rotated audit logs; 0: no limit")
-	fs.IntVar(&l.MaxBackups, "audit-log-maxbackup", l.MaxBackups, "maximum number of rotated audit logs; 0: no limit")
+	fs.StringVar(&l.Path, "audit-log-path", "",
+		"file to write audit events to; - means standard output; if empty, no audit log is written")
+	fs.IntVar(&l.MaxAge, "audit-log-maxage", l.MaxAge,
+		"age, in days, at which rotated files of the audit log are deleted; 0 means no limit")
+	fs.IntVar(&l.MaxBackups, "audit-log-maxbackup", l.MaxBackups,
+		"maximum number of rotated files of the audit log that are kept; 0 means no limit")
 	fs.IntVar(&l.MaxSize, "audit-log-maxsize", l.MaxSize,
-		"size, in megabytes, at which the audit log is rotated; 0: it is not rotated")
-	fs.StringVar(&l.Format, "audit-log-format", l.Format, "format of the audit log: json or legacy")
-	fs.StringVar(&l.Version, "audit-log-version", l.Version, "API version of events in the audit log")
-	fs.BoolVar(&l.Compress, "audit-log-compress", false, "compress rotated audit logs with gzip")
+		"size, in megabytes, at which the file of the audit log is rotated; 0 means that it is never rotated")
+	fs.StringVar(&l.Format, "audit-log-format", l.Format,
+		"format of events in the audit log: json (a JSON object) or legacy (a line of text)")
+	fs.StringVar(&l.Version, "audit-log-version", l.Version,
+		"API version of events in the audit log; only audit.k8s.io/v1 is supported")
+	fs.BoolVar(&l.Compress, "audit-log-compress", false, "compress rotated files of the audit log with gzip")
 	l.Batch.addFlags(fs, "log")
 	l.Truncate.addFlags(fs, "log")
 	w := &a.Webhook
 	fs.StringVar(&w.ConfigFile, "audit-webhook-config-file", "",
-		"kubeconfig of the server to send audit events to; empty: none")
+		"kubeconfig file with the address of the webhook to send audit events to; if empty, no events are "+
+			"sent")
 	fs.DurationVar(&w.InitialBackoff, "audit-webhook-initial-backoff", w.InitialBackoff,
-		"delay before the first retry of a failed request to the audit webhook")
+		"time to wait before the first retry of a failed request to the audit webhook")
 	fs.DurationVar(&w.InitialBackoff, "audit-webhook-batch-initial-backoff", w.InitialBackoff,
 		"same as --audit-webhook-initial-backoff")
 	// MarkDeprecated cannot fail, because the flag exists.
 	_ = fs.MarkDeprecated("audit-webhook-batch-initial-backoff",
 		"Deprecated, use --audit-webhook-initial-backoff instead.")
-	fs.StringVar(&w.Version, "audit-webhook-version", w.Version, "API version of events sent to the audit webhook")
+	fs.StringVar(&w.Version, "audit-webhook-version", w.Version,
+		"API version of events sent to the audit webhook; only audit.k8s.io/v1 is supported")
 	w.Batch.addFlags(fs, "webhook")
 	w.Truncate.addFlags(fs, "webhook")
 }
 
 func (b *AuditBatching) addFlags(fs *pflag.FlagSet, name string) {
 	prefix := "audit-" + name + "-"
-	fs.StringVar(&b.Mode, prefix+"mode", b.Mode, "how events are sent: batch (later, several at once), "+
-		"blocking (before the request continues) or blocking-strict (blocking, and requests fail with the backend)")
+	const batches = "; has an effect only in the mode batch"
+	fs.StringVar(&b.Mode, prefix+"mode", b.Mode,
+		"how audit events are sent: batch (later, several at once), blocking (the request waits until its event is "+
+			"sent) or blocking-strict (as blocking, and the request fails if its event cannot be sent)")
 	fs.IntVar(&b.BufferSize, prefix+"batch-buffer-size", b.BufferSize,
-		"maximum number of events waiting in memory (batch mode)")
-	fs.IntVar(&b.MaxSize, prefix+"batch-max-size", b.MaxSize, "maximum number of events in a batch (batch mode)")
-	fs.DurationVar(&b.MaxWait, prefix+"batch-max-wait", b.MaxWait, "how long to wait for a batch to fill (batch mode)")
+		"maximum number of audit events that wait in memory"+batches)
+	fs.IntVar(&b.MaxSize, prefix+"batch-max-size", b.MaxSize,
+		"maximum number of audit events that are sent at once"+batches)
+	fs.DurationVar(&b.MaxWait, prefix+"batch-max-wait", b.MaxWait,
+		"how long to wait for more events before a batch with fewer than the maximum is sent; 0 means no wait"+batches)
 	fs.BoolVar(&b.ThrottleEnable, prefix+"batch-throttle-enable", b.ThrottleEnable,
-		"limit the rate of batches (batch mode)")
+		"limit how many batches of audit events are sent per second"+batches)
 	fs.Float32Var(&b.ThrottleQPS, prefix+"batch-throttle-qps", b.ThrottleQPS,
-		"maximum number of batches per second (batch mode)")
+		"maximum number of batches per second on average, if --"+prefix+"batch-throttle-enable is set"+batches)
 	fs.IntVar(&b.ThrottleBurst, prefix+"batch-throttle-burst", b.ThrottleBurst,
-		"maximum number of batches sent at once after an idle time (batch mode)")
+		"maximum number of batches that are sent in quick succession after a time with fewer batches, if --"+
+			prefix+"batch-throttle-enable is set"+batches)
 }
 
 func (t *AuditTruncation) addFlags(fs *pflag.FlagSet, name string) {
 	prefix := "audit-" + name + "-truncate-"
-	fs.BoolVar(&t.Enabled, prefix+"enabled", false, "omit bodies of large events and split large batches")
-	fs.Int64Var(&t.MaxBatchSize, prefix+"max-batch-size", t.MaxBatchSize, "maximum size of a batch, in bytes")
-	fs.Int64Var(&t.MaxEventSize, prefix+"max-event-size", t.MaxEventSize, "maximum size of an event, in bytes; bodies "+
-		"are omitted from larger ones, and events that are still larger are dropped")
+	fs.BoolVar(&t.Enabled, prefix+"enabled", false,
+		"limit the size of audit events and of batches, as --"+prefix+"max-event-size and --"+prefix+"max-batch-size say")
+	fs.Int64Var(&t.MaxBatchSize, prefix+"max-batch-size", t.MaxBatchSize,
+		"maximum size, in bytes, of a batch of audit events; larger batches are split; has an effect only with --"+
+			prefix+"enabled")
+	fs.Int64Var(&t.MaxEventSize, prefix+"max-event-size", t.MaxEventSize,
+		"maximum size, in bytes, of an audit event; larger events lose the bodies of request and answer, and events "+
+			"that are still larger are dropped; has an effect only with --"+prefix+"enabled")
 }
 
 func (a *Audit) validate(add func(format string, args ...any)) {

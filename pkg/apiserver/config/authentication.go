@@ -50,26 +50,38 @@ func defaultAuthentication() Authentication {
 }
 
 func (a *Authentication) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&a.File, "authentication-config", "", "AuthenticationConfiguration with token issuers and "+
-		"the paths open to anonymous requests; reloaded when it changes")
+	fs.StringVar(&a.File, "authentication-config", "",
+		"file with an AuthenticationConfiguration, which lists the issuers of accepted JWTs and the paths "+
+			"that anonymous requests may use; changed issuers take effect without a restart")
 	o := &a.OIDC
 	fs.StringVar(&o.IssuerURL, "oidc-issuer-url", "",
-		"URL of the OIDC issuer (https); empty: OIDC tokens are not accepted")
-	fs.StringVar(&o.ClientID, "oidc-client-id", "", "client ID that OIDC tokens must be issued for (claim aud)")
-	fs.StringVar(&o.CAFile, "oidc-ca-file", "", "CA of the OIDC issuer; empty: the CAs of the machine")
-	fs.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "claim with the name of the user")
+		"https URL of an OIDC issuer whose tokens are accepted; if empty, only tokens of the issuers in "+
+			"--authentication-config are accepted")
+	fs.StringVar(&o.ClientID, "oidc-client-id", "",
+		"client ID that OIDC tokens must contain in the claim aud; required with --oidc-issuer-url")
+	fs.StringVar(&o.CAFile, "oidc-ca-file", "",
+		"file with the CA certificates that verify the server of the OIDC issuer; if empty, the CA "+
+			"certificates of the machine are used")
+	fs.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim,
+		"claim of an OIDC token that contains the name of the user")
 	fs.StringVar(&o.UsernamePrefix, "oidc-username-prefix", "",
-		"prefix of user names; empty: the issuer's URL, except for the claim email; -: no prefix")
-	fs.StringVar(&o.GroupsClaim, "oidc-groups-claim", "", "claim with the groups of the user")
-	fs.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", "", "prefix to put before the names of groups from OIDC tokens")
-	fs.StringSliceVar(&o.SigningAlgs, "oidc-signing-algs", o.SigningAlgs, "accepted signature algorithms of OIDC tokens")
+		"prefix to put before user names from OIDC tokens; if empty, the prefix is the issuer's URL, or "+
+			"nothing if the claim is email; - means no prefix")
+	fs.StringVar(&o.GroupsClaim, "oidc-groups-claim", "",
+		"claim of an OIDC token that contains the groups of the user; if empty, the user gets no groups from "+
+			"the token")
+	fs.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", "",
+		"prefix to put before group names from OIDC tokens; if empty, there is no prefix")
+	fs.StringSliceVar(&o.SigningAlgs, "oidc-signing-algs", o.SigningAlgs,
+		"signature algorithms that are accepted in OIDC tokens, separated by commas")
 	fs.Var(cliflag.NewMapStringStringNoSplit(&o.RequiredClaims), "oidc-required-claim",
 		"claim=value that OIDC tokens must have; may be repeated")
 	w := &a.Webhook
 	fs.StringVar(&w.ConfigFile, "authentication-token-webhook-config-file", "",
-		"kubeconfig of the server that authenticates tokens; empty: none")
+		"kubeconfig file with the address of a webhook that authenticates bearer tokens; if empty, no "+
+			"webhook is called")
 	fs.StringVar(&w.Version, "authentication-token-webhook-version", w.Version,
-		"API version of TokenReview for the token webhook: v1 or v1beta1")
+		"API version of the TokenReview objects that are sent to the token webhook: v1 or v1beta1")
 	fs.DurationVar(&w.CacheTTL, "authentication-token-webhook-cache-ttl", w.CacheTTL,
 		"how long answers of the token webhook are cached")
 }

@@ -38,19 +38,24 @@ func defaultAuthorization() Authorization {
 }
 
 func (a *Authorization) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&a.File, "authorization-config", "", "AuthorizationConfiguration with the authorizers in "+
-		"order; reloaded when it changes; replaces --authorization-mode and --authorization-webhook-*")
+	fs.StringVar(&a.File, "authorization-config", "",
+		"file with an AuthorizationConfiguration, which lists the authorizers in order; changed webhooks "+
+			"take effect without a restart; cannot be combined with --authorization-mode and "+
+			"--authorization-webhook-*")
 	fs.StringVar(&a.PolicyFile, "authorization-policy-file", "",
-		"policies of authorization mode ABAC, one JSON object per line")
+		"file with the policies of the authorization mode ABAC, one JSON object per line; required for this "+
+			"mode")
 	w := &a.Webhook
 	fs.StringVar(&w.ConfigFile, "authorization-webhook-config-file", "",
-		"kubeconfig of the server that authorization mode Webhook calls")
+		"kubeconfig file with the address of the webhook that the authorization mode Webhook calls; required "+
+			"for this mode")
 	fs.StringVar(&w.Version, "authorization-webhook-version", w.Version,
-		"API version of SubjectAccessReview for the authorization webhook: v1 or v1beta1")
+		"API version of the SubjectAccessReview objects that are sent to the authorization webhook: v1 or "+
+			"v1beta1")
 	fs.DurationVar(&w.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", w.AuthorizedTTL,
-		"how long the authorization webhook's allowed answers are cached")
+		"how long the API server caches answers of the authorization webhook that allow a request")
 	fs.DurationVar(&w.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", w.UnauthorizedTTL,
-		"how long the authorization webhook's denied answers are cached")
+		"how long the API server caches answers of the authorization webhook that do not allow a request")
 }
 
 // note sets flagged if a flag was given that cannot be combined with File.

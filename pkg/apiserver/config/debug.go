@@ -17,10 +17,12 @@ type Debug struct {
 }
 
 func (d *Debug) addFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&d.Contention, "contention-profiling", false, "record blocking in profiles; requires --profiling")
+	fs.BoolVar(&d.Contention, "contention-profiling", false,
+		"record in profiles where goroutines wait for locks and channels; requires --profiling")
 	fs.StringVar(&d.Socket, "debug-socket-path", "",
-		"unix socket that serves /debug/pprof and /debug/flags to every user who can open it; empty: none")
-	fs.BoolVar(&d.Logs, "enable-logs-handler", false, "serve the files of /var/log at /logs/")
+		"path of a unix socket at which the server serves /debug/pprof and /debug/flags, to every user who "+
+			"can open the socket; if empty, there is no socket")
+	fs.BoolVar(&d.Logs, "enable-logs-handler", false, "serve the files of the machine's /var/log at /logs/")
 	_ = fs.MarkDeprecated("enable-logs-handler", "Log handler functionality is deprecated") // cannot fail: the flag exists
 	fs.Lookup("enable-logs-handler").Hidden = false
 }

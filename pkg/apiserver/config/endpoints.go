@@ -31,14 +31,16 @@ func defaultEndpoints() Endpoints { return Endpoints{Reconciler: EndpointsLease,
 
 func (e *Endpoints) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&e.Reconciler, "endpoint-reconciler-type", e.Reconciler,
-		"how the endpoints of the kubernetes service are maintained: lease (servers that renew their "+
-			"lease), master-count (the last --apiserver-count servers that registered; deprecated) or none")
+		"which API servers are the endpoints of the Service default/kubernetes: lease (all servers that "+
+			"renew their lease in etcd), master-count (the last --apiserver-count servers that were added; "+
+			"deprecated) or none (the server does not change the endpoints)")
 	fs.IntVar(&e.Count, "apiserver-count", e.Count,
 		"number of API servers in the cluster, for --endpoint-reconciler-type=master-count")
 	// MarkDeprecated cannot fail, because the flag exists.
 	_ = fs.MarkDeprecated("apiserver-count", "apiserver-count is deprecated and will be removed in a future version.")
 	fs.IntVar(&e.NodePort, "kubernetes-service-node-port", 0,
-		"port of the kubernetes service on every node; the service then has type NodePort; 0: type ClusterIP")
+		"port of the Service default/kubernetes on every node; the Service then has the type NodePort; 0 "+
+			"means the type ClusterIP")
 }
 
 func (e *Endpoints) validate(nodePorts PortRange, add func(format string, args ...any)) {

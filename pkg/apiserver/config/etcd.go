@@ -61,36 +61,43 @@ func defaultEtcd() Etcd {
 
 func (e *Etcd) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&e.CompactionInterval, "etcd-compaction-interval", e.CompactionInterval,
-		"how often the server compacts etcd's history, and how much history it keeps; 0: it does not compact")
+		"how often the server removes old revisions from etcd, and how much history it keeps; 0 means that "+
+			"it never removes revisions")
 	fs.DurationVar(&e.HealthTimeout, "etcd-healthcheck-timeout", e.HealthTimeout,
-		"timeout of the etcd check of /livez and /healthz")
-	fs.DurationVar(&e.ReadyTimeout, "etcd-readycheck-timeout", e.ReadyTimeout, "timeout of the etcd check of /readyz")
+		"maximum time of the check of etcd that is part of /livez and /healthz")
+	fs.DurationVar(&e.ReadyTimeout, "etcd-readycheck-timeout", e.ReadyTimeout,
+		"maximum time of the check of etcd that is part of /readyz")
 	fs.DurationVar(&e.CountPeriod, "etcd-count-metric-poll-period", e.CountPeriod,
-		"0 turns off the metrics of object counts; other values have no effect: counts are always current")
+		"0 turns off the metrics with the number of stored objects; any other value turns them on: the "+
+			"numbers are always current, so no interval is needed")
 	fs.DurationVar(&e.sizePeriod, "etcd-db-metric-poll-interval", 30*time.Second,
-		"no effect: the size of etcd's database is read when /metrics is read")
+		"no effect: the server asks etcd for the size of its database when a client reads /metrics")
 	fs.Int64Var(&e.LeaseReuse, "lease-reuse-duration-seconds", e.LeaseReuse,
-		"how many seconds an etcd lease is reused for further events")
-	fs.StringVar(&e.backend, "storage-backend", "", "storage backend; only etcd3; empty: etcd3")
-	fs.StringVar(&e.mediaType, "storage-media-type", e.mediaType, "encoding of stored objects; only "+
-		"application/vnd.kubernetes.protobuf; objects stored as JSON can be read")
+		"how many seconds the server attaches events to the same etcd lease (which deletes them when they "+
+			"expire) before it creates a new lease")
+	fs.StringVar(&e.backend, "storage-backend", "",
+		"type of the storage: etcd3, which is the only type and also the default")
+	fs.StringVar(&e.mediaType, "storage-media-type", e.mediaType,
+		"encoding in which objects are stored; only application/vnd.kubernetes.protobuf is supported, but "+
+			"objects that are already stored as JSON can be read")
 	fs.StringSliceVar(&e.ServersOverrides, "etcd-servers-overrides", nil,
-		"etcd servers of single built-in resources: group/resource#URL;URL, separated by commas; the "+
-			"resource * is the whole group")
+		"etcd servers for single built-in resources, as GROUP/RESOURCE#URL;URL, separated by commas; the "+
+			"resource * means all resources of the group")
 	fs.DurationVar(&e.initialization, "storage-initialization-timeout", time.Minute,
-		"no effect: the server is not ready before its storage is")
+		"no effect: the server becomes ready when its storage is ready, however long this takes")
 	fs.BoolVar(&e.watchCache, "watch-cache", true,
-		"no effect: the store always has a cache, and its answers are as recent as those of etcd")
+		"no effect: the server always has a watch cache, and answers from it are as recent as those of etcd")
 	fs.StringSliceVar(&e.watchCacheSizes, "watch-cache-sizes", []string{"events#0", "events.events.k8s.io#0"},
-		"resource[.group]#size; no effect: the store's cache has no size per resource")
+		"RESOURCE[.GROUP]#SIZE, separated by commas; no effect: the watch cache has no size for each resource")
 	fs.IntVar(&e.watchCacheSize, "default-watch-cache-size", 100, "no effect, as in Kubernetes")
 	// MarkDeprecated cannot fail, because the flag exists.
 	_ = fs.MarkDeprecated("default-watch-cache-size",
 		"watch caches are sized automatically and this flag will be removed in a future version")
 	fs.IntVar(&e.deleteWorkers, "delete-collection-workers", 1,
-		"no effect: objects of a collection are deleted many at a time in one transaction")
+		"no effect: the server deletes many objects of a collection in one transaction")
 	fs.BoolVar(&e.GarbageCollector, "enable-garbage-collector", e.GarbageCollector,
-		"honour propagationPolicy on deletes; must match the controller manager's --enable-garbage-collector")
+		"obey the propagationPolicy of delete requests; must have the same value as the controller manager's "+
+			"--enable-garbage-collector")
 }
 
 // AllResources is the value of Override.Resource.Resource in an override for a whole group.

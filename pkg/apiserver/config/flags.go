@@ -48,7 +48,8 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	if err := c.Features.AddFlags(fs); err != nil {
 		return c, err
 	}
-	verbosity := fs.UintP("v", "v", 0, "verbosity of the log, from 0; administrators can change it by PUT /debug/flags/v")
+	verbosity := fs.UintP("v", "v", 0, "verbosity of the log; from 4 on, debug messages are "+
+		"logged; administrators can change it by a PUT to /debug/flags/v")
 	if err := daemon.Parse(fs, args); err != nil {
 		return c, err
 	}
@@ -77,131 +78,177 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 
 func (c *Config) addStorage(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.EtcdServers, "etcd-servers", c.EtcdServers,
-		"etcd endpoints (scheme://host:port); if empty, the server runs an embedded etcd with its files in --data-dir")
-	fs.StringVar(&c.EtcdCAFile, "etcd-cafile", "", "CA of the etcd servers")
-	fs.StringVar(&c.EtcdCertFile, "etcd-certfile", "", "client certificate for etcd")
-	fs.StringVar(&c.EtcdKeyFile, "etcd-keyfile", "", "key of --etcd-certfile")
-	fs.StringVar(&c.EtcdPrefix, "etcd-prefix", c.EtcdPrefix, "prefix of all keys in etcd")
-	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "directory of the embedded etcd and of waiting audit events")
+		"URLs of the etcd servers, for example https://10.0.0.1:2379, separated by commas; if empty, the API "+
+			"server runs an embedded etcd with its files in --data-dir")
+	fs.StringVar(&c.EtcdCAFile, "etcd-cafile", "",
+		"file with the CA certificates that verify the etcd servers; if empty, the CA certificates of the "+
+			"machine are used")
+	fs.StringVar(&c.EtcdCertFile, "etcd-certfile", "",
+		"file with the client certificate for connections to etcd; if empty, none is used")
+	fs.StringVar(&c.EtcdKeyFile, "etcd-keyfile", "", "file with the private key of --etcd-certfile")
+	fs.StringVar(&c.EtcdPrefix, "etcd-prefix", c.EtcdPrefix, "prefix of the keys of all objects in etcd")
+	fs.StringVar(&c.DataDir, "data-dir", c.DataDir,
+		"directory of the embedded etcd, and of audit events that wait on disk")
 	fs.StringVar(&c.EncryptionConfig, "encryption-provider-config", "",
-		"EncryptionConfiguration for values in etcd; empty: values are not encrypted")
+		"file with an EncryptionConfiguration, which says which resources are encrypted in etcd and how; if "+
+			"empty, values are not encrypted")
 	fs.BoolVar(&c.EncryptionReload, "encryption-provider-config-automatic-reload", false,
-		"reload --encryption-provider-config when it changes")
-	fs.DurationVar(&c.EventTTL, "event-ttl", c.EventTTL, "how long events are kept")
+		"read --encryption-provider-config again when the file changes; otherwise a change needs a restart")
+	fs.DurationVar(&c.EventTTL, "event-ttl", c.EventTTL, "time after which an Event object is deleted")
 }
 
 func (c *Config) addServing(fs *pflag.FlagSet, apis *switches) {
-	fs.Var((*address)(&c.BindAddress), "bind-address", "IP address to listen on")
+	fs.Var((*address)(&c.BindAddress), "bind-address", "IP address to listen on; 0.0.0.0 and :: mean all addresses")
 	fs.Var((*address)(&c.AdvertiseAddress), "advertise-address",
-		"IP address at which members of the cluster reach this server")
+		"IP address at which other processes and pods reach this API server; if empty, it is --bind-address, "+
+			"or an address of the machine if --bind-address means all addresses")
 	fs.IntVar(&c.SecurePort, "secure-port", c.SecurePort, "port to serve HTTPS on")
-	fs.StringVar(&c.TLSCertFile, "tls-cert-file", "", "file with the serving certificate and its chain; "+
-		"reloaded when it changes; if empty, a self-signed certificate in --cert-dir is used")
-	fs.StringVar(&c.TLSKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
+	fs.StringVar(&c.TLSCertFile, "tls-cert-file", "",
+		"file with the serving certificate and its chain, which is read again when it changes; if empty, the "+
+			"server makes a self-signed certificate (see --cert-dir)")
+	fs.StringVar(&c.TLSKeyFile, "tls-private-key-file", "", "file with the private key of --tls-cert-file")
 	fs.Var(cliflag.NewNamedCertKeyArray(&c.SNICerts), "tls-sni-cert-key",
-		"certificate,key or certificate,key:names of a certificate for clients that connect to one of the "+
-			"names, by default the names in the certificate; may be repeated; reloaded when it changes")
-	fs.StringVar(&c.ClientCAFile, "client-ca-file", "", "CA of client certificates that authenticate users; "+
-		"reloaded when it changes; empty: client certificates are not accepted")
+		"files of a certificate for clients that connect to certain host names, as CERTIFICATE,KEY or "+
+			"CERTIFICATE,KEY:NAME,NAME; without names, the names in the certificate are used; may be "+
+			"repeated; the files are read again when they change")
+	fs.StringVar(&c.ClientCAFile, "client-ca-file", "",
+		"file with the CA certificates that verify the client certificates of users, which is read again "+
+			"when it changes; if empty, client certificates are not accepted")
 	fs.DurationVar(&c.RequestTimeout, "request-timeout", c.RequestTimeout,
-		"timeout of requests, except watches and streams")
+		"maximum duration of a request; watches and streams (exec, attach, port-forward, logs, proxy) may "+
+			"take longer")
 	fs.Var((*seconds)(&c.MinRequestWatch), "min-request-timeout",
-		"minimum duration, in seconds, of a watch without timeoutSeconds")
+		"minimum duration, in seconds, after which the server ends a watch whose client has set no "+
+			"timeoutSeconds; the actual duration is a random value between this and its double")
 	fs.DurationVar(&c.ShutdownDelay, "shutdown-delay-duration", 0,
-		"how long /readyz fails before the server stops accepting requests at shutdown")
-	fs.IntVar(&c.MaxReads, "max-requests-inflight", c.MaxReads, "maximum number of concurrent reads; 0: no limit")
+		"how long the server continues to accept requests after it was told to end; in this time /readyz "+
+			"already fails, so that load balancers can stop using the server; 0 means no delay")
+	fs.IntVar(&c.MaxReads, "max-requests-inflight", c.MaxReads,
+		"maximum number of read requests that are served at the same time; 0 means no limit")
 	fs.IntVar(&c.MaxWrites, "max-mutating-requests-inflight", c.MaxWrites,
-		"maximum number of concurrent writes; 0: no limit")
+		"maximum number of write requests that are served at the same time; 0 means no limit")
 	fs.IntVar(&c.MaxHTTP2Streams, "http2-max-streams-per-connection", c.MaxHTTP2Streams,
-		"maximum number of concurrent streams of an HTTP/2 connection; 0: 250")
+		"maximum number of requests at the same time on one HTTP/2 connection; 0 means 250")
 	fs.BoolVar(&c.PriorityAndFairness, "enable-priority-and-fairness", c.PriorityAndFairness,
-		"share the limits on concurrent requests between flows according to FlowSchemas and PriorityLevelConfigurations")
-	fs.Var(apis, "runtime-config", "APIs to turn on or off: GROUP/VERSION=true|false or "+
-		"GROUP/VERSION/RESOURCE=true|false, or api/ga, api/beta, api/alpha or api/all for all versions of a "+
-		"stage; separated by commas; default: stable versions are on")
-	fs.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve /debug/pprof")
+		"divide --max-requests-inflight and --max-mutating-requests-inflight among different kinds of "+
+			"requests and users, as FlowSchemas and PriorityLevelConfigurations say")
+	fs.Var(apis, "runtime-config",
+		"APIs to turn on or off, separated by commas: GROUP/VERSION=true|false, "+
+			"GROUP/VERSION/RESOURCE=true|false, or for all versions of one stability api/ga=true|false, "+
+			"api/beta=true|false, api/alpha=true|false, or for all versions api/all=true|false; by default, "+
+			"stable versions are on")
+	fs.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve profiles at /debug/pprof")
 	fs.StringVar(&c.TracingConfig, "tracing-config-file", "",
-		"TracingConfiguration for the export of request spans; empty: no tracing")
+		"file with a TracingConfiguration, which names the collector that gets the server's trace spans; if "+
+			"empty, no spans are sent")
 }
 
 func (c *Config) addAuthn(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.AnonymousAuth, "anonymous-auth", c.AnonymousAuth,
-		"accept requests without credentials as user system:anonymous")
-	fs.StringVar(&c.TokenAuthFile, "token-auth-file", "", "CSV file of static bearer tokens: token,user,uid,\"groups\"")
+		"accept requests without credentials, as the user system:anonymous in the group "+
+			"system:unauthenticated")
+	fs.StringVar(&c.TokenAuthFile, "token-auth-file", "",
+		"CSV file with bearer tokens that are accepted, one per line: token,user,uid,\"group,group\"; if "+
+			"empty, there are none")
 	fs.BoolVar(&c.BootstrapTokenAuth, "enable-bootstrap-token-auth", false,
-		"accept bootstrap tokens (secrets in kube-system) from joining nodes")
+		"accept bootstrap tokens, which are Secrets in kube-system; new nodes use them to join the cluster")
 	fs.StringArrayVar(&c.ServiceAccountKeyFiles, "service-account-key-file", nil,
-		"public or private keys that verify service account tokens; may be repeated; required without "+
-			"--service-account-signing-endpoint")
+		"file with public or private keys that verify service account tokens; may be repeated; required "+
+			"unless --service-account-signing-endpoint is set")
 	fs.StringVar(&c.ServiceAccountSignKey, "service-account-signing-key-file", "",
-		"private key that signs service account tokens")
+		"file with the private key that signs service account tokens")
 	fs.StringVar(&c.ServiceAccountSigner, "service-account-signing-endpoint", "",
-		"unix socket of an external process that signs service account tokens and provides the keys that "+
-			"verify them; replaces the key files")
+		"path of the unix socket of an external process that signs service account tokens and provides the "+
+			"keys that verify them; replaces the two flags with key files")
 	fs.StringArrayVar(&c.ServiceAccountIssuers, "service-account-issuer", nil,
-		"issuer of service account tokens; may be repeated: the first one issues tokens, all are accepted")
+		"URL that names the issuer of service account tokens; may be repeated: the server writes the first "+
+			"one into new tokens, and accepts tokens with any of them")
 	fs.StringVar(&c.ServiceAccountJWKSURI, "service-account-jwks-uri", "",
-		"URL of the keys in the issuer's discovery document; empty: a URL of this server")
+		"URL of the public keys for service account tokens, as the issuer's discovery document shows it; if "+
+			"empty, a URL of this server")
 	fs.DurationVar(&c.ServiceAccountMaxExpiry, "service-account-max-token-expiration", 0,
-		"maximum lifetime of an issued service account token; 0: no limit")
+		"maximum validity of service account tokens that clients request; 0 means no limit")
 	fs.BoolVar(&c.ExtendTokenExpiration, "service-account-extend-token-expiration", c.ExtendTokenExpiration,
-		"let tokens that are mounted into pods stay valid for a year, although they say one hour")
+		"let tokens that are mounted into pods stay valid for a year although they say one hour, so that "+
+			"programs that do not read the token again continue to work")
 	fs.BoolVar(&c.ServiceAccountLookup, "service-account-lookup", c.ServiceAccountLookup,
-		"reject tokens whose service account, pod, node or secret no longer exists")
+		"reject service account tokens whose service account, pod, node or secret no longer exists")
 	fs.StringSliceVar(&c.APIAudiences, "api-audiences", nil,
-		"audiences of this API, for which tokens must be issued; empty: the values of --service-account-issuer")
+		"audiences of this API server: a token is accepted only if it was issued for one of them; if empty, "+
+			"the values of --service-account-issuer")
 	h := &c.RequestHeader
 	fs.StringVar(&h.ClientCAFile, "requestheader-client-ca-file", "",
-		"CA of the client certificates of proxies that may name the user in headers")
+		"file with the CA certificates that verify the client certificates of authenticating proxies; such a "+
+			"proxy sends the name of the user in headers; if empty, no proxy is trusted")
 	fs.StringSliceVar(&h.AllowedNames, "requestheader-allowed-names", nil,
-		"common names of such client certificates; empty: all names")
-	fs.StringSliceVar(&h.UsernameHeaders, "requestheader-username-headers", nil, "headers with the name of the user")
-	fs.StringSliceVar(&h.UIDHeaders, "requestheader-uid-headers", nil, "headers with the UID of the user")
-	fs.StringSliceVar(&h.GroupHeaders, "requestheader-group-headers", nil, "headers with the groups of the user")
+		"common names of the client certificates of authenticating proxies that are trusted; if empty, all "+
+			"certificates of --requestheader-client-ca-file are trusted")
+	fs.StringSliceVar(&h.UsernameHeaders, "requestheader-username-headers", nil,
+		"headers in which an authenticating proxy sends the name of the user, for example X-Remote-User")
+	fs.StringSliceVar(&h.UIDHeaders, "requestheader-uid-headers", nil,
+		"headers in which an authenticating proxy sends the UID of the user, for example X-Remote-Uid")
+	fs.StringSliceVar(&h.GroupHeaders, "requestheader-group-headers", nil,
+		"headers in which an authenticating proxy sends the groups of the user, for example X-Remote-Group")
 	fs.StringSliceVar(&h.ExtraHeaderPrefixes, "requestheader-extra-headers-prefix", nil,
-		"prefixes of headers with extra attributes of the user")
+		"prefixes of the headers in which an authenticating proxy sends extra attributes of the user, for "+
+			"example X-Remote-Extra-")
 }
 
 func (c *Config) addPolicy(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes,
-		"authorizers in order: AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC, Node")
+		"authorizers that decide about requests, in this order, separated by commas: AlwaysAllow, "+
+			"AlwaysDeny, ABAC, Webhook, RBAC, Node")
 	fs.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", nil,
-		"admission plugins to run in addition to the default ones")
-	fs.StringSliceVar(&c.OnlyAdmission, "admission-control", nil, "admission plugins to run instead of the "+
-		"default ones; cannot be combined with --enable-admission-plugins or --disable-admission-plugins")
+		"names of admission plugins to run in addition to the default plugins, separated by commas")
+	fs.StringSliceVar(&c.OnlyAdmission, "admission-control", nil,
+		"names of the admission plugins to run instead of the default plugins; cannot be combined with "+
+			"--enable-admission-plugins or --disable-admission-plugins")
 	// MarkDeprecated cannot fail, because the flag exists.
 	_ = fs.MarkDeprecated("admission-control", "Use --enable-admission-plugins or "+
 		"--disable-admission-plugins instead. Will be removed in a future version.")
 	fs.Lookup("admission-control").Hidden = false
 	fs.StringVar(&c.AdmissionConfig, "admission-control-config-file", "",
-		"AdmissionConfiguration with settings of admission plugins")
-	fs.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", nil, "default admission plugins not to run")
+		"file with an AdmissionConfiguration, which contains settings of admission plugins; if empty, they "+
+			"have their default settings")
+	fs.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", nil,
+		"names of default admission plugins that do not run, separated by commas")
 	fs.Int64Var(&c.NotReadySeconds, "default-not-ready-toleration-seconds", c.NotReadySeconds,
-		"how many seconds pods stay on a node that is not ready, unless they have a toleration for it")
+		"how many seconds a pod stays on a node that is not ready before it is evicted, unless the pod has a "+
+			"toleration for this")
 	fs.Int64Var(&c.UnreachableSeconds, "default-unreachable-toleration-seconds", c.UnreachableSeconds,
-		"how many seconds pods stay on a node that is unreachable, unless they have a toleration for it")
-	fs.BoolVar(&c.AllowPrivileged, "allow-privileged", false, "allow privileged containers")
+		"how many seconds a pod stays on a node that is unreachable before it is evicted, unless the pod has "+
+			"a toleration for this")
+	fs.BoolVar(&c.AllowPrivileged, "allow-privileged", false, "allow pods to have privileged containers")
 	fs.Var((*prefixes)(&c.ServiceClusterIPRanges), "service-cluster-ip-range",
-		"range of service addresses (CIDR), or two ranges of different IP families separated by a comma")
-	fs.Var(&c.ServiceNodePorts, "service-node-port-range", "range of node ports of services: first-last or first+count")
-	fs.StringVar(&c.KubeletClientCert, "kubelet-client-certificate", "", "client certificate for connections to kubelets")
-	fs.StringVar(&c.KubeletClientKey, "kubelet-client-key", "", "key of --kubelet-client-certificate")
+		"range of the cluster IPs of Services (CIDR), or an IPv4 and an IPv6 range separated by a comma")
+	fs.Var(&c.ServiceNodePorts, "service-node-port-range",
+		"range of the node ports of Services, as FIRST-LAST or FIRST+COUNT")
+	fs.StringVar(&c.KubeletClientCert, "kubelet-client-certificate", "",
+		"file with the client certificate for connections to kubelets; if empty, none is used")
+	fs.StringVar(&c.KubeletClientKey, "kubelet-client-key", "",
+		"file with the private key of --kubelet-client-certificate")
 	fs.StringVar(&c.KubeletCAFile, "kubelet-certificate-authority", "",
-		"CA of the kubelets' serving certificates; empty: the certificates are not verified")
+		"file with the CA certificates that verify kubelets' serving certificates; if empty, these "+
+			"certificates are not verified")
 	fs.StringSliceVar(&c.KubeletAddressTypes, "kubelet-preferred-address-types", c.KubeletAddressTypes,
-		"types of node addresses for connections to kubelets, most preferred first")
+		"types of node addresses that the server uses for connections to kubelets, in order of preference, "+
+			"separated by commas")
 	fs.BoolVar(&c.ResourceMetrics, "resource-metrics", false,
-		"serve metrics.k8s.io from the kubelets' statistics, unless an APIService names another server")
+		"serve metrics.k8s.io (for ctl top and autoscalers) with resource usage from the kubelets, unless an "+
+			"APIService names another server for this API")
 	fs.BoolVar(&c.AggregatorRouting, "enable-aggregator-routing", false,
-		"connect to the endpoints of extension servers instead of their cluster IPs")
+		"connect to the endpoints of a Service of an extension server instead of its cluster IP")
 	fs.Var(&inverse{&c.PassRedirects}, "aggregator-reject-forwarding-redirect",
-		"do not pass redirects of extension servers on to clients")
+		"answer with an error if an extension server answers with a redirect, instead of passing the "+
+			"redirect on to the client")
 	fs.Lookup("aggregator-reject-forwarding-redirect").NoOptDefVal = "true"
 	fs.StringVar(&c.EgressSelector, "egress-selector-config-file", "",
-		"EgressSelectorConfiguration; only the protocol Direct is supported")
+		"file with an EgressSelectorConfiguration, which says how the server connects to other servers; only "+
+			"the protocol Direct is supported; if empty, it connects directly")
 	fs.StringVar(&c.ProxyClientCert, "proxy-client-cert-file", "",
-		"client certificate by which extension servers recognize this server")
-	fs.StringVar(&c.ProxyClientKey, "proxy-client-key-file", "", "key of --proxy-client-cert-file")
+		"file with the client certificate by which extension servers recognize this server")
+	fs.StringVar(&c.ProxyClientKey, "proxy-client-key-file", "",
+		"file with the private key of --proxy-client-cert-file")
 }
 
 // seconds is a flag value: a duration as a whole number of seconds.

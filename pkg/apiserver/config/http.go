@@ -49,16 +49,21 @@ type HTTP struct {
 func (h *HTTP) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&h.CORSOrigins, "cors-allowed-origins", nil, originsHelp)
 	fs.StringSliceVar(&h.TransportSecurity, "strict-transport-security-directives", nil,
-		"directives of the header Strict-Transport-Security: max-age=SECONDS, includeSubDomains, preload; empty: no header")
-	fs.Float64Var(&h.GoawayChance, "goaway-chance", 0, "probability, at most 0.02, that an HTTP/2 request "+
-		"ends its connection, so that clients spread over several servers; 0: never")
-	fs.StringVar(&h.ExternalHostname, "external-hostname", "", "host name of this server in discovery and "+
-		"in the issuer's discovery document; empty: the address of the server")
-	fs.DurationVar(&h.LivezGrace, "livez-grace-period", 0, "how long after the start /livez succeeds even if checks fail")
+		"directives of the header Strict-Transport-Security in answers: max-age=SECONDS, includeSubDomains, "+
+			"preload, separated by commas; if empty, answers do not have this header")
+	fs.Float64Var(&h.GoawayChance, "goaway-chance", 0,
+		"probability, at most 0.02, with which the server closes an HTTP/2 connection after a request, so "+
+			"that clients connect again and spread over several servers; 0 means never")
+	fs.StringVar(&h.ExternalHostname, "external-hostname", "",
+		"host name of this server in API discovery and in the discovery document of the service account "+
+			"issuer; if empty, the address of this server")
+	fs.DurationVar(&h.LivezGrace, "livez-grace-period", 0,
+		"time after the server's start in which /livez succeeds although some of its checks fail")
 	fs.DurationVar(&h.WatchGrace, "shutdown-watch-termination-grace-period", 0,
-		"no effect: watches end as soon as all other requests have drained")
+		"no effect: watches end as soon as all other requests have ended")
 	fs.BoolVar(&h.RetryAfterShutdown, "shutdown-send-retry-after", false,
-		"answer new requests during shutdown with 429 and Retry-After instead of refusing connections")
+		"while the server shuts down, answer new requests with status 429 and Retry-After, instead of "+
+			"refusing connections")
 }
 
 // Origins compiles the regular expressions of CORSOrigins.

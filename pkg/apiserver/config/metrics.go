@@ -28,12 +28,14 @@ type Metrics struct {
 }
 
 func (m *Metrics) addFlags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&m.Disabled, "disabled-metrics", nil, "names of metrics that /metrics omits")
-	fs.StringToStringVar(&m.AllowLabels, "allow-metric-labels", nil, "allowed values of metric labels, "+
-		"other values are replaced by \"unexpected\": metric,label='value,value'")
+	fs.StringSliceVar(&m.Disabled, "disabled-metrics", nil,
+		"names of metrics that /metrics does not contain, separated by commas")
+	fs.StringToStringVar(&m.AllowLabels, "allow-metric-labels", nil,
+		"values that a label of a metric may have, as METRIC,LABEL='VALUE,VALUE'; all other values of this "+
+			"label are replaced by \"unexpected\"")
 	fs.StringVar(&m.AllowLabelsFile, "allow-metric-labels-manifest", "",
-		"YAML file with a map of further --allow-metric-labels")
-	fs.StringVar(&m.showHidden, "show-hidden-metrics-for-version", "", "no effect: no metric is hidden")
+		"YAML file with further --allow-metric-labels: a map from METRIC,LABEL to VALUE,VALUE")
+	fs.StringVar(&m.showHidden, "show-hidden-metrics-for-version", "", "no effect: the server hides no metrics")
 }
 
 func (m *Metrics) validate(add func(format string, args ...any)) {

@@ -24,15 +24,18 @@ type Serving struct {
 }
 
 func (s *Serving) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&s.CertDir, "cert-dir", defaultCertDir, "directory of apiserver.crt and apiserver.key, "+
-		"which are created if missing; not used with --tls-cert-file; empty: the self-signed certificate is "+
-		"kept in memory only")
-	fs.BoolVar(&s.DisableHTTP2, "disable-http2-serving", false, "offer only HTTP/1.1")
+	fs.StringVar(&s.CertDir, "cert-dir", defaultCertDir,
+		"directory in which the server creates apiserver.crt and apiserver.key, a self-signed certificate, "+
+			"if they do not exist; not used with --tls-cert-file; if empty, the certificate is kept in "+
+			"memory only and is a new one after each start")
+	fs.BoolVar(&s.DisableHTTP2, "disable-http2-serving", false, "serve only HTTP/1.1, not HTTP/2")
 	fs.Int64Var(&s.MaxConnectionBytes, "max-connection-bytes-per-sec", 0,
-		"maximum bytes per second, in each direction, of an upgraded connection to a kubelet, pod or "+
-			"service (exec, attach, port-forward, proxy); 0: no limit")
+		"maximum number of bytes per second, in each direction, of one upgraded connection to a kubelet, pod "+
+			"or Service (exec, attach, port-forward, proxy); 0 means no limit")
 	fs.BoolVar(&s.PermitAddressSharing, "permit-address-sharing", false,
-		"set SO_REUSEADDR on the listening socket, so that the server can listen while old connections are in TIME_WAIT")
-	fs.BoolVar(&s.PermitPortSharing, "permit-port-sharing", false, "set SO_REUSEPORT on the listening "+
-		"socket, so that several processes can listen on the same address and port")
+		"set SO_REUSEADDR on the listening socket, so that the server can listen on its port while old "+
+			"connections of this port are in the state TIME_WAIT")
+	fs.BoolVar(&s.PermitPortSharing, "permit-port-sharing", false,
+		"set SO_REUSEPORT on the listening socket, so that several processes can listen on the same address "+
+			"and port")
 }

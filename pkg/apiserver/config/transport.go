@@ -32,18 +32,23 @@ type Transport struct {
 
 func (t *Transport) add(fs *pflag.FlagSet) {
 	fs.StringVar(&t.MinTLSVersion, "tls-min-version", "",
-		"minimum TLS version: VersionTLS12 or VersionTLS13; empty: VersionTLS12")
-	fs.StringSliceVar(&t.CipherSuites, "tls-cipher-suites", nil, "cipher suites of TLS 1.2; empty: Go's default suites")
+		"lowest TLS version that clients may use: VersionTLS12 or VersionTLS13; if empty, VersionTLS12")
+	fs.StringSliceVar(&t.CipherSuites, "tls-cipher-suites", nil,
+		"cipher suites that clients may use with TLS 1.2, separated by commas; if empty, Go's default")
 	fs.Int32SliceVar(&t.Curves, "tls-curve-preferences", nil,
-		"key exchanges as numbers of Go's tls.CurveID, in any order; empty: Go's default")
+		"key exchange mechanisms that clients may use, as numbers of Go's type tls.CurveID, separated by "+
+			"commas; the order has no meaning; if empty, Go's default")
 	fs.StringSliceVar(&t.Deny, "outbound-deny", nil,
-		"ranges (CIDR) that the server does not connect to for webhooks, extension servers and nodes; "+
-			outbound.SpecialName+" stands for loopback, link-local, metadata and similar addresses; empty: none")
+		"address ranges (CIDR) to which the server does not connect for webhooks, extension servers and nodes, "+
+			"separated by commas; "+outbound.SpecialName+" means loopback, link-local, metadata and similar "+
+			"addresses; if empty, all addresses are allowed")
 	fs.StringSliceVar(&t.Allow, "outbound-allow", nil,
-		"ranges that the server may connect to although --outbound-deny contains them")
+		"address ranges (CIDR) to which the server may connect although --outbound-deny contains them, "+
+			"separated by commas")
 	fs.StringSliceVar(&t.NodeRanges, "node-address-ranges", nil,
-		"ranges (CIDR) that the addresses reported by nodes must be in, checked by the admission plugin "+
-			"NodeOwnership; empty: any address that is not reserved")
+		"address ranges (CIDR) in which all addresses that nodes report must be, separated by commas; the "+
+			"admission plugin NodeOwnership checks this; if empty, nodes may report any address that is not "+
+			"reserved")
 }
 
 // TLS sets the minimum version, the cipher suites and the key exchanges of c.

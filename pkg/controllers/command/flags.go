@@ -11,121 +11,151 @@ import (
 
 func (o *options) addProcessFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.controllers, "controllers", o.controllers,
-		"controllers to run: '*' for all that are on by default, NAME to add one, -NAME to remove one. Controllers: "+
+		"controllers to run, separated by commas: '*' means all that run by default, NAME adds one, -NAME "+
+			"removes one. Controllers: "+
 			strings.Join(names(), ", "))
 	fs.BoolVar(&o.ownAccounts, "use-service-account-credentials", false,
-		"run each controller with its own service account")
+		"let each controller use a service account of its own (in kube-system) with only the rights that it "+
+			"needs; otherwise all controllers use the credentials in --kubeconfig")
 	fs.BoolVar(&o.collects, "enable-garbage-collector", true,
-		"run the garbage collector. It must match the API server's --enable-garbage-collector")
+		"run the garbage collector, which deletes objects whose owners are gone; must have the same value as "+
+			"the API server's --enable-garbage-collector")
 	fs.BoolVar(&o.provisions, "enable-dynamic-provisioning", true,
-		"assign claims without a matching volume to the provisioner of their class")
-	fs.DurationVar(&o.pause, "controller-start-interval", 0, "pause between the starts of two controllers")
+		"if no volume matches a claim, ask the provisioner of the claim's storage class to create one")
+	fs.DurationVar(&o.pause, "controller-start-interval", 0,
+		"pause between the starts of two controllers; 0 means no pause")
 	fs.DurationVar(&o.resync, "min-resync-period", 0,
-		"minimum interval at which controllers sync all objects again. 0 disables this")
-	fs.BoolVar(&o.contention, "contention-profiling", false, "record profiles of lock contention")
-	fs.StringVar(&o.master, "master", "", "URL of the API server, which replaces the one in --kubeconfig")
+		"minimum interval at which each controller syncs all objects again, even if they have not changed; "+
+			"the actual interval is random, at most twice as long; 0 means that controllers sync only after "+
+			"changes")
+	fs.BoolVar(&o.contention, "contention-profiling", false, "record in profiles where goroutines wait for locks")
+	fs.StringVar(&o.master, "master", "", "URL of the API server; if set, it replaces the URL in --kubeconfig")
 	fs.Float32Var(&o.qps, "kube-api-qps", -1,
-		"maximum API calls per second of each controller. Not limited if negative")
+		"maximum number of requests per second that each controller sends to the API server; a negative "+
+			"value means no limit")
 	fs.IntVar(&o.burst, "kube-api-burst", 0,
-		"number of API calls by which --kube-api-qps may be exceeded for a short time")
+		"number of requests that a controller may send at once in spite of --kube-api-qps; must be positive "+
+			"if --kube-api-qps is positive")
 	fs.StringVar(&o.contentType, "kube-api-content-type", "application/vnd.kubernetes.protobuf",
-		"content type of API calls")
+		"encoding of requests to the API server, as a content type")
 }
 
 func (o *options) addNetworkFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.controller.AllocateNodeCIDRs, "allocate-node-cidrs", false,
-		"assign pod ranges from --cluster-cidr to nodes")
+		"assign each node a range of pod addresses from --cluster-cidr")
 	fs.StringVar(&o.clusterCIDR, "cluster-cidr", "",
-		"pod address ranges of the cluster, one per address family, separated by a comma")
+		"range of all pod addresses of the cluster (CIDR), or an IPv4 and an IPv6 range separated by a "+
+			"comma; required with --allocate-node-cidrs")
 	fs.StringVar(&o.serviceCIDR, "service-cluster-ip-range", "",
-		"address ranges of services, which are not assigned to pods")
+		"range of the cluster IPs of Services (CIDR), or an IPv4 and an IPv6 range separated by a comma; "+
+			"nodes get no pod addresses from these ranges")
 	fs.IntVar(&o.mask, "node-cidr-mask-size", 0,
-		"prefix length of each node's pod range of any family. If positive, it overrides the flags for one family")
-	fs.IntVar(&o.mask4, "node-cidr-mask-size-ipv4", 24, "prefix length of each node's IPv4 pod range")
-	fs.IntVar(&o.mask6, "node-cidr-mask-size-ipv6", 64, "prefix length of each node's IPv6 pod range")
+		"prefix length of each node's range of pod addresses, for any IP family; if positive, it replaces "+
+			"--node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6")
+	fs.IntVar(&o.mask4, "node-cidr-mask-size-ipv4", 24,
+		"prefix length of each node's range of IPv4 pod addresses: 24 gives each node 256 addresses")
+	fs.IntVar(&o.mask6, "node-cidr-mask-size-ipv6", 64, "prefix length of each node's range of IPv6 pod addresses")
 	fs.StringVar(&o.ingressAccount, "ingress-service-account", "",
-		"namespace/name of the ingress proxy's service account. It gets read access to the TLS secrets of "+
-			"Ingresses that use the proxy's classes. If empty, no access is granted")
+		"NAMESPACE/NAME of the ingress proxy's service account, which gets the right to read the TLS Secrets "+
+			"of Ingresses of its classes; if empty, no right is granted")
 	fs.StringSliceVar(&o.loadBalancers, "load-balancer-addresses", nil,
-		"addresses for services of type LoadBalancer, which nodes announce on their local network: ranges as "+
-			"FIRST-LAST or prefixes, separated by commas. If empty, another controller must assign addresses")
+		"addresses for Services of the type LoadBalancer, as FIRST-LAST or CIDR, separated by commas; the "+
+			"nodes announce them on their local network; if empty, another controller must assign addresses")
 	sl := &o.controller.Slices
 	fs.IntVar(&sl.MaxEndpoints, "max-endpoints-per-slice", sl.MaxEndpoints,
 		"maximum number of endpoints in an EndpointSlice")
 	fs.DurationVar(&sl.Batch, "endpointslice-updates-batch-period", 0,
-		"time for which changes of pods are collected before EndpointSlices are written")
+		"how long to collect changes of pods before EndpointSlices are written; longer means fewer writes "+
+			"but later updates; 0 means no delay")
 	fs.IntVar(&sl.MaxMirrored, "mirroring-max-endpoints-per-subset", sl.MaxMirrored,
-		"maximum number of addresses that are mirrored from a subset of Endpoints")
+		"maximum number of addresses of each subset of an Endpoints object that are copied to EndpointSlices")
 	fs.DurationVar(&sl.MirrorBatch, "mirroring-endpointslice-updates-batch-period", 0,
-		"time for which changes of Endpoints are collected before EndpointSlices are written")
+		"how long to collect changes of an Endpoints object before they are copied to EndpointSlices; 0 "+
+			"means no delay")
 }
 
 func (o *options) addSigningFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.rootCA, "root-ca-file", "", "file with the CA certificate with which pods verify the API server")
+	fs.StringVar(&o.rootCA, "root-ca-file", "",
+		"file with the CA certificates with which pods verify the API server; they are published as the "+
+			"ConfigMap kube-root-ca.crt in each namespace; if empty, these ConfigMaps are not created")
 	fs.StringVar(&o.saKey, "service-account-private-key-file", "",
-		"file with the private key that signs service account tokens")
+		"file with the private key that signs the service account tokens in Secrets; if empty, no such "+
+			"tokens are created")
 	fs.StringVar(&o.signCert, "cluster-signing-cert-file", "",
-		"file with the CA certificate that signs certificate requests")
-	fs.StringVar(&o.signKey, "cluster-signing-key-file", "", "file with the key of --cluster-signing-cert-file")
+		"file with the CA certificate that signs the certificates of CertificateSigningRequests; if empty, "+
+			"only signers with files of their own sign")
+	fs.StringVar(&o.signKey, "cluster-signing-key-file", "",
+		"file with the private key of --cluster-signing-cert-file")
 	o.addSigners(fs)
 	fs.DurationVar(&o.controller.SigningDuration, "cluster-signing-duration", signedLife,
-		"maximum validity of signed certificates")
+		"maximum validity of the certificates that are signed; a CertificateSigningRequest can ask for less")
 	fs.BoolVar(&o.controller.ApproveServing, "approve-kubelet-serving", false,
-		"approve kubelets' requests for serving certificates if all names and addresses are those of their own nodes")
+		"approve a kubelet's request for a serving certificate if the request contains only names and "+
+			"addresses of the kubelet's own node; otherwise such requests wait for manual approval")
 	fs.BoolVar(&o.controller.ProtectNodes, "protect-node-identities", false,
-		"automatically approve kubelets' requests for client certificates only for new nodes and for a node's "+
-			"own renewal. Other requests wait for manual approval")
+		"approve a kubelet's request for a client certificate only if the node is new, or renews its own "+
+			"certificate; all other requests wait for manual approval")
 }
 
 func (o *options) addNodeFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.controller.NodeGrace, "node-monitor-grace-period", nodeGrace,
-		"time without a heartbeat after which a node is marked as unknown")
+		"time without a heartbeat from the kubelet after which the condition Ready of a node becomes Unknown")
 	fs.DurationVar(&o.controller.NodeStartupGrace, "node-startup-grace-period", startupGrace,
-		"time without a heartbeat after which a new node is marked as unknown")
+		"time without a heartbeat from the kubelet after which the condition Ready of a node that has just "+
+			"been added becomes Unknown")
 	ev := &o.controller.Evictions
 	fs.Float64Var(&ev.Rate, "node-eviction-rate", 0.1,
-		"nodes per second from which pods are evicted, in a healthy zone")
+		"number of nodes per second whose pods are evicted because the nodes are not ready, in a healthy "+
+			"zone; 0.1 means one node in 10 s")
 	fs.Float64Var(&ev.SecondaryRate, "secondary-node-eviction-rate", 0.01,
-		"nodes per second from which pods are evicted, in a large unhealthy zone. In a small unhealthy zone "+
-			"no pods are evicted")
+		"number of nodes per second whose pods are evicted because the nodes are not ready, in a zone that "+
+			"is unhealthy (--unhealthy-zone-threshold) and large (--large-cluster-size-threshold); in a "+
+			"small unhealthy zone, no pods are evicted")
 	fs.IntVar(&ev.LargeZone, "large-cluster-size-threshold", 50,
-		"a zone is large if it has more than this number of nodes")
+		"number of nodes; a zone with more nodes is large, see --secondary-node-eviction-rate")
 	fs.Float64Var(&ev.Threshold, "unhealthy-zone-threshold", 0.55,
-		"fraction of nodes that must not be ready (and at least 3 nodes) for a zone to be unhealthy")
+		"fraction of the nodes of a zone; if at least this fraction, and at least 3 nodes, are not ready, "+
+			"the zone is unhealthy")
 	fs.IntVar(&o.controller.EndedPods, "terminated-pod-gc-threshold", endedPods,
-		"number of ended pods to keep. If it is not positive, all are kept")
+		"number of ended pods that are kept in the cluster; if there are more, the oldest are deleted; 0 or "+
+			"less means that all are kept")
 }
 
 func (o *options) addAutoscalingFlags(fs *pflag.FlagSet) {
 	as := &o.controller.Autoscaling
 	fs.DurationVar(&as.Period, "horizontal-pod-autoscaler-sync-period", as.Period,
-		"interval between evaluations of each autoscaler")
+		"how often the number of pods for each HorizontalPodAutoscaler is computed")
 	fs.DurationVar(&as.DownWindow, "horizontal-pod-autoscaler-downscale-stabilization", as.DownWindow,
-		"time for which a higher recommended number of pods prevents scaling down")
+		"the autoscaler does not reduce the number of pods below the highest number that it has recommended "+
+			"in this time")
 	fs.Float64Var(&as.Tolerance, "horizontal-pod-autoscaler-tolerance", as.Tolerance,
-		"relative deviation of usage from its target that causes no scaling")
+		"the autoscaler does not change the number of pods if usage differs from its target by at most this "+
+			"fraction; 0.1 means 10 %")
 	fs.DurationVar(&as.CPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period", as.CPUInitialization,
-		"time after a pod's start in which its CPU usage may be ignored")
+		"time after a pod's start in which the autoscaler may ignore the pod's CPU usage, because starting "+
+			"needs more CPU time than running")
 	fs.DurationVar(&as.ReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", as.ReadinessDelay,
-		"period after a pod's start; an unready pod whose readiness last changed in it counts as never ready")
+		"if a pod is not ready, and its readiness last changed within this time after its start, the "+
+			"autoscaler regards it as never ready and ignores its CPU usage")
 }
 
 func (o *options) addPeriodFlags(fs *pflag.FlagSet) {
 	p := &o.controller.Periods
 	fs.DurationVar(&p.Quotas, "resource-quota-sync-period", p.Quotas,
-		"interval between full counts of the usage of all quotas")
+		"how often the usage of each ResourceQuota is counted again, even without changes")
 	fs.DurationVar(&p.LegacyTokens, "legacy-service-account-token-clean-up-period", p.LegacyTokens,
-		"time without use after which a generated service account token is marked as invalid, and time after "+
-			"that until it is deleted")
+		"time after the last use after which a service account token in a Secret is marked as invalid, and "+
+			"again the time until it is then deleted")
 	fs.DurationVar(&p.Claims, "pvclaimbinder-sync-period", p.Claims,
-		"interval between syncs of claims that wait for a volume")
+		"how often claims that wait for a volume are synced, even without changes")
 	fs.DurationVar(&p.Namespaces, "namespace-sync-period", p.Namespaces,
-		"interval between syncs of namespaces that are being deleted")
+		"how often namespaces that are being deleted are synced, even without changes")
 	fs.DurationVar(&p.Attachments, "attach-detach-reconcile-sync-period", p.Attachments,
-		"interval between syncs of the attached volumes of all nodes. It must be longer than 1s")
+		"how often the attached volumes of all nodes are compared with the volumes that their pods need; "+
+			"must be more than 1 s")
 	fs.BoolVar(&o.noAttachedSync, "disable-attach-detach-reconcile-sync", false,
-		"disable the periodic sync of attached volumes")
+		"do not run the periodic comparison of --attach-detach-reconcile-sync-period")
 	fs.BoolVar(&o.controller.KeepAttached, "disable-force-detach-on-timeout", false,
-		"keep volumes that an unhealthy node may still use attached, however long it is unhealthy, until the "+
-			"node is tainted as out of service")
+		"never detach a volume from an unhealthy node that may still use it, until the node gets the taint "+
+			"node.kubernetes.io/out-of-service; otherwise it is detached after 6 minutes")
 }

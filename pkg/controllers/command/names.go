@@ -113,7 +113,7 @@ func addSyncs(fs *pflag.FlagSet) map[string]*int {
 	out := map[string]*int{}
 	for name, k := range upstream {
 		if k.flag != "" {
-			out[name] = fs.Int(k.flag, k.workers, "number of objects that "+name+" syncs in parallel")
+			out[name] = fs.Int(k.flag, k.workers, "number of objects that "+name+" processes at the same time")
 		}
 	}
 	return out

@@ -33,9 +33,10 @@ func (o *options) addSigners(fs *pflag.FlagSet) {
 	for name := range signerFlags() {
 		f := &keyFiles{}
 		o.signers[name] = f
-		fs.StringVar(&f.cert, "cluster-signing-"+name+"-cert-file", "", "file with the CA certificate for "+
-			signerFlags()[name]+", instead of --cluster-signing-cert-file")
-		fs.StringVar(&f.key, "cluster-signing-"+name+"-key-file", "", "file with the key of --cluster-signing-"+
+		fs.StringVar(&f.cert, "cluster-signing-"+name+"-cert-file", "", "file with the CA certificate "+
+			"that signs certificates of the signer "+signerFlags()[name]+"; cannot be combined with "+
+			"--cluster-signing-cert-file; if empty, that certificate is used")
+		fs.StringVar(&f.key, "cluster-signing-"+name+"-key-file", "", "file with the private key of --cluster-signing-"+
 			name+"-cert-file")
 	}
 }

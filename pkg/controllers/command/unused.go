@@ -13,14 +13,14 @@ import (
 // reason. They are accepted, and a warning is logged, so that this process also starts with the
 // command line of Kubernetes' controller manager.
 var unused = map[string]string{
-	"enable-hostpath-provisioner":                "volumes are provisioned by their drivers",
-	"flex-volume-plugin-dir":                     "there are no flex volumes",
-	"pv-recycler-increment-timeout-nfs":          "volumes are not recycled",
-	"pv-recycler-minimum-timeout-hostpath":       "volumes are not recycled",
-	"pv-recycler-minimum-timeout-nfs":            "volumes are not recycled",
-	"pv-recycler-pod-template-filepath-hostpath": "volumes are not recycled",
-	"pv-recycler-pod-template-filepath-nfs":      "volumes are not recycled",
-	"pv-recycler-timeout-increment-hostpath":     "volumes are not recycled",
+	"enable-hostpath-provisioner":                "the drivers of storage classes create volumes",
+	"flex-volume-plugin-dir":                     "flex volumes are not supported",
+	"pv-recycler-increment-timeout-nfs":          "volumes with the reclaim policy Recycle are not recycled",
+	"pv-recycler-minimum-timeout-hostpath":       "volumes with the reclaim policy Recycle are not recycled",
+	"pv-recycler-minimum-timeout-nfs":            "volumes with the reclaim policy Recycle are not recycled",
+	"pv-recycler-pod-template-filepath-hostpath": "volumes with the reclaim policy Recycle are not recycled",
+	"pv-recycler-pod-template-filepath-nfs":      "volumes with the reclaim policy Recycle are not recycled",
+	"pv-recycler-timeout-increment-hostpath":     "volumes with the reclaim policy Recycle are not recycled",
 }
 
 // switches are the unused flags that may be set without a value.
@@ -31,7 +31,7 @@ var switches = map[string]bool{
 // addUnused adds the flags that have no effect.
 func addUnused(fs *pflag.FlagSet) {
 	for name, why := range unused {
-		fs.String(name, "", "accepted for compatibility and ignored: "+why)
+		fs.String(name, "", "no effect: "+why)
 		if switches[name] {
 			fs.Lookup(name).NoOptDefVal = "true"
 		}

@@ -52,12 +52,13 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.SetOutput(stderr)
 	o.Flags.Add(fs)
 	o.serving.Add(fs)
-	fs.StringVar(&o.http, "http-address", ":8080", "address to serve HTTP on")
-	fs.StringVar(&o.https, "https-address", ":8443", "address to serve HTTPS on")
+	fs.StringVar(&o.http, "http-address", ":8080", "address and port on which the proxy serves HTTP")
+	fs.StringVar(&o.https, "https-address", ":8443", "address and port on which the proxy serves HTTPS")
 	fs.StringVar(&o.publish, "publish-service", "",
-		"namespace/name of the Service whose addresses are written to the status of Ingresses")
-	// SetMemoryLimit(-1) only returns the current limit, which the environment variable GOMEMLIMIT
-	// sets.
+		"NAMESPACE/NAME of the Service that leads to this proxy; its addresses are written to the status of Ingresses; "+
+			"if empty, no addresses are written")
+	// Calling SetMemoryLimit with a negative number only returns the current limit, which
+	// GOMEMLIMIT sets.
 	o.limits = ingress.DefaultLimits(debug.SetMemoryLimit(-1))
 	limits := map[string]*int{}
 	add := func(name string, value *int, what string) {
@@ -65,14 +66,18 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		limits[name] = value
 	}
 	add("max-connections", &o.limits.Connections,
-		"maximum number of open client connections; the default is lower if GOMEMLIMIT is below 2 GiB")
+		"maximum number of open connections from clients; the default is lower if GOMEMLIMIT is below 2 GiB")
 	add("max-connections-per-client", &o.limits.ClientConnections,
-		"maximum number of open connections per client; a client is an IPv4 address or an IPv6 /64 network")
+		"maximum number of open connections from one client, which is an IPv4 address or an IPv6 /64 network; the "+
+			"default is an eighth of the default of --max-connections")
 	add("max-requests", &o.limits.Requests,
-		"maximum number of concurrent requests; the default is lower if GOMEMLIMIT is below 4 GiB")
-	add("max-requests-per-client", &o.limits.ClientRequests, "maximum number of concurrent requests per client")
+		"maximum number of requests at the same time; the default is lower if GOMEMLIMIT is below 4 GiB")
+	add("max-requests-per-client", &o.limits.ClientRequests,
+		"maximum number of requests at the same time from one client; the default is an eighth of the default of "+
+			"--max-requests")
 	add("max-requests-per-namespace", &o.limits.NamespaceRequests,
-		"maximum number of concurrent requests to the Services of one namespace")
+		"maximum number of requests at the same time to the Services of one namespace; the default is half of the "+
+			"default of --max-requests")
 	if err := daemon.Parse(fs, args); err != nil {
 		return nil, err
 	}

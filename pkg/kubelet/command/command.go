@@ -56,40 +56,50 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	fs := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
 	fs.SetOutput(stderr)
 	o.Flags.Add(fs)
-	fs.StringVar(&o.config, "config", o.config, "KubeletConfiguration file (YAML or JSON)")
+	fs.StringVar(&o.config, "config", o.config,
+		"file with a KubeletConfiguration (YAML or JSON); if empty, all fields have their defaults")
 	fs.StringVar(&o.hostname, "hostname-override", o.hostname,
-		"name of the node (default: the machine's host name)")
+		"name of the node; if empty, the machine's host name")
 	fs.StringVar(&o.nodeIP, "node-ip", o.nodeIP,
-		"IP addresses of the node, comma-separated, at most one of each IP family")
-	fs.StringVar(&o.rootDir, "root-dir", o.rootDir, "directory for volumes and other state")
-	fs.StringVar(&o.certDir, "cert-dir", o.certDir, "directory for certificates (default: ROOT-DIR/pki)")
+		"IP addresses of the node, separated by commas, at most one of each IP family; if empty, the kubelet "+
+			"chooses addresses of the machine")
+	fs.StringVar(&o.rootDir, "root-dir", o.rootDir, "directory for pods, volumes and other state of the kubelet")
+	fs.StringVar(&o.certDir, "cert-dir", o.certDir,
+		"directory for the kubelet's certificates; if empty, the directory pki in --root-dir")
 	fs.StringVar(&o.bootstrap, "bootstrap-kubeconfig", o.bootstrap,
-		"kubeconfig used to request a client certificate if the --kubeconfig file does not exist yet")
+		"kubeconfig file with a join token, with which the kubelet requests a client certificate if the file "+
+			"of --kubeconfig does not exist yet")
 	fs.StringVar(&o.endpoint, "container-runtime-endpoint", o.endpoint,
-		"socket of the container runtime; overrides the configuration file")
+		"socket of the container runtime; replaces containerRuntimeEndpoint in the file of --config")
 	fs.StringVar(&o.manifests, "pod-manifest-path", o.manifests,
-		"file or directory with static pod manifests; overrides the configuration file")
+		"file or directory with manifests of static pods; replaces staticPodPath in the file of --config")
 	fs.StringVar(&o.url, "manifest-url", o.url,
-		"URL from which static pod manifests are read; overrides the configuration file")
+		"URL from which the kubelet reads manifests of static pods; replaces staticPodURL in the file of "+
+			"--config")
 	fs.StringVar(&o.plugins.Config, "image-credential-provider-config", "",
-		"CredentialProviderConfig file, or directory of such files, for programs that provide registry credentials")
+		"file with a CredentialProviderConfig, or directory of such files, which names the programs that the "+
+			"kubelet runs to get credentials for image registries; if empty, it runs none")
 	fs.StringVar(&o.plugins.BinDir, "image-credential-provider-bin-dir", "",
-		"directory with the programs named in --image-credential-provider-config")
+		"directory with the programs that --image-credential-provider-config names")
 	fs.StringVar(&o.runtimeCgroups, "runtime-cgroups", "",
-		"cgroup of the container runtime, whose usage is reported (default: that of the process at the runtime's socket)")
+		"cgroup of the container runtime, whose resource usage the kubelet reports; if empty, the cgroup of "+
+			"the process that listens on the runtime's socket")
 	fs.StringVar(&o.network, "network-plugin", o.network,
-		"provider of the pod network: keelson, or external for CNI plugins that you install")
+		"which program sets up the pod network: keelson (the kubelet), or external (a CNI plugin that you install)")
 	fs.StringSliceVar(&o.podNetwork, "pod-network-cidrs", nil,
-		"CIDR ranges of the cluster's pods; the node adds routes to other nodes' pods only inside these ranges "+
-			"(default: any range in a Node object)")
+		"ranges of all pod addresses of the cluster (CIDR), separated by commas; the kubelet makes routes to "+
+			"other nodes' pods only inside these ranges; if empty, inside any range that a Node object "+
+			"contains")
 	fs.BoolVar(&o.diskVolumes, "disk-volumes", false,
-		"serve the storage driver "+localdisk.Name+" for volumes on the node's own disk")
-	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to set when registering the node, KEY=VALUE,...")
+		"run the storage driver "+localdisk.Name+" in the kubelet, which makes volumes on the node's own disk")
+	fs.StringToStringVar(&o.labels, "node-labels", nil,
+		"labels that the Node gets when the kubelet registers it, as KEY=VALUE, separated by commas")
 	fs.StringSliceVar(&o.enforce, "enforce-node-allocatable", nil,
-		"limits to enforce by cgroups: pods, system-reserved, kube-reserved, their -compressible variants, or none; "+
-			"overrides the configuration file")
+		"cgroups whose resources the kubelet limits, separated by commas: pods, system-reserved, "+
+			"kube-reserved, their variants that end in -compressible (only CPU), or none; replaces "+
+			"enforceNodeAllocatable in the file of --config")
 	fs.StringSliceVar(&o.taints, "register-with-taints", nil,
-		"taints to set when registering the node, KEY=VALUE:EFFECT,...")
+		"taints that the Node gets when the kubelet registers it, as KEY=VALUE:EFFECT, separated by commas")
 	if err := daemon.Parse(fs, args); err != nil {
 		return nil, nil, err
 	}

@@ -75,13 +75,15 @@ func Parse(args []string, output io.Writer) (*Config, error) {
 	fs.SetOutput(output)
 	c.Flags.Add(fs)
 	var file, override string
-	fs.StringVar(&file, "config", "", "The path to the configuration file.")
-	fs.StringVar(&override, "hostname-override", "", "If non-empty, will be used as the name of the Node "+
-		"that the proxy is running on. If unset, the node name is assumed to be the same as the node's hostname.")
-	fs.BoolVar(&c.NetworkPolicy, "network-policy", false, "Enforce NetworkPolicies on the node's pods. It "+
-		"needs the rights to list and watch networkpolicies, pods and namespaces, and is not for a node "+
-		"whose CNI plugin enforces them.")
-	fs.BoolVar(&c.Cleanup, "cleanup", false, "If true remove the nftables tables and exit.")
+	fs.StringVar(&file, "config", "",
+		"file with a KubeProxyConfiguration; if set, flags for which the file has a field are ignored")
+	fs.StringVar(&override, "hostname-override", "",
+		"name of the node on which the proxy runs; if empty, hostnameOverride in the file of --config, and "+
+			"otherwise the machine's host name")
+	fs.BoolVar(&c.NetworkPolicy, "network-policy", false,
+		"enforce NetworkPolicies on the node's pods; do not set this if a CNI plugin enforces them; the "+
+			"proxy needs the rights to list and watch networkpolicies, pods and namespaces")
+	fs.BoolVar(&c.Cleanup, "cleanup", false, "remove the proxy's nftables tables and exit")
 	addFlags(fs, &c.KubeProxyConfiguration)
 	c.addMetrics(fs)
 	daemon.AddTracingFile(fs, &c.TracingFile)
@@ -105,45 +107,56 @@ func Parse(args []string, output io.Writer) (*Config, error) {
 
 // addFlags defines the flags that correspond to fields of the configuration file.
 func addFlags(fs *pflag.FlagSet, k *kubeproxy.KubeProxyConfiguration) {
-	const ignored = " This parameter is ignored if a config file is specified by --config."
-	fs.StringVar(&k.ClusterCIDR, "cluster-cidr", k.ClusterCIDR, "The CIDR range of the pods in the cluster. "+
-		"(For dual-stack clusters, this can be a comma-separated dual-stack pair of CIDR ranges.)."+ignored)
+	const ignored = "; ignored if --config is set"
+	fs.StringVar(&k.ClusterCIDR, "cluster-cidr", k.ClusterCIDR, "range of all pod addresses of the cluster (CIDR), or "+
+		"an IPv4 and an IPv6 range separated by a comma; see --detect-local-mode"+ignored)
 	fs.StringVar(&k.BindAddress, "bind-address", k.BindAddress,
-		"Overrides the proxy's idea of what its node's primary IP is."+ignored)
+		"IP address of the node that comes before the addresses in its Node object; 0.0.0.0 and :: mean none"+ignored)
 	fs.StringVar(&k.HealthzBindAddress, "healthz-bind-address", k.HealthzBindAddress,
-		"The IP address and port for the health check server to serve on."+ignored)
+		"IP address and port on which the proxy serves /healthz and /livez; if empty, it does not serve them"+ignored)
 	fs.StringVar(&k.MetricsBindAddress, "metrics-bind-address", k.MetricsBindAddress,
-		"The IP address and port for the metrics server to serve on. Set empty to disable."+ignored)
+		"IP address and port on which the proxy serves /metrics; if empty, it does not serve it"+ignored)
 	fs.BoolVar(&k.BindAddressHardFail, "bind-address-hard-fail", k.BindAddressHardFail,
-		"If true the proxy will treat failure to bind to a port as fatal and exit.")
+		"exit if the proxy cannot listen on one of its addresses, instead of trying again"+ignored)
 	fs.BoolVar(&k.EnableProfiling, "profiling", k.EnableProfiling,
-		"If true enables profiling via web interface on /debug/pprof handler."+ignored)
-	fs.StringVar((*string)(&k.Mode), "proxy-mode", string(k.Mode), "Which proxy mode to use. The proxy "+
-		"implements only 'nftables'; it accepts 'iptables' and 'ipvs' too, but uses nftables."+ignored)
+		"serve profiles at /debug/pprof on --metrics-bind-address"+ignored)
+	fs.StringVar((*string)(&k.Mode), "proxy-mode", string(k.Mode), "how the proxy sends connections to endpoints; the "+
+		"proxy always uses nftables, and only accepts the values iptables and ipvs"+ignored)
 	fs.BoolVar(&k.NFTables.MasqueradeAll, "masquerade-all", k.NFTables.MasqueradeAll,
-		"SNAT all traffic sent via Service cluster IPs.")
+		"replace the source address of all connections to cluster IPs of Services by the node's address"+ignored)
 	fs.StringVar((*string)(&k.DetectLocalMode), "detect-local-mode", string(k.DetectLocalMode),
-		"Mode to use to detect local traffic."+ignored)
+		"how the proxy recognizes connections that come from pods: ClusterCIDR (by --cluster-cidr), NodeCIDR (by the "+
+			"node's range of pod addresses), BridgeInterface (by --pod-bridge-interface) or InterfaceNamePrefix (by "+
+			"--pod-interface-name-prefix); the source address of other connections to cluster IPs is replaced"+ignored)
 	fs.StringVar(&k.DetectLocal.BridgeInterface, "pod-bridge-interface", "",
-		"A bridge interface name, for --detect-local-mode=BridgeInterface.")
+		"name of the bridge to which pods are connected, for --detect-local-mode=BridgeInterface"+ignored)
 	fs.StringVar(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "",
-		"An interface name prefix, for --detect-local-mode=InterfaceNamePrefix.")
+		"prefix of the names of pods' interfaces on the node, for --detect-local-mode=InterfaceNamePrefix"+ignored)
 	fs.StringSliceVar(&k.NodePortAddresses, "nodeport-addresses", nil,
-		"A list of CIDR ranges that contain valid node IPs, or alternatively, the single string 'primary'."+ignored)
+		"node addresses at which Services of the type NodePort are reachable: ranges (CIDR) separated by commas, or "+
+			"primary for the node's first address of each IP family; if empty, all addresses of the node"+ignored)
 }
 
 // addMetrics defines the flags about metrics, which have no field in the configuration file.
 func (c *Config) addMetrics(fs *pflag.FlagSet) {
 	m := &c.Metrics
 	fs.BoolVar(&c.SecureMetrics, "secure-metrics", false,
-		"Serve metrics by TLS, to those whom the API server allows to get them.")
+		"serve metrics by HTTPS, and only to users who may get /metrics according to the API server; "+
+			"otherwise they are served by HTTP to every client that can connect")
 	fs.StringVar(&m.CertFile, "metrics-tls-cert-file", "",
-		"Serving certificate for --secure-metrics; without one a self-signed certificate is made.")
-	fs.StringVar(&m.KeyFile, "metrics-tls-private-key-file", "", "Key of --metrics-tls-cert-file.")
+		"file with the serving certificate for --secure-metrics; if empty, the proxy makes a self-signed "+
+			"certificate when it starts")
+	fs.StringVar(&m.KeyFile, "metrics-tls-private-key-file", "",
+		"file with the private key of --metrics-tls-cert-file")
 	fs.StringVar(&m.ClientCAFile, "metrics-client-ca-file", "",
-		"Authority of the client certificates that --secure-metrics accepts.")
-	fs.StringVar(&m.MinTLSVersion, "metrics-tls-min-version", "", "Lowest version of TLS for --secure-metrics.")
-	fs.StringSliceVar(&m.CipherSuites, "metrics-tls-cipher-suites", nil, "Cipher suites of TLS 1.2 for --secure-metrics.")
+		"file with the CA certificates that verify client certificates, for --secure-metrics; if empty, "+
+			"client certificates are not accepted")
+	fs.StringVar(&m.MinTLSVersion, "metrics-tls-min-version", "",
+		"lowest TLS version that clients may use, for --secure-metrics: VersionTLS12 or VersionTLS13; if "+
+			"empty, VersionTLS12")
+	fs.StringSliceVar(&m.CipherSuites, "metrics-tls-cipher-suites", nil,
+		"cipher suites that clients may use with TLS 1.2, for --secure-metrics, separated by commas; if "+
+			"empty, Go's default")
 }
 
 func (c *Config) read(file string) error {

@@ -57,7 +57,8 @@ func parse(args []string, stderr io.Writer) (*options, *configv1.KubeSchedulerCo
 	o.serving.Add(fs)
 	o.election.Add(fs)
 	daemon.AddTracingFile(fs, &o.tracing)
-	fs.StringVar(&o.config, "config", "", "file with a KubeSchedulerConfiguration; flags on the command line override it")
+	fs.StringVar(&o.config, "config", "", "file with a KubeSchedulerConfiguration; if empty, "+
+		"there is one profile with the default plugins; flags on the command line replace fields of the file")
 	if err := daemon.Parse(fs, args); err != nil {
 		return nil, nil, err
 	}

@@ -105,11 +105,11 @@ func (b *Book) Collector() prometheus.Collector {
 	return &collector{
 		book: b,
 		open: desc("circuit_open",
-			"1 for an endpoint that is failing, so that what keeps the cluster alive passes over it; else 0."),
-		row:    desc("consecutive_failures", "Failed calls of an endpoint since its last answer."),
-		calls:  desc("calls_total", "Calls of an endpoint, probes included."),
-		failed: desc("failures_total", "Calls of an endpoint that failed."),
-		passed: desc("passed_over_total", "Requests that passed over a failing endpoint."),
+			"1 for a webhook that is failing, so that requests of nodes and of the control plane bypass it; otherwise 0."),
+		row:    desc("consecutive_failures", "Failed calls of a webhook since its last answer."),
+		calls:  desc("calls_total", "Calls of a webhook, including those that only test whether it works again."),
+		failed: desc("failures_total", "Calls of a webhook that failed."),
+		passed: desc("passed_over_total", "Requests that bypassed a failing webhook."),
 	}
 }
 
