@@ -135,7 +135,7 @@ func (a *assembly) succeed(ctx context.Context, h *hook) {
 			h.gate.Open()
 			return
 		}
-		a.server.log.Info("Start hook failed, retrying", "hook", h.name, "err", err)
+		a.server.log.Info("Task at the start of the server failed, retrying", "hook", h.name, "err", err)
 		select {
 		case <-ctx.Done():
 		case <-a.server.deps.Clock.After(hookRetry):

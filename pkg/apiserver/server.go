@@ -154,7 +154,8 @@ func (s *Server) loadAuthentication() (err error) {
 		s.serving.cas = append(s.serving.cas, s.clientCA)
 	}
 	if s.cfg.AnonymousAuth && !s.cfg.Anonymous() {
-		s.log.Info("Anonymous requests are rejected", "authorizationMode", config.ModeAlwaysAllow)
+		s.log.Info("Anonymous requests are rejected, because the authorization mode AlwaysAllow would "+
+			"allow all of them", "authorizationMode", config.ModeAlwaysAllow)
 	}
 	s.issuers, err = authn.LoadIssuers(authn.IssuersConfig{
 		Authentication: s.cfg.Authentication, Own: s.cfg.ServiceAccountIssuers, Audiences: s.audiences(),

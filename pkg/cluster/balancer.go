@@ -65,7 +65,7 @@ func (b *balancer) serve(ctx context.Context, l net.Listener) {
 		client, err := l.Accept()
 		if err != nil {
 			if ctx.Err() == nil {
-				b.log.Error("Balancer ended", "address", l.Addr(), "err", err)
+				b.log.Error("Load balancer of the API servers ended", "address", l.Addr(), "err", err)
 			}
 			return
 		}

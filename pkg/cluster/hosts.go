@@ -193,7 +193,8 @@ func (s *supervisor) nodeProcess(h *nodeHost) process {
 	p.ended = func() {
 		err := errors.Join(leaveNode(h.Node), s.cgroups.remove(context.WithoutCancel(s.alive), group, s.deps.Clock))
 		if err != nil {
-			s.deps.Log.Error("Failed to clean up after node", "node", h.Name, "err", err)
+			s.deps.Log.Error("Failed to remove the network and cgroups of a node that ended",
+				"node", h.Name, "err", err)
 		}
 	}
 	return p

@@ -188,7 +188,7 @@ func (s *sandboxes) removeNamespaces(ctx context.Context) error {
 	// If the runtime is creating a sandbox now, the namespaces stay until the next cleanup.
 	_, err = s.runtime.client.TryBetweenSandboxes(func() error {
 		for _, file := range left {
-			s.cfg.Log.Warn("Removing network namespace without a sandbox", "file", file)
+			s.cfg.Log.Warn("Removing a network namespace that belongs to no pod sandbox", "file", file)
 			if err := s.namespaces.Remove(file); err != nil {
 				return err
 			}
@@ -205,7 +205,7 @@ func (s *sandboxes) endShims() error {
 		return err
 	}
 	for _, shim := range lost {
-		s.cfg.Log.Warn("Ending shim that containerd has lost", "pid", shim.PID)
+		s.cfg.Log.Warn("Killing a shim process that containerd no longer knows", "pid", shim.PID)
 		if err := s.shims.Kill(shim); err != nil {
 			return err
 		}

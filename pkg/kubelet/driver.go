@@ -72,7 +72,7 @@ func (d *driver) ask(ctx context.Context, client runtimeapi.RuntimeServiceClient
 	r, err := client.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
 	if status.Code(err) == codes.Unimplemented {
 		d.log.Info("The container runtime does not report its cgroup driver; the next version of Kubernetes " +
-			"will require that")
+			"will require that it does")
 		if err := d.metrics.Register(d.losing); err == nil {
 			d.losing.WithLabelValues(lostIn).Set(1)
 		}

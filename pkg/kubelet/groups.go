@@ -80,7 +80,7 @@ func (u *usage) containerGroups(ctx context.Context, pods map[types.UID]*v1.Pod)
 	layers := map[string]*uint64{}
 	stats, err := u.runtime.client.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
 	if err != nil {
-		u.cfg.Log.Debug("Failed to measure writable layers", "err", cri.Message(err))
+		u.cfg.Log.Debug("Failed to measure the writable layers of containers", "err", cri.Message(err))
 	}
 	for _, s := range stats.GetStats() {
 		layers[s.GetAttributes().GetId()] = number(s.GetWritableLayer().GetUsedBytes())

@@ -66,7 +66,7 @@ func newPreemptions(c clock.Clock, log *slog.Logger, dir string) *preemptions {
 	p := &preemptions{clock: c, log: log, path: filepath.Join(dir, preemptionsFile),
 		rooms: map[types.UID]*room{}, loaded: map[types.UID]bool{}}
 	if _, err := checkpoint.Read(p.path, &p.victims); err != nil {
-		log.Warn("Failed to read the file of preempted pods", "err", err)
+		log.Warn("Failed to read the record of preempted pods", "err", err)
 	}
 	if p.victims == nil {
 		p.victims = map[types.UID]*victim{}
@@ -83,7 +83,7 @@ func newPreemptions(c clock.Clock, log *slog.Logger, dir string) *preemptions {
 // save writes the victims to the file. The caller holds the lock.
 func (p *preemptions) save() {
 	if err := checkpoint.Write(p.path, p.victims); err != nil {
-		p.log.Warn("Failed to write the file of preempted pods", "err", err)
+		p.log.Warn("Failed to write the record of preempted pods", "err", err)
 	}
 }
 

@@ -31,7 +31,7 @@ func newRecorders(ctx context.Context, client kubernetes.Interface, profiles *pr
 		// The call fails only if the sink has an unknown type. The scheduler can continue without
 		// events.
 		if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "Failed to start writing events")
+			klog.FromContext(ctx).Error(err, "Failed to start the writer of Event objects")
 		}
 		out[name] = recorder{b.NewRecorder(scheme.Scheme, name), b.Shutdown}
 	}

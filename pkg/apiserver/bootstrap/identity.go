@@ -104,7 +104,7 @@ func (i *Identity) Run(ctx context.Context) {
 			err = i.clean(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			i.log.Info("Failed to maintain lease of the server", "err", err)
+			i.log.Info("Failed to maintain the Lease of this API server", "err", err)
 		}
 	}
 }

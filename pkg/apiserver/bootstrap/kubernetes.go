@@ -101,7 +101,7 @@ func (k Kubernetes) Run(ctx context.Context) {
 			return
 		case <-ticker.C():
 			if err := k.keep(ctx); err != nil && ctx.Err() == nil {
-				k.Log.Info("Failed to maintain endpoints of the kubernetes service", "err", err)
+				k.Log.Info("Failed to maintain the endpoints of the Service default/kubernetes", "err", err)
 			}
 		}
 	}

@@ -32,7 +32,7 @@ func withRecovery(next http.Handler, cfg Config) http.Handler {
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(p) // the HTTP server closes the connection when it recovers http.ErrAbortHandler
 			}
-			cfg.Log.Error("Panic while serving", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p),
+			cfg.Log.Error("Panic while serving a request", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p),
 				"stack", string(debug.Stack()))
 			http.Error(w, "This request caused apiserver to panic. Look in the logs for details.",
 				http.StatusInternalServerError)

@@ -94,7 +94,8 @@ func (a *Allocator) free(ctx context.Context, svc *corev1.Service, ips []string,
 	}
 	errs = append(errs, a.Ports.release(ctx, ports))
 	if err := errors.Join(errs...); err != nil {
-		a.Log.Info("Failed to free service allocations", "namespace", svc.Namespace, "name", svc.Name, "err", err)
+		a.Log.Info("Failed to release cluster IPs and node ports that a service no longer uses",
+			"namespace", svc.Namespace, "name", svc.Name, "err", err)
 	}
 }
 

@@ -62,7 +62,7 @@ func (a *Allocator) RunRepair(ctx context.Context, lists Lists, client kubernete
 			return
 		case <-ticker.C():
 			if err := r.round(ctx); err != nil && ctx.Err() == nil {
-				a.Log.Info("Failed to repair service allocations", "err", err)
+				a.Log.Info("Failed to repair the records of cluster IPs and node ports", "err", err)
 			}
 		}
 	}

@@ -192,11 +192,12 @@ func (q *Queue) process(ctx context.Context, key string) {
 		return
 	case apierrors.IsConflict(err):
 		// Another client changed the object first. The cache may not show the change yet.
-		q.log.Debug("Sync met a conflict", "controller", q.name, "key", key, "err", err)
+		q.log.Debug("Sync failed because another client wrote first, retrying",
+			"controller", q.name, "key", key, "err", err)
 		q.items.AddAfter(key, max(q.conflicts.When(key), conflictPause))
 		return
 	default:
-		q.log.Warn("Sync failed", "controller", q.name, "key", key, "err", err)
+		q.log.Warn("Sync failed, retrying", "controller", q.name, "key", key, "err", err)
 	}
 	q.items.AddRateLimited(key)
 }

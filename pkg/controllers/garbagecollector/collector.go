@@ -171,7 +171,8 @@ func (c *Controller) decideOwners(ctx context.Context, live *metav1.PartialObjec
 		there, err := c.ownerThere(ctx, r, id)
 		switch {
 		case errors.Is(err, errUnresolvable):
-			c.Log.Debug("Owner cannot be resolved", "object", id, "owner", r.Kind, "name", r.Name, "err", err)
+			c.Log.Debug("Keeping an object, because the kind of its owner is unknown",
+				"object", id, "owner", r.Kind, "name", r.Name, "err", err)
 			return nil
 		case err != nil:
 			return err

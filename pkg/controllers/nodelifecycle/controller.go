@@ -128,7 +128,7 @@ func (c *Controller) monitor(ctx context.Context) {
 		}
 		if c.isSilent(n) {
 			if err := c.markUnknown(ctx, n); err != nil && ctx.Err() == nil {
-				c.Log.Warn("Failed to mark node as unknown", "node", n.Name, "err", err)
+				c.Log.Warn("Failed to set the conditions of a node to Unknown", "node", n.Name, "err", err)
 			}
 		}
 		c.metrics.oneNode.Observe(c.Clock.Since(nodeBegan).Seconds())

@@ -29,7 +29,7 @@ func (m *Manager) path() string { return filepath.Join(m.cfg.Dir, fileName) }
 func (m *Manager) load() {
 	s := state{}
 	if _, err := checkpoint.Read(m.path(), &s); err != nil {
-		m.cfg.Log.Warn("Failed to read allocated resources", "err", err)
+		m.cfg.Log.Warn("Failed to read the record of resources allocated to pods", "err", err)
 	}
 	if s.Version != fileVersion || s.Pods == nil {
 		s.Pods = map[types.UID]*given{}
@@ -42,6 +42,6 @@ func (m *Manager) load() {
 // the lock.
 func (m *Manager) save() {
 	if err := checkpoint.Write(m.path(), state{Version: fileVersion, Pods: m.given}); err != nil {
-		m.cfg.Log.Warn("Failed to save allocated resources", "err", err)
+		m.cfg.Log.Warn("Failed to write the record of resources allocated to pods", "err", err)
 	}
 }

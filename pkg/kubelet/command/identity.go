@@ -74,7 +74,7 @@ func (i *identity) certificates(client kubernetes.Interface, c *kubeletconfig.Ku
 			}
 			i.managers = append(i.managers, m)
 		} else {
-			i.config.Log.Info("Client certificate was not issued by the kubelet's rotation and is not rotated",
+			i.config.Log.Info("The kubelet does not renew its client certificate, because it did not request it",
 				"file", i.rest.CertFile)
 		}
 	}

@@ -114,6 +114,6 @@ func (m *Manager) write() error {
 // again. The caller holds the lock.
 func (m *Manager) save() {
 	if err := m.write(); err != nil {
-		m.cfg.Log.Warn("Failed to save assigned CPUs", "err", err)
+		m.cfg.Log.Warn("Failed to write the record of CPUs assigned to containers", "err", err)
 	}
 }

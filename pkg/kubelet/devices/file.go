@@ -29,7 +29,7 @@ func (m *Manager) path() string { return filepath.Join(m.cfg.Dir, fileName) }
 func (m *Manager) load() {
 	s := state{}
 	if _, err := checkpoint.Read(m.path(), &s); err != nil {
-		m.cfg.Log.Warn("Failed to read assigned devices", "err", err)
+		m.cfg.Log.Warn("Failed to read the record of devices assigned to containers", "err", err)
 	}
 	if s.Version != fileVersion || s.Pods == nil {
 		s = state{Pods: map[types.UID]map[string]map[string]*grant{}}
@@ -48,6 +48,6 @@ func (m *Manager) save() {
 		s.Resources = append(s.Resources, name)
 	}
 	if err := checkpoint.WriteDurably(m.path(), s); err != nil {
-		m.cfg.Log.Warn("Failed to save assigned devices", "err", err)
+		m.cfg.Log.Warn("Failed to write the record of devices assigned to containers", "err", err)
 	}
 }

@@ -86,7 +86,7 @@ func NewManager(cfg Config) *Manager {
 		drivers: map[string][]*driver{}, gone: map[string]time.Time{}, claims: map[types.UID]*claim{},
 	}
 	if _, err := checkpoint.Read(cfg.File, &m.claims); err != nil {
-		cfg.Log.Warn("Failed to read prepared claims", "err", err)
+		cfg.Log.Warn("Failed to read the record of prepared resource claims", "err", err)
 		m.claims = nil
 	}
 	if m.claims == nil {

@@ -82,6 +82,6 @@ func (m *Manager) write() error {
 // holds m.mu.
 func (m *Manager) save() {
 	if err := m.write(); err != nil {
-		m.cfg.Log.Warn("Failed to save assigned memory", "err", err)
+		m.cfg.Log.Warn("Failed to write the record of memory assigned to containers", "err", err)
 	}
 }

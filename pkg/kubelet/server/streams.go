@@ -173,7 +173,8 @@ func (s *Server) upgrade(to *url.URL) http.Handler {
 // streamError writes the HTTP status that corresponds to a gRPC error of the runtime.
 func (s *Server) streamError(w http.ResponseWriter, err error) {
 	if writeErr := streaming.WriteError(err, w); writeErr != nil {
-		s.cfg.Log.Debug("Failed to send the response", "err", writeErr)
+		s.cfg.Log.Debug("Failed to send the error of a stream (exec, attach or port-forward) to the client",
+			"err", writeErr)
 	}
 }
 
@@ -182,7 +183,7 @@ type responder struct{ log *slog.Logger }
 
 // Error implements proxy.ErrorResponder.
 func (r responder) Error(w http.ResponseWriter, _ *http.Request, err error) {
-	r.log.Error("Failed to proxy a stream", "err", err)
+	r.log.Error("Failed to connect a stream (exec, attach or port-forward) to the container runtime", "err", err)
 	http.Error(w, err.Error(), http.StatusInternalServerError)
 }
 

@@ -255,7 +255,7 @@ func (w *worker) prune(ctx context.Context, seen *cri.Pod) {
 // next sync tries again.
 func (w *worker) drop(ctx context.Context, what, id string, remove func(context.Context, string) error) {
 	if err := remove(ctx, id); err != nil {
-		w.cfg.Log.Debug("Failed to remove an unused container, sandbox or log",
+		w.cfg.Log.Debug("Failed to remove an unused container, pod sandbox or log",
 			"what", what, "id", id, "pod", w.uid, "err", err)
 	}
 }

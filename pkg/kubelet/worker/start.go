@@ -219,7 +219,7 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 	s.cfg.Event(s.pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
 	if err := logs.Link(s.cfg.LinkRoot, s.pod.Namespace, s.pod.Name, c.Name, id,
 		filepath.Join(s.config.LogDirectory, config.LogPath)); err != nil {
-		s.cfg.Log.Warn("Failed to create the link to a log", "pod", s.uid, "err", err)
+		s.cfg.Log.Warn("Failed to create the link to a container log", "pod", s.uid, "err", err)
 	}
 	return s.postStart(ctx, c, id)
 }

@@ -68,7 +68,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, custom dynamic.Interface,
 	spans *daemon.Tracing, log *slog.Logger) error {
 	if cfg.Mode != "nftables" {
-		log.Info("Proxy mode not supported, using nftables", "mode", cfg.Mode)
+		log.Info("Proxy mode is not supported, using nftables", "mode", cfg.Mode)
 	}
 	tune(&cfg.KubeProxyConfiguration, log)
 	registry := daemon.NewMetrics()

@@ -22,7 +22,7 @@ func tune(k *kubeproxy.KubeProxyConfiguration, log *slog.Logger) {
 	const dir = "/proc/sys/net/netfilter"
 	put := func(path, value string) {
 		if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
-			log.Info("Failed to write setting", "path", path, "value", value, "err", err)
+			log.Info("Failed to write a kernel setting", "path", path, "value", value, "err", err)
 		}
 	}
 	seconds := func(name string, d time.Duration) {

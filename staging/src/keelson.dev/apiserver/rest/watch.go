@@ -183,7 +183,7 @@ func (e *eventEncoder) last(ctx, removed context.Context, err error) []byte {
 }
 
 func (e *eventEncoder) log(err error) {
-	e.s.cfg.Log.Error("Watch event could not be encoded", "resource", e.v.row.Resource, "err", err)
+	e.s.cfg.Log.Error("Failed to encode a watch event", "resource", e.v.row.Resource, "err", err)
 }
 
 func (e *eventEncoder) contentType() string {

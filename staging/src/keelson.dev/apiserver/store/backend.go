@@ -282,7 +282,7 @@ func (b *Backend) runHousekeeping(ctx context.Context) {
 				c.trim()
 			}
 			if err := b.learnCompacted(ctx); err != nil && ctx.Err() == nil {
-				b.log.Warn("Failed to read the compacted revision", "err", err)
+				b.log.Warn("Failed to read the revision up to which the history is compacted", "err", err)
 			}
 		}
 	}

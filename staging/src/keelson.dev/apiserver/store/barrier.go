@@ -131,7 +131,7 @@ func (b *Backend) runProgress(ctx context.Context) {
 			b.mu.RUnlock()
 			if w != nil {
 				if err := w.RequestProgress(ctx); err != nil && ctx.Err() == nil {
-					b.log.Debug("Failed to request progress of the watch", "err", err)
+					b.log.Debug("Failed to ask the key-value store for the progress of its watch", "err", err)
 				}
 			}
 			if !sleep(ctx, b.clock, progressPeriod) {

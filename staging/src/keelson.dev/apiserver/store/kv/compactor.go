@@ -43,7 +43,7 @@ func (c *Compactor) Run(ctx context.Context) {
 			return
 		case <-ticker.C():
 			if err := c.Step(ctx); err != nil && ctx.Err() == nil {
-				c.Log.Error("Compaction failed", "err", err)
+				c.Log.Error("Failed to compact the history of the key-value store", "err", err)
 			}
 		}
 	}
