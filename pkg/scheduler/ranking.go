@@ -75,7 +75,7 @@ func (r *ranking) total(node int) int64 { return r.highest[r.size+node] }
 // best returns one of the nodes with the highest total, each with the same probability, or -1 if
 // the pod fits no node.
 func (r *ranking) best(rnd *rand.Rand) int {
-	if r.size == 1 && r.count[1] == 0 || r.count[1] == 0 {
+	if r.count[1] == 0 {
 		return -1
 	}
 	k := int32(0)

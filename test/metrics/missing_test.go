@@ -42,8 +42,8 @@ const (
 )
 
 // missing has the reason why Keelson does not have a metric of Kubernetes. The key is the metric's
-// name, or the process and the name. The table "Metrics of Kubernetes that do not exist" in docs/howto/monitor.md has the
-// same reasons.
+// name, or the process and the name. The table "Metrics of Kubernetes that do not exist" in
+// docs/howto/monitor.md has the same reasons.
 var missing = map[string]string{
 	"apiserver running_managed_controllers": noSuchPart,
 	"scheduler running_managed_controllers": noSuchPart,
