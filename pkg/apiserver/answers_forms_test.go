@@ -23,7 +23,8 @@ func TestForms(t *testing.T) {
 		pods   = "/api/v1/namespaces/{ns}/pods"
 		daemon = "/apis/apps/v1/namespaces/{ns}/daemonsets"
 
-		foreign = "k8s\x00\n\x0f\n\x02v1\x12\x09ConfigMap\x12\x02\n\x00" // a ConfigMap in protobuf, sent to paths of other kinds
+		// A ConfigMap in protobuf, which is sent to paths of other kinds.
+		foreign = "k8s\x00\n\x0f\n\x02v1\x12\x09ConfigMap\x12\x02\n\x00"
 		initial = "?watch=1&timeoutSeconds=1&sendInitialEvents=true" +
 			"&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	)

@@ -111,7 +111,8 @@ func TestNodesAskForTokens(t *testing.T) {
 		allowAudience(t, s, fmt.Sprint("reg-", i), "reg", names...)
 	}
 	poll(t, "a token that it may ask for", func(context.Context) bool { return token("p", "reg") == nil })
-	for _, name := range []string{"claims", "disk"} { // the pods' volumes cannot be resolved to a CSI driver, which must not cause a rejection
+	// The pods' volumes cannot be resolved to a CSI driver, which must not cause a rejection.
+	for _, name := range []string{"claims", "disk"} {
 		if err := token(name, "reg"); err != nil {
 			t.Errorf("a token that it may ask for, for %s: %v", name, err)
 		}

@@ -45,8 +45,8 @@ const (
 )
 
 // list has one line per feature, with these fields: its name; its stage; 1 if it is enabled by
-// default; "locked" if Kubernetes does not allow a change, "turns" if this server allows one, or
-// "fixed" if this server does not allow one; and the features that it requires.
+// default; whether users can turn it on and off ("locked": not in Kubernetes either; "fixed": in
+// Kubernetes, but not here; "turns": here too); and the features that it requires.
 //
 //go:embed features.txt
 var list string

@@ -31,7 +31,7 @@ func Rows() []*resource.Row {
 	}
 }
 
-// horizontalPodAutoscalerRow returns the row of the resource horizontalpodautoscalers.
+// horizontalPodAutoscalerRow returns the row of horizontalpodautoscalers in the kind table.
 func horizontalPodAutoscalerRow() *resource.Row {
 	parts := strategy.Parts[autoscalingv2.HorizontalPodAutoscaler, autoscalingv2.HorizontalPodAutoscalerSpec,
 		autoscalingv2.HorizontalPodAutoscalerStatus](

@@ -172,7 +172,7 @@ func TestChain(t *testing.T) {
 		want           authorizer.Decision
 	}{
 		{"alice", "pods", nil, authorizer.DecisionAllow},        // the webhook allows the request
-		{"alice", "secrets", nil, authorizer.DecisionNoOpinion}, // the match conditions exclude secrets, so the webhook is not called
+		{"alice", "secrets", nil, authorizer.DecisionNoOpinion}, // the match conditions exclude secrets
 		{"bob", "pods", nil, authorizer.DecisionAllow},          // the webhook has no opinion, and RBAC allows the request
 		{"mallory", "pods", nil, authorizer.DecisionDeny},       // the webhook denies the request, and RBAC is not consulted
 		{"eve", "pods", nil, authorizer.DecisionNoOpinion},

@@ -121,7 +121,7 @@ func (c *Config) addServing(fs *pflag.FlagSet, apis *switches) {
 		"minimum duration, in seconds, after which the server ends a watch whose client has set no "+
 			"timeoutSeconds; the actual duration is a random value between this and its double")
 	fs.DurationVar(&c.ShutdownDelay, "shutdown-delay-duration", 0,
-		"how long the server continues to accept requests after it was told to end; in this time /readyz "+
+		"how long the server continues to accept requests after it received SIGTERM; in this time /readyz "+
 			"already fails, so that load balancers can stop using the server; 0 means no delay")
 	fs.IntVar(&c.MaxReads, "max-requests-inflight", c.MaxReads,
 		"maximum number of read requests that are served at the same time; 0 means no limit")

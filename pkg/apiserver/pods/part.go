@@ -46,9 +46,9 @@ func senderOf(r *http.Request) *sender {
 		audit: audit.AuditContextFrom(r.Context())}
 }
 
-// part is an item of a batch that replaces a request: a binding, a status update or a deletion. The
-// user needs the same right as for that request, and the audit log has an event as for that
-// request.
+// part is an item of a batch request: a binding, a status update or a deletion of a pod. It stands for
+// the request that a client would otherwise send for this pod alone: the user needs the same right,
+// and the audit log gets the same event.
 type part struct {
 	// ctx is the context for the work of the part. It is done when the request of the batch ends.
 	ctx   context.Context

@@ -73,8 +73,9 @@ func (g *graph) set(id identity, o metav1.Object) []types.UID {
 	v.owners = o.GetOwnerReferences()
 	look := g.link(v, before.owners)
 	if before.guessed {
-		// Queue the dependents that refer to this UID with another name, kind or namespace. When
-		// they were decided about, the real ones were not known.
+		// Queue the dependents whose owner reference has this UID but not the name, kind or
+		// namespace of this object. When the controller decided about them, it did not know that
+		// the reference is wrong.
 		for uid, d := range v.dependents {
 			if slices.ContainsFunc(d.owners, func(r metav1.OwnerReference) bool {
 				return r.UID == v.uid &&

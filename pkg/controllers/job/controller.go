@@ -248,9 +248,10 @@ func (c *Controller) syncOrphan(ctx context.Context, key string) error {
 	return nil
 }
 
-// willBeCounted reports whether a job will count a pod. It also returns true if the pod belongs to
-// another controller. If the cache does not have the pod's job, it asks the API server, because the
-// pod would not be counted if the finalizer were removed too early.
+// willBeCounted reports whether the finalizer of a pod must stay, because the pod's job will still
+// count the pod. It also returns true if the pod's owner is not a Job: this controller leaves such
+// pods alone. If the cache does not have the pod's job, willBeCounted reads it from the API server,
+// because a pod whose finalizer is removed too early is never counted.
 func (c *Controller) willBeCounted(ctx context.Context, pod *v1.Pod) (bool, error) {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil {

@@ -114,8 +114,8 @@ func unseen(o *unstructured.Unstructured) {
 	}
 }
 
-// someFail is a Kubelet that makes pods end after 3 s. The pods of the job named fails fail, all
-// others succeed.
+// someFail is a Kubelet that makes pods end after 3 s. Pods of the job "fails" fail,
+// and all others succeed.
 func someFail(pod *v1.Pod, age time.Duration) time.Duration {
 	const after = 3 * time.Second
 	if age < after {

@@ -55,8 +55,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// mustSync reports whether the finalizer of a claim may have to change: it is missing, or the claim
-// is being deleted and has it.
+// mustSync reports whether the finalizer of a claim may have to be added or removed: the claim has no
+// finalizer and is not being deleted, or it has the finalizer and is being deleted.
 func mustSync(claim *v1.PersistentVolumeClaim) bool {
 	return (claim.DeletionTimestamp != nil) == slices.Contains(claim.Finalizers, finalizer)
 }

@@ -44,7 +44,7 @@ func openDirectory(path string) (*os.Root, error) {
 	return beneath.OpenRoot(root, name)
 }
 
-// renamed returns the paths of the renamed files of a log.
+// renamed returns the paths of the files of a log that rotation has renamed.
 func renamed(path string) ([]string, error) {
 	root, name := place(filepath.Dir(path), partsOfDirectory)
 	dir, err := beneath.OpenNoLinks(root, name)

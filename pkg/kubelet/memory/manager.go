@@ -280,8 +280,8 @@ func bestOf(hints []numa.Hint) numa.Hint {
 	return best
 }
 
-// AllowedNodes returns the nodes from which a container may get memory. An empty mask means all
-// nodes.
+// AllowedNodes returns the NUMA nodes from which a container may get memory. An empty mask means all
+// NUMA nodes.
 func (m *Manager) AllowedNodes(pod types.UID, container string) numa.Mask {
 	m.mu.Lock()
 	defer m.mu.Unlock()

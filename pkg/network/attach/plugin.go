@@ -124,7 +124,8 @@ func checkAddresses(c *Config, args *skel.CmdArgs, ips []*types100.IPConfig) err
 	return nil
 }
 
-// collect frees the addresses of sandboxes that are not in the list of attachments in use.
+// collect frees all addresses except those of the sandboxes that the container runtime lists in the
+// configuration as still attached.
 func collect(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {

@@ -138,9 +138,10 @@ func chains() []chain {
 }
 
 // discovery returns rules that accept a neighbour discovery message without extension headers if
-// the frame's source and the IP address that the expression of loads are bound together. The
-// message may have one option, which must contain the hardware address bound to that IP address.
-// Other messages are dropped, because they could hide a second option.
+// the set setIPv6 contains the pair of the frame's source and the IP address in the message. The
+// expression of loads this address. The message may have one option, which must contain the hardware
+// address bound to that IP address. Other messages are dropped, because they could hide a second
+// option.
 func discovery(option byte, of expr.Any) [][]expr.Any {
 	plain := rule(network(8, 6, 1), equal(8, unix.IPPROTO_ICMPV6), network(8, 4, 2))
 	bound := rule(port(), of, link(regMAC, 6, 6), nft.Member(setIPv6, regPort))
@@ -227,8 +228,9 @@ func counted() []expr.Any { return []expr.Any{&expr.Counter{}, nft.Drop()} }
 
 func drop() []expr.Any { return counted() }
 
-// layout returns the name of a chain that identifies the rules of a table. Tables of other versions
-// have another name.
+// layout returns the name of an empty chain that marks the version of a table's rules. The name has a
+// hash of all rules, so a table that another version of this program wrote has a chain with another
+// name.
 func layout(list []chain) (string, error) {
 	h := sha256.New()
 	for _, c := range list {

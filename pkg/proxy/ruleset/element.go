@@ -31,8 +31,9 @@ const (
 	// StickyEndpoints is EndpointSlots for services with session affinity. Its values begin with
 	// the service's port.
 	StickyEndpoints
-	// StickyCluster and StickyLocal contain cluster IP.protocol.port.address.port of endpoints. A
-	// client with session affinity may keep an endpoint only if it is in the set.
+	// StickyCluster and StickyLocal contain the service and the endpoint of each pair, as cluster
+	// IP.protocol.service port.endpoint address.endpoint port. A client with session affinity may
+	// keep an endpoint only if the set contains the pair.
 	StickyCluster
 	StickyLocal
 	// Hairpins contain address.address of the endpoints on this node. If an endpoint connects to

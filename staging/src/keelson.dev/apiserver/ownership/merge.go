@@ -314,7 +314,8 @@ func repeated(names []string) bool {
 }
 
 // elementIn returns the path element for v, which is an element of a list in the decoded JSON
-// document. (The function elementOf does the same for Go values.) It returns false if the package does not support such an element.
+// document. (The function elementOf does the same for Go values.) It returns false if the package
+// does not support such an element.
 func (n *node) elementIn(v any) (string, bool) {
 	if len(n.keys) == 0 {
 		b, ok := appendPlain([]byte("v:"), v)

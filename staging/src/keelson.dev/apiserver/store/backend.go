@@ -55,8 +55,8 @@ type BackendConfig struct {
 //
 // Nearly every write to the key-value store is an event of this watch, and so shows how far the
 // watch has come. Therefore a consistent read almost never has to request a progress notification.
-// Because there is one watch for all keys, a hundred idle kinds cost one goroutine. A cache is loaded when its store is first used; events of unused
-// resources are dropped.
+// Because there is one watch for all keys, a hundred idle kinds cost one goroutine. A cache is loaded
+// when its store is first used; events of unused resources are dropped.
 //
 // When a server starts, the watch begins up to 10,000 revisions before the present one, and caches
 // load the state at that revision. So clients of a server that was killed can resume their watches
