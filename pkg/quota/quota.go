@@ -26,7 +26,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Configuration returns the evaluators of all kinds whose usage quotas limit.
+// Configuration returns the evaluators of all kinds that ResourceQuotas can limit.
 func Configuration(clk clock.Clock, facts DeviceSources) quota.Configuration {
 	pods := newPodEvaluator(clk)
 	evaluators := []quota.Evaluator{pods, newServiceEvaluator(), newClaimEvaluator(),

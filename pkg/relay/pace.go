@@ -48,7 +48,7 @@ type pace struct {
 	clock clock.Clock
 	// reading is true while the owner waits in Read.
 	reading atomic.Bool
-	// reads receives a value before each read.
+	// Read sends a value to reads each time that the owner calls it, unless a value waits already.
 	reads chan struct{}
 }
 

@@ -64,9 +64,9 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestBootstrapObjects checks that the built-in objects are valid after their defaults are set. A
-// mandatory object must be equal to the built-in one, so this also shows that the defaults do not
-// change it.
+// TestBootstrapObjects checks that the built-in objects are valid after their defaults are set.
+// Validation rejects a mandatory object that differs from the built-in one, so this also shows that the
+// defaults do not change these objects.
 func TestBootstrapObjects(t *testing.T) {
 	t.Parallel()
 	validate := func(name string, obj, fixed resource.Object) {

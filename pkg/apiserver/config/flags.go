@@ -159,7 +159,8 @@ func (c *Config) addAuthn(fs *pflag.FlagSet) {
 		"file with the private key that signs service account tokens")
 	fs.StringVar(&c.ServiceAccountSigner, "service-account-signing-endpoint", "",
 		"path of the unix socket of an external process that signs service account tokens and provides the "+
-			"keys that verify them; replaces the two flags with key files")
+			"keys that verify them; cannot be combined with --service-account-signing-key-file and "+
+			"--service-account-key-file")
 	fs.StringArrayVar(&c.ServiceAccountIssuers, "service-account-issuer", nil,
 		"URL that names the issuer of service account tokens; may be repeated: the server writes the first "+
 			"one into new tokens, and accepts tokens with any of them")
@@ -234,8 +235,8 @@ func (c *Config) addPolicy(fs *pflag.FlagSet) {
 		"types of node addresses that the server uses for connections to kubelets, in order of preference, "+
 			"separated by commas")
 	fs.BoolVar(&c.ResourceMetrics, "resource-metrics", false,
-		"serve metrics.k8s.io (for ctl top and autoscalers) with resource usage from the kubelets, unless an "+
-			"APIService names another server for this API")
+		"serve the API metrics.k8s.io, which kubectl top and autoscalers use, with resource usage from the "+
+			"kubelets, unless an APIService names another server for this API")
 	fs.BoolVar(&c.AggregatorRouting, "enable-aggregator-routing", false,
 		"connect to the endpoints of a Service of an extension server instead of its cluster IP")
 	fs.Var(&inverse{&c.PassRedirects}, "aggregator-reject-forwarding-redirect",

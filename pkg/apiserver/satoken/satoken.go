@@ -103,7 +103,7 @@ func LoadIssuer(name, file string) (*Issuer, error) {
 
 // Wanted describes a token to issue.
 type Wanted struct {
-	// The service account.
+	// The token and its service account.
 
 	ID             string // value of the claim jti, a unique ID of the token
 	Subject        string // user name of the service account

@@ -51,8 +51,8 @@ type slow struct {
 func (s slow) Now() time.Time { return s.Clock.Now().Add(-s.by) }
 
 // cluster starts an API server with a controller that issues the certificates that kubelets
-// request. The certificates are valid for the duration life, which began the duration ago before
-// now.
+// request. The certificates are valid for the duration life. Their validity began in the past, by the
+// duration ago.
 func cluster(t *testing.T, life, ago time.Duration) *testserver.Server {
 	s := testserver.Start(t, testserver.Options{})
 	ca, err := os.ReadFile(filepath.Join(s.Dir, "ca.crt"))

@@ -74,7 +74,7 @@ func (i *identity) certificates(client kubernetes.Interface, c *kubeletconfig.Ku
 			}
 			i.managers = append(i.managers, m)
 		} else {
-			i.config.Log.Info("The kubelet does not renew its client certificate, because it did not request it",
+			i.config.Log.Info("Client certificate is not renewed, because the kubelet did not request it itself",
 				"file", i.rest.CertFile)
 		}
 	}

@@ -173,7 +173,7 @@ func (w *Watcher) take(ctx context.Context, path string, made time.Time) *entry 
 	status := &api.RegistrationStatus{PluginRegistered: err == nil}
 	if err != nil {
 		status.Error = err.Error()
-		w.cfg.Log.Warn("Plugin rejected", "plugin", info.GetName(), "err", err)
+		w.cfg.Log.Warn("Failed to register a plugin", "plugin", info.GetName(), "err", err)
 	}
 	if _, told := client.NotifyRegistrationStatus(ctx, status); told != nil {
 		err = errors.Join(err, told)

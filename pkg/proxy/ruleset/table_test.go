@@ -87,8 +87,9 @@ func apply(t rapid.TB, model *Contents, c Changes) {
 	}
 }
 
-// unordered returns the contents with sorted lists of endpoints in the place of slots. It fails if
-// the slots of a list have gaps.
+// unordered returns the contents in a form in which the order of endpoints does not matter: the
+// numbered slots of a service, each with one endpoint, become one sorted list of endpoints. It fails
+// if the numbers of the slots have gaps.
 func unordered(t rapid.TB, c *Contents) map[string][]string {
 	out := map[string][]string{}
 	for s := range c {

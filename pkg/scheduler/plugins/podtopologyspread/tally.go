@@ -61,8 +61,8 @@ func (t *tally) add(g *scheduling.Group, index, d int) {
 	}
 }
 
-// fewest returns the lowest number of pods in a domain. The skew of a domain is the difference from
-// this number. It is 0 while there are fewer than minDomains domains.
+// fewest returns the lowest number of pods in a domain, or 0 if there are fewer than minDomains
+// domains. The skew of a domain is the difference between its number of pods and this number.
 func (t *tally) fewest() int {
 	if t.domains < t.minDomains {
 		return 0

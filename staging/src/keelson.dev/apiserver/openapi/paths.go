@@ -272,7 +272,8 @@ type endpoint struct {
 	returned bool // the response to a delete is the deleted object
 }
 
-// operation returns one operation of the endpoint.
+// operation returns the OpenAPI document of op, with the settings that all operations of the endpoint
+// share.
 func (e endpoint) operation(op operation) map[string]any {
 	op.custom, op.tag = e.custom, e.p.tag()
 	return e.p.operation(op)

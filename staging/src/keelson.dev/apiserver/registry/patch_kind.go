@@ -61,8 +61,8 @@ func (pp *patching) read(doc []byte, out resource.Object) (findings []error, err
 	return typedjson.Unmarshal(doc, out, pp.strict.On())
 }
 
-// check returns an error if the decoded object cannot be used (see Kind.Readable), or if there are
-// findings.
+// check returns an error if the decoded object cannot be used (see Kind.Readable), or if the strict
+// decoder has found unknown or duplicate fields.
 func (pp *patching) check(out resource.Object, findings []error) error {
 	if err := pp.r.readable(out); err != nil {
 		return err

@@ -138,8 +138,9 @@ func texts(findings []error, err error) (all []string) {
 	return all
 }
 
-// Read must accept the documents in taken when it decodes them into an everything. It must return
-// false for those in left, so that the library reads them.
+// taken has JSON documents that Read must decode into a value of the type everything. The variable left
+// has documents for which Read must return false, so that the decoder of Kubernetes' libraries reads
+// them.
 var taken = []string{
 	`{}`, ` { } `, "\t{\r\n}\n", `null`,
 	`{"text":"a","name":"b","bool":true,"i8":-128,"i32":2147483647,"i64":-9223372036854775808,"u16":65535,"u64":18446744073709551615}`,
