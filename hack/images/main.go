@@ -56,24 +56,30 @@ func run(args []string, stderr io.Writer) error {
 	var in inputs
 	flags := flag.NewFlagSet("images", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&in.Pause, "pause", "", "program of pod sandboxes")
-	flags.StringVar(&in.CoreDNS, "coredns", "", "CoreDNS program")
-	flags.StringVar(&in.Ingress, "ingress", "", "program of the ingress proxy")
-	flags.StringVar(&in.Busybox, "busybox", "", "static busybox program")
-	flags.StringVar(&in.Web, "web", "", "program of the web server")
-	flags.StringVar(&in.Index, "index", "", "index page of the web server")
+	flags.StringVar(&in.Pause, "pause", "", "file with the program that runs in pod sandboxes")
+	flags.StringVar(&in.CoreDNS, "coredns", "", "file with the program CoreDNS")
+	flags.StringVar(&in.Ingress, "ingress", "", "file with the ingress proxy")
+	flags.StringVar(&in.Busybox, "busybox", "", "file with busybox, linked statically")
+	flags.StringVar(&in.Web, "web", "", "file with the program of the web server")
+	flags.StringVar(&in.Index, "index", "", "file with the index page of the web server")
 	flags.StringVar(&in.Programs, "programs", "",
-		"directory of the Conformance suite's programs; write only the suite's images")
-	flags.StringVar(&in.Sources, "sources", "", "directory of the files in the Conformance suite's images "+
-		"that are not programs")
-	flags.StringVar(&in.Debian, "debian", "", "directory with unpacked Debian packages, the base of agnhost's image")
-	flags.StringVar(&in.Operator, "operator", "", "program of the e2e tests' operator; write only its image")
-	flags.StringVar(&in.Driver, "driver", "", "program of the e2e tests' storage driver; write only its image")
+		"directory with the programs for the Conformance suite's images; if set, only these images are written")
+	flags.StringVar(&in.Sources, "sources", "", "directory with the other files for the Conformance "+
+		"suite's images")
+	flags.StringVar(&in.Debian, "debian", "",
+		"directory with unpacked Debian packages, the base of agnhost's image")
+	flags.StringVar(&in.Operator, "operator", "",
+		"file with the operator of the e2e tests; if set, only its image is written")
+	flags.StringVar(&in.Driver, "driver", "",
+		"file with the storage driver of the e2e tests; if set, only its image is written")
 	flags.StringVar(&in.Mock, "mock", "",
-		"program of the mock storage driver's image; write only the test suite's images for storage")
-	flags.StringVar(&in.Populator, "populator", "", "program that fills volumes; used with -mock")
-	flags.StringVar(&in.Store, "store", "", "program of the e2e tests' database; write only its image")
-	flags.StringVar(&in.Sidecars, "sidecars", "", "directory of Kubernetes' CSI sidecars; write only their images")
+		"file with the mock storage driver; if set, only the Conformance suite's images for storage are written")
+	flags.StringVar(&in.Populator, "populator", "",
+		"file with the program that fills volumes; has an effect only with -mock")
+	flags.StringVar(&in.Store, "store", "",
+		"file with the database of the e2e tests; if set, only its image is written")
+	flags.StringVar(&in.Sidecars, "sidecars", "",
+		"directory with Kubernetes' CSI sidecars; if set, only their images are written")
 	out := flags.String("out", "", "directory to write the archives to")
 	if err := flags.Parse(args); err != nil {
 		return err

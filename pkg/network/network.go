@@ -211,7 +211,7 @@ func (n *Network) sync(ctx context.Context, k *kernel, all map[types.NamespacedN
 	w := plan(n.cfg.NodeName, nodes, links, n.cfg.PodRanges)
 	if !slices.Equal(w.refused, n.refused) {
 		n.refused = w.refused
-		n.cfg.Log.Warn("Addresses or pod ranges of nodes rejected", "claims", w.refused)
+		n.cfg.Log.Warn("Ignoring addresses or pod ranges that Nodes report but may not use", "ranges", w.refused)
 	}
 	if len(w.podCIDRs) == 0 {
 		if n.Ready() != nil { // a network that was ready before keeps working

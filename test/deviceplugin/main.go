@@ -43,8 +43,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("deviceplugin", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	dir := flags.String("dir", "/var/lib/kubelet/device-plugins", "the kubelet's directory of device plugins")
-	resource := flags.String("resource", "test.keelson.dev/number", "what the devices are asked for as")
-	count := flags.Int("count", 2, "how many there are")
+	resource := flags.String("resource", "test.keelson.dev/number", "resource name by which pods request devices")
+	count := flags.Int("count", 2, "number of devices that the plugin offers")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

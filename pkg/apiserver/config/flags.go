@@ -170,8 +170,8 @@ func (c *Config) addAuthn(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.ServiceAccountMaxExpiry, "service-account-max-token-expiration", 0,
 		"maximum validity of service account tokens that clients request; 0 means no limit")
 	fs.BoolVar(&c.ExtendTokenExpiration, "service-account-extend-token-expiration", c.ExtendTokenExpiration,
-		"let tokens that are mounted into pods stay valid for a year although they say one hour, so that "+
-			"programs that do not read the token again continue to work")
+		"let tokens that are mounted into pods stay valid for a year although the kubelet requests about one "+
+			"hour, so that programs that do not read the token again continue to work")
 	fs.BoolVar(&c.ServiceAccountLookup, "service-account-lookup", c.ServiceAccountLookup,
 		"reject service account tokens whose service account, pod, node or secret no longer exists")
 	fs.StringSliceVar(&c.APIAudiences, "api-audiences", nil,

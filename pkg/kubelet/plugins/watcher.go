@@ -87,7 +87,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	} else {
 		defer func() { _ = n.Close() }()
 		if err := n.Add(w.cfg.Dir); err != nil {
-			w.cfg.Log.Warn("Failed to watch for plugins", "err", err)
+			w.cfg.Log.Warn("Failed to watch the directory of plugins", "dir", w.cfg.Dir, "err", err)
 		}
 		events = n.Events
 	}

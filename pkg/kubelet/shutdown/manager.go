@@ -215,7 +215,8 @@ func (m *Manager) await(ctx context.Context, g group) {
 		for !m.cfg.Ended(ctx, pod) {
 			left := until.Sub(m.cfg.Clock.Now())
 			if left <= 0 {
-				m.cfg.Log.Warn("Pod did not end in its grace period", "priority", g.from, "pod", pod.Namespace+"/"+pod.Name)
+				m.cfg.Log.Warn("Pod did not end in the grace period of the node shutdown",
+					"groupPriority", g.from, "pod", pod.Namespace+"/"+pod.Name)
 				return
 			}
 			t := m.cfg.Clock.NewTimer(min(left, endedPeriod))

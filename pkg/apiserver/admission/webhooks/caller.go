@@ -78,7 +78,7 @@ func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (
 	}
 	if reason == "" {
 		if health.answered(now, took) {
-			c.book.log.Info("Calls to webhook succeed again", "url", at, "duration", took)
+			c.book.log.Info("Calls to webhook succeed again", "url", at, "callDuration", took)
 		}
 		return resp, nil
 	}
