@@ -102,7 +102,7 @@ func metaAnswers() []answer {
 			`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
 				`"message":"Timeout: Too large resource version: 99999999, current: `,
 			""},
-		{"page of events from the cache", "event1 event2", "GET", coreAPI + "events?limit=1&resourceVersion=0", "",
+		{"page of events from the cache", "event1 event2 eventsRead", "GET", coreAPI + "events?limit=1&resourceVersion=0", "",
 			200, `"remainingItemCount":1`, ""},
 		{"event without name and controller", "", "POST", coreAPI + "events",
 			`{"involvedObject":{"namespace":"{ns}"},"eventTime":"2026-01-01T00:00:00.000000Z","reportingInstance":"i","action":"a","reason":"r"}`,

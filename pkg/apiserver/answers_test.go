@@ -59,6 +59,8 @@ func fixtures() map[string]fixture {
 			`"labels":{"a":"b"}},"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}`},
 		"templateB": {"POST", coreAPI + "podtemplates",
 			`{"metadata":{"name":"{ns}-b"},"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}`},
+		// A list that is read from the store: after it, the cache has all events.
+		"eventsRead": {"GET", coreAPI + "events", ""},
 		"event1": {"POST", coreAPI + "events",
 			`{"metadata":{"name":"e1"},"involvedObject":{"namespace":"{ns}"}}`},
 		"event2": {"POST", coreAPI + "events",
