@@ -47,8 +47,8 @@ func (s *Scheduler) unlocked(f func()) {
 	f()
 }
 
-// suspend undoes changes of the attempt: it takes the first pods placed pods off their nodes, and
-// puts the first victims victims back on their nodes.
+// suspend undoes changes of the attempt: it takes placed pods off their nodes and puts victims back on
+// theirs. The arguments are the numbers of victims and of placed pods, from the first one.
 func (a *attempt) suspend(victims, pods int) {
 	for _, i := range a.placed[:pods] {
 		a.s.forget(a.items[i].Pod, a.out[i])

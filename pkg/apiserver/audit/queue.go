@@ -318,8 +318,8 @@ func (q *queue) deliver(ctx context.Context, batch []*auditapi.Event) error {
 	return err
 }
 
-// insist makes up to attempts attempts to deliver a batch. It gives up earlier if the receiver
-// rejects the content of the batch.
+// insist tries to deliver a batch, at most as often as the constant attempts says. It gives up earlier
+// if the receiver rejects the content of the batch.
 func (q *queue) insist(ctx context.Context, batch []*auditapi.Event) error {
 	wait := q.target.retry()
 	for i := 1; ; i++ {

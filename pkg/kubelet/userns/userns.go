@@ -59,7 +59,7 @@ type mappings struct {
 }
 
 // New returns a Manager for the pods below dir, and reads their ranges from the files. Each pod
-// gets idsPerPod IDs, and at most most pods get a range.
+// gets idsPerPod IDs. The argument most is the maximum number of pods that have a range.
 func New(dir string, idsPerPod int64, most int) (*Manager, error) {
 	if idsPerPod <= 0 || idsPerPod > maxIDs || idsPerPod%DefaultLength != 0 {
 		return nil, fmt.Errorf("length %d of user namespaces is not a multiple of %d", idsPerPod, DefaultLength)

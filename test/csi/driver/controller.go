@@ -336,7 +336,8 @@ func (d *Driver) ListSnapshots(_ context.Context, r *csi.ListSnapshotsRequest) (
 	})
 }
 
-// page returns the part of a list that follows the position token, with at most most entries.
+// page returns the part of a list that follows the position token. The argument most is the maximum
+// number of entries.
 func page(all []*csi.ListSnapshotsResponse_Entry, token string, most int) (*csi.ListSnapshotsResponse, error) {
 	first := 0
 	if token != "" {

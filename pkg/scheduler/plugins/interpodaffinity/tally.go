@@ -20,7 +20,7 @@ type tally struct {
 	// of returns how much one pod of a group adds to a count.
 	of func(g *scheduling.Group) int64
 
-	lastGroup *scheduling.Group // the group for which lastCount caches the result of of
+	lastGroup *scheduling.Group // the group for which lastCount is the cached result
 	lastCount int64
 }
 
