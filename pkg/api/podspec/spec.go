@@ -95,7 +95,7 @@ func (c *check) checkGates(path *field.Path) {
 	}
 }
 
-// checkNames validates names and numbers, each of which can be checked without other fields.
+// checkNames validates the names and numbers that do not depend on other fields.
 func (c *check) checkNames(path *field.Path) {
 	spec := c.spec
 	c.checkHostname(path)

@@ -28,7 +28,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// as returns a client for a user with the given name and groups, who has all rights.
+// as returns a client that acts as the user with the given name and groups. The user has all rights.
 func as(t *testing.T, s *testserver.Server, warned rest.WarningHandler, name string,
 	groups ...string) kubernetes.Interface {
 	t.Helper()

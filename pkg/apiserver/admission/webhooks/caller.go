@@ -78,7 +78,7 @@ func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (
 	}
 	if reason == "" {
 		if health.answered(now, took) {
-			c.book.log.Info("Calls to webhook succeed again", "url", at, "callDuration", took)
+			c.book.log.Info("Call to a webhook succeeded again", "url", at, "duration", took)
 		}
 		return resp, nil
 	}
