@@ -38,9 +38,9 @@ fi
 # commit.
 commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 short=${commit:0:12}
-version=v1.36.6+keelson.$short
+version=v1.37.2+keelson.$short
 v=k8s.io/component-base/version
-flags="-s -w -X $v.gitVersion=$version -X $v.gitMajor=1 -X $v.gitMinor=36"
+flags="-s -w -X $v.gitVersion=$version -X $v.gitMajor=1 -X $v.gitMinor=37"
 flags+=" -X $v.gitCommit=$commit -X $v.gitTreeState=clean"
 
 mkdir -p bin

@@ -40,7 +40,7 @@ func (in inputs) specs() ([]spec, error) {
 		},
 		{
 			File:   "ingress",
-			Names:  []string{"keelson.dev/ingress:1.36"},
+			Names:  []string{"keelson.dev/ingress:1.37"},
 			Layers: []layer{{program("ingress", in.Ingress), directory("tmp", 0o1777)}},
 			Config: v1.Config{Entrypoint: []string{"/ingress"}, User: "65532:65532", WorkingDir: "/", Env: []string{path}},
 		},

@@ -13,7 +13,7 @@ import (
 )
 
 // TestForms compares the answers to requests for tables and for metadata only (and some others in
-// which Kubernetes adds or omits fields) with those of Kubernetes 1.36. Each case has a namespace
+// which Kubernetes adds or omits fields) with those of Kubernetes 1.37. Each case has a namespace
 // of its own, so that it can run alone.
 func TestForms(t *testing.T) {
 	const (

@@ -30,7 +30,7 @@ const (
 	podSpec = `"spec":{"containers":[{"name":"c","image":"i"}]}`
 )
 
-// answer is a case of TestAnswers: a request and the answer of Kubernetes 1.36 to it.
+// answer is a case of TestAnswers: a request and the answer of Kubernetes 1.37 to it.
 type answer struct {
 	name               string
 	given              string // names of the fixtures that are sent before the request, in this order
@@ -137,7 +137,7 @@ func fixtures() map[string]fixture {
 	}
 }
 
-// TestAnswers compares code, message and warnings of answers with those of Kubernetes 1.36. Each
+// TestAnswers compares code, message and warnings of answers with those of Kubernetes 1.37. Each
 // case has a namespace of its own, so that it can run alone.
 func TestAnswers(t *testing.T) {
 	c := newCaller(t)

@@ -67,7 +67,7 @@ type assembly struct {
 	rules      *rbac.Index
 	synced     []func() bool // each reports whether a cache that authorization reads is loaded
 	decides    chan struct{} // closed once the caches of synced are loaded
-	authz      authorizer.Authorizer
+	authz      authorizer.UnconditionalAuthorizer
 	ruleSource authorizer.RuleResolver
 	graph      *nodeauth.Graph
 	namespaces *store.Store   // set by buildAPI

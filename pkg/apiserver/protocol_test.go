@@ -16,7 +16,7 @@ import (
 )
 
 // TestProtocol sends requests whose parameters, headers, method and path do not fit together. The
-// order of the checks, and which checks are omitted, must be as in Kubernetes 1.36.
+// order of the checks, and which checks are omitted, must be as in Kubernetes 1.37.
 func TestProtocol(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	client, err := rest.HTTPClientFor(s.Config)

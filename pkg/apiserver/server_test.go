@@ -80,7 +80,7 @@ func TestPaths(t *testing.T) {
 		{anonymous, "/metrics", 403, `forbidden: User \"system:anonymous\" cannot get path \"/metrics\"`, ""},
 		{anonymous, "/debug/pprof/", 403, `cannot get path`, ""},
 		{s.Config, "/metrics", 200, "apiserver_request_total", ""},
-		{s.Config, "/version", 200, `"gitVersion": "v1.36.6+keelson.`, ""},
+		{s.Config, "/version", 200, `"gitVersion": "v1.37.2+keelson.`, ""},
 		{s.Config, "/", 200, `"/openid/v1/jwks"`, ""},
 		{s.Config, "/statusz", 200, " /flagz /healthz /livez /metrics /readyz /statusz /version", "/debug"},
 		{s.Config, "/nowhere", 404, "404 page not found\n", ""},

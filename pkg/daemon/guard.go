@@ -31,7 +31,7 @@ const (
 // user and the user may get the request's path.
 type Guard struct {
 	who authenticator.Request
-	may authorizer.Authorizer
+	may authorizer.UnconditionalAuthorizer
 	ca  *dynamiccertificates.DynamicFileCAContent
 }
 

@@ -41,7 +41,7 @@ func TestVersionIsKubernetes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v.Major() != 1 || v.Minor() != 36 || v.BuildMetadata() != "keelson."+release.Version {
+	if v.Major() != 1 || v.Minor() != 37 || v.BuildMetadata() != "keelson."+release.Version {
 		t.Errorf("version %v", v)
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // The Kubernetes version with which the processes are compatible.
 const (
-	Major, Minor, Patch = "1", "36", "6"
+	Major, Minor, Patch = "1", "37", "2"
 	// Version is the version that is reported to clients. It is a Kubernetes version, which clients
 	// can parse, followed by Keelson's version after the plus sign.
 	Version = "v" + Major + "." + Minor + "." + Patch + "+keelson." + release.Version
@@ -25,7 +25,7 @@ func VersionInfo() version.Info {
 	info := version.Info{
 		Major: Major, Minor: Minor,
 		EmulationMajor: Major, EmulationMinor: Minor,
-		MinCompatibilityMajor: Major, MinCompatibilityMinor: "35",
+		MinCompatibilityMajor: Major, MinCompatibilityMinor: "36",
 		GitVersion: Version, BuildDate: "1970-01-01T00:00:00Z",
 		GoVersion: runtime.Version(), Compiler: runtime.Compiler,
 		Platform: runtime.GOOS + "/" + runtime.GOARCH,

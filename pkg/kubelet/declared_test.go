@@ -19,7 +19,7 @@ func TestDeclared(t *testing.T) {
 	pod := &v1.PodSpec{Containers: []v1.Container{
 		{RestartPolicyRules: []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestartAllContainers}}}}}
 	needs, err := nodedeclaredfeatures.DefaultFramework.InferForPodScheduling(&types.PodInfo{Spec: pod},
-		version.MustParse("1.36.0"))
+		version.MustParse("1.37.0"))
 	if err != nil || needs.IsEmpty() {
 		t.Fatalf("the pod requires no feature: %v", err)
 	}

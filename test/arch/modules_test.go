@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -48,22 +47,10 @@ func TestOneVersion(t *testing.T) {
 			t.Fatal(dir, err)
 		}
 		for _, r := range m.Require {
-			if v, known := first[r.Path]; known && v != r.Version && !kubernetesLibrary(r.Path) {
+			if v, known := first[r.Path]; known && v != r.Version {
 				t.Errorf("%s requires %s %s, another module requires %s", dir, r.Path, r.Version, v)
 			}
 			first[r.Path] = r.Version
 		}
 	}
-}
-
-// kubernetesLibrary reports whether a module is a library of Kubernetes, or is used only by such
-// libraries. The versions of these modules may differ, because CoreDNS 1.15 requires a newer
-// version of Kubernetes' libraries than Keelson.
-func kubernetesLibrary(module string) bool {
-	for _, prefix := range []string{"k8s.io/", "sigs.k8s.io/", "github.com/go-openapi/"} {
-		if strings.HasPrefix(module, prefix) {
-			return true
-		}
-	}
-	return false
 }

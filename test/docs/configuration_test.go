@@ -95,8 +95,8 @@ func fields(typ reflect.Type, prefix string, above []reflect.Type,
 	f func(path, kind string, owner reflect.Type, name string)) {
 	for i := range typ.NumField() {
 		field := typ.Field(i)
-		tag, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if field.Anonymous && (tag == "" || strings.Contains(options, "inline")) {
+		tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if field.Anonymous && tag == "" {
 			if field.Type.Name() != "TypeMeta" {
 				fields(field.Type, prefix, above, f)
 			}

@@ -167,10 +167,10 @@ func validateCustomResourceDefinitionUpdate(ctx context.Context, crd,
 	}, crd, old)
 }
 
-func validateCustomResourceDefinitionStatus(_ context.Context, crd,
+func validateCustomResourceDefinitionStatus(ctx context.Context, crd,
 	old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	return validateWith(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
-		return validation.ValidateUpdateCustomResourceDefinitionStatus(in[0], in[1])
+		return validation.ValidateUpdateCustomResourceDefinitionStatus(ctx, in[0], in[1])
 	}, withoutSchemas(crd), withoutSchemas(old))
 }
 

@@ -107,21 +107,21 @@ func prepareAPIServiceStatus(_ context.Context, s, old *apiregistrationv1.APISer
 	s.Finalizers, s.OwnerReferences = old.Finalizers, old.OwnerReferences
 }
 
-func validateAPIService(_ context.Context, s *apiregistrationv1.APIService) field.ErrorList {
+func validateAPIService(ctx context.Context, s *apiregistrationv1.APIService) field.ErrorList {
 	return validateWith(func(in ...*apiregistration.APIService) field.ErrorList {
-		return validation.ValidateAPIService(in[0])
+		return validation.ValidateAPIService(ctx, in[0])
 	}, s)
 }
 
-func validateAPIServiceUpdate(_ context.Context, s, old *apiregistrationv1.APIService) field.ErrorList {
+func validateAPIServiceUpdate(ctx context.Context, s, old *apiregistrationv1.APIService) field.ErrorList {
 	return validateWith(func(in ...*apiregistration.APIService) field.ErrorList {
-		return validation.ValidateAPIServiceUpdate(in[0], in[1])
+		return validation.ValidateAPIServiceUpdate(ctx, in[0], in[1])
 	}, s, old)
 }
 
-func validateAPIServiceStatus(_ context.Context, s, old *apiregistrationv1.APIService) field.ErrorList {
+func validateAPIServiceStatus(ctx context.Context, s, old *apiregistrationv1.APIService) field.ErrorList {
 	return validateWith(func(in ...*apiregistration.APIService) field.ErrorList {
-		return validation.ValidateAPIServiceStatusUpdate(in[0], in[1])
+		return validation.ValidateAPIServiceStatusUpdate(ctx, in[0], in[1])
 	}, s, old)
 }
 

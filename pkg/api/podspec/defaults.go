@@ -256,7 +256,7 @@ func hugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// DropDisabled clears fields whose feature gates are off by default in Kubernetes 1.36, unless old
+// DropDisabled clears fields whose feature gates are off by default in Kubernetes 1.37, unless old
 // uses the features. old is the specification before an update, or nil on create.
 func DropDisabled(spec, old *corev1.PodSpec) {
 	if old == nil || old.SchedulingGroup == nil {

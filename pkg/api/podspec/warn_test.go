@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// TestWarn compares warnings with those of Kubernetes 1.36.
+// TestWarn compares warnings with those of Kubernetes 1.37.
 func TestWarn(t *testing.T) {
 	container := func(c corev1.Container) corev1.PodSpec {
 		return corev1.PodSpec{Containers: []corev1.Container{c}}

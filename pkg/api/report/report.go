@@ -3,7 +3,7 @@
 
 // Package report collects the errors that validation finds, in the order in which it finds them.
 // Their reasons and messages are those of Kubernetes, with one difference: messages show invalid
-// values as JSON with the API's field names. Kubernetes 1.36 shows some values with the names of Go
+// values as JSON with the API's field names. Kubernetes 1.37 shows some values with the names of Go
 // fields.
 package report
 

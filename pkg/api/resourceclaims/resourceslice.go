@@ -72,9 +72,13 @@ func prepareSliceUpdate(ctx context.Context, s, old *resourcev1.ResourceSlice) {
 
 // dropAlpha clears the fields of alpha features. The server does not have these features.
 func dropAlpha(s *resourcev1.ResourceSlice) {
+	s.Spec.PartitionTypeAttribute, s.Spec.SkipNodeOperations = nil, nil
 	for i := range s.Spec.Devices {
 		d := &s.Spec.Devices[i]
-		d.NodeAllocatableResourceMappings = nil
+		d.NodeAllocatableResources = nil
+		for j := range d.ConsumesCounters {
+			d.ConsumesCounters[j].CompatibilityGroups = nil
+		}
 		for name, a := range d.Attributes {
 			a.BoolValues, a.IntValues, a.StringValues, a.VersionValues = nil, nil, nil, nil
 			d.Attributes[name] = a

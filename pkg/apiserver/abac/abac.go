@@ -120,7 +120,7 @@ func (p *policy) nameEverybody() {
 	}
 }
 
-// Authorize implements authorizer.Authorizer.
+// Authorize implements authorizer.UnconditionalAuthorizer.
 func (ps Policies) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	for i := range ps {
 		if ps[i].of(a.GetUser()) && (a.IsReadOnly() || !ps[i].Readonly) && ps[i].covers(a) {

@@ -23,7 +23,7 @@ import (
 
 // mayFor reports whether u has the right to use verb on a signer, or on all signers of its domain
 // ("example.com/*").
-func mayFor(ctx context.Context, authz authorizer.Authorizer, u user.Info, verb, signer string) bool {
+func mayFor(ctx context.Context, authz authorizer.UnconditionalAuthorizer, u user.Info, verb, signer string) bool {
 	attrs := authorizer.AttributesRecord{
 		User: u, Verb: verb, Name: signer,
 		APIGroup: certificatesv1.GroupName, APIVersion: "*", Resource: "signers", ResourceRequest: true,

@@ -28,7 +28,7 @@ import (
 // may change the allocation of a claim only with the right to bind claims, and the status of
 // devices only with the right for their drivers.
 type DeviceGuard struct {
-	Authorizer authorizer.Authorizer
+	Authorizer authorizer.UnconditionalAuthorizer
 	Client     kubernetes.Interface
 }
 

@@ -34,7 +34,7 @@ import (
 type nodeRestriction struct {
 	*admission.Handler
 	client kubernetes.Interface
-	authz  authorizer.Authorizer
+	authz  authorizer.UnconditionalAuthorizer
 }
 
 func newNodeRestriction(deps Deps) (admission.Interface, error) {

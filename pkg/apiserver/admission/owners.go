@@ -22,7 +22,7 @@ import (
 // without having these rights.
 type ownerReferences struct {
 	*admission.Handler
-	authz  authorizer.Authorizer
+	authz  authorizer.UnconditionalAuthorizer
 	mapper meta.RESTMapper
 }
 

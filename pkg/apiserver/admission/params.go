@@ -26,7 +26,7 @@ import (
 // Expressions of policies read parameters with the server's rights, so a user could otherwise read
 // any object by a policy.
 type ParamGuard struct {
-	Authorizer authorizer.Authorizer
+	Authorizer authorizer.UnconditionalAuthorizer
 	Mapper     meta.RESTMapper
 	Client     kubernetes.Interface
 }

@@ -54,7 +54,7 @@ type Deps struct {
 	Client     kubernetes.Interface
 	Dynamic    dynamic.Interface
 	Informers  informers.SharedInformerFactory
-	Authorizer authorizer.Authorizer
+	Authorizer authorizer.UnconditionalAuthorizer
 	Graph      *nodeauth.Graph
 	// Nodes returns the store of nodes. It can be called only after the server has started.
 	Nodes func() store.Reader
@@ -144,9 +144,7 @@ func plugins() []plugin {
 		{name: "IngressHosts", optional: true, build: newIngressHosts},
 		{name: "DenyServiceExternalIPs", optional: true, build: newDenyExternalIPs},
 		{name: "PodTopologyLabels", build: newTopologyLabels},
-		{name: "PodGroupWorkloadExists", build: newIdle},
 		{name: "NodeDeclaredFeatureValidator", build: newDeclaredFeatures},
-		{name: "JobValidation", build: newIdle},
 		{name: "PodResizeValidator", build: newPodResize},
 		{name: "MutatingAdmissionPolicy", build: newMutatingPolicy},
 		{name: "MutatingAdmissionWebhook", build: newMutatingWebhook},
@@ -252,7 +250,7 @@ func initialize(deps Deps, book *webhooks.Book) (admission.PluginInitializer, er
 		return nil, err
 	}
 	return admission.PluginInitializers{
-		initializer.New(deps.Client, deps.Dynamic, deps.Informers, deps.Authorizer,
+		initializer.New(deps.Client, deps.Dynamic, deps.Informers, authorizer.AuthorizerFunc(deps.Authorizer.Authorize),
 			gates(), compatibility.DefaultBuildEffectiveVersion(), deps.Drained, deps.Mapper),
 		exclusions{}, callers,
 	}, nil

@@ -55,9 +55,12 @@ const patience = 10 * time.Second
 
 var errNotLoaded = errors.New("roles, bindings or nodes have not been loaded yet")
 
+// privileged is the name of the authorizer that allows everything to the group system:masters.
+const privileged = "kubernetes.io/system-privileged-group"
+
 // Authorizer authorizes requests and lists the rights of users.
 type Authorizer interface {
-	authorizer.Authorizer
+	authorizer.UnconditionalAuthorizer
 	authorizer.RuleResolver
 }
 
@@ -76,7 +79,7 @@ type Chain struct {
 
 // order has the combined authorizers of one configuration.
 type order struct {
-	authorizer.Authorizer
+	authorizer.UnconditionalAuthorizer
 	authorizer.RuleResolver
 }
 
@@ -195,7 +198,9 @@ func (c *Chain) Build(members map[string]Authorizer, loaded <-chan struct{}) err
 }
 
 func (c *Chain) build(cfg *apiserver.AuthorizationConfiguration) (*order, error) {
-	list := []authorizer.Authorizer{authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)}
+	list := []union.NamedAuthorizer{{
+		AuthorizerName: privileged, Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup),
+	}}
 	var resolvers []authorizer.RuleResolver
 	for i := range cfg.Authorizers {
 		a := &cfg.Authorizers[i]
@@ -203,10 +208,15 @@ func (c *Chain) build(cfg *apiserver.AuthorizationConfiguration) (*order, error)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, authorizationmetrics.InstrumentedAuthorizer(string(a.Type), a.Name, one))
+		list = append(list, union.NamedAuthorizer{AuthorizerName: a.Name, Authorizer: authorizationmetrics.InstrumentedAuthorizer(
+			string(a.Type), a.Name, authorizer.AuthorizerFunc(one.Authorize))})
 		resolvers = append(resolvers, one)
 	}
-	return &order{union.New(list...), union.NewRuleResolvers(resolvers...)}, nil
+	all, err := union.New(list...)
+	if err != nil {
+		return nil, fmt.Errorf("combine authorizers: %w", err)
+	}
+	return &order{all, union.NewRuleResolvers(resolvers...)}, nil
 }
 
 func (c *Chain) one(a *apiserver.AuthorizerConfiguration) (Authorizer, error) {

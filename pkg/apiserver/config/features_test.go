@@ -61,22 +61,22 @@ func TestFeatureGates(t *testing.T) {
 			turned: features.Turned{"EventedPLEG": true, "SchedulerAsyncPreemption": false}},
 		{args: "--feature-gates=StorageVersionMigrator=true", turned: features.Turned{"StorageVersionMigrator": true}},
 
-		{args: "--emulated-version=1.36"},
-		{args: "--emulated-version=kube=1.36 --min-compatibility-version=kube=1.35"},
-		{args: "--emulated-version=1.36.0"},
+		{args: "--emulated-version=1.37"},
+		{args: "--emulated-version=kube=1.37 --min-compatibility-version=kube=1.36"},
+		{args: "--emulated-version=1.37.0"},
 		{args: "--emulated-version="},
-		{args: "--emulated-version=1.35", wrong: "--emulated-version: this server cannot emulate 1.35, only 1.36"},
-		{args: "--emulated-version=1.37", wrong: "emulation version 1.37 is not between [1.33, 1.36.0]"},
-		{args: "--emulated-version=1.31", wrong: "[emulation version 1.31 is not between [1.33, 1.36.0], " +
-			"minCompatibilityVersion version 1.33 is not between [1.33, 1.31]]"},
-		{args: "--emulated-version=1.36.1", wrong: "patch version not allowed, got: kube=1.36.1"},
+		{args: "--emulated-version=1.36", wrong: "--emulated-version: this server cannot emulate 1.36, only 1.37"},
+		{args: "--emulated-version=1.38", wrong: "emulation version 1.38 is not between [1.34, 1.37.0]"},
+		{args: "--emulated-version=1.32", wrong: "[emulation version 1.32 is not between [1.34, 1.37.0], " +
+			"minCompatibilityVersion version 1.34 is not between [1.34, 1.32]]"},
+		{args: "--emulated-version=1.37.1", wrong: "patch version not allowed, got: kube=1.37.1"},
 		{args: "--emulated-version=x", wrong: `could not parse "x" as version`},
-		{args: "--emulated-version=foo=1.36", wrong: "component not registered: foo"},
-		{args: "--emulated-version=kube=1.36,kube=1.35", wrong: "duplicate version flag, kube=1.36 and kube=1.35"},
-		{args: "--min-compatibility-version=1.37", wrong: "minCompatibilityVersion version 1.37 is not between [1.33, 1.36]"},
-		{args: "--min-compatibility-version=1.20", wrong: "minCompatibilityVersion version 1.20 is not between [1.33, 1.36]"},
-		{args: "--min-compatibility-version=1.36",
-			wrong: "--min-compatibility-version: this server cannot be compatible with 1.36, only with 1.35"},
+		{args: "--emulated-version=foo=1.37", wrong: "component not registered: foo"},
+		{args: "--emulated-version=kube=1.37,kube=1.36", wrong: "duplicate version flag, kube=1.37 and kube=1.36"},
+		{args: "--min-compatibility-version=1.38", wrong: "minCompatibilityVersion version 1.38 is not between [1.34, 1.37]"},
+		{args: "--min-compatibility-version=1.20", wrong: "minCompatibilityVersion version 1.20 is not between [1.34, 1.37]"},
+		{args: "--min-compatibility-version=1.37",
+			wrong: "--min-compatibility-version: this server cannot be compatible with 1.37, only with 1.36"},
 		{args: "--emulation-forward-compatible", wrong: "ServerRunOptions.EmulationForwardCompatible cannot " +
 			"be set to true if the emulation version is the same as the binary version"},
 		{args: "--runtime-config-emulation-forward-compatible",
@@ -109,7 +109,7 @@ func TestFeatureGatesHelp(t *testing.T) {
 	}
 	for _, want := range []string{
 		"kube:AllAlpha=true|false (ALPHA - default=false)", "kube:OpenAPIEnums=true|false (BETA - default=true)",
-		"kube=1.33..1.36(default:1.36)", "kube=1.33..1.36(default:1.35)",
+		"kube=1.34..1.37(default:1.37)", "kube=1.34..1.37(default:1.36)",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the help does not list %q", want)

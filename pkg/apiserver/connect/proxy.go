@@ -36,7 +36,7 @@ type Proxies struct {
 	client    kubernetes.Interface
 	kubelets  *Kubelets
 	transport *http.Transport
-	authz     authorizer.Authorizer
+	authz     authorizer.UnconditionalAuthorizer
 	limit     int64
 
 	mu     sync.Mutex
@@ -47,7 +47,7 @@ type Proxies struct {
 // afterwards. authz authorizes streams to nodes; if it is nil, any user who may send the request
 // may open a stream. Upgraded connections are limited to limit bytes per second in each direction;
 // 0 means no limit. Serving certificates of pods are not verified, because no CA signs them.
-func NewProxies(client kubernetes.Interface, kubelets *Kubelets, authz authorizer.Authorizer, limit int64,
+func NewProxies(client kubernetes.Interface, kubelets *Kubelets, authz authorizer.UnconditionalAuthorizer, limit int64,
 	random *rand.Rand) *Proxies {
 	// As in Kubernetes, certificates of pods and services are not verified.
 	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}

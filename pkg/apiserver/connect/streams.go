@@ -40,7 +40,7 @@ import (
 type Pods struct {
 	Client     kubernetes.Interface
 	Kubelets   *Kubelets
-	Authorizer authorizer.Authorizer
+	Authorizer authorizer.UnconditionalAuthorizer
 	Clock      clock.Clock
 	// MaxBytesPerSecond limits each upgraded connection to a kubelet, in bytes. 0 means no limit.
 	MaxBytesPerSecond int64
@@ -270,7 +270,7 @@ func (p *Pods) location(ctx context.Context, req *resource.Request, name, path s
 
 // mayCreate returns an error unless the user may create the requested subresource. It is needed for
 // WebSockets, which begin with a GET: the request was authorized only as a read.
-func mayCreate(ctx context.Context, authz authorizer.Authorizer) error {
+func mayCreate(ctx context.Context, authz authorizer.UnconditionalAuthorizer) error {
 	attrs, err := filters.GetAuthorizerAttributes(ctx)
 	if err != nil {
 		return apierrors.NewInternalError(err)

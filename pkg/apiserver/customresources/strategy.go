@@ -191,7 +191,7 @@ func (v *version) validate(ctx context.Context, obj resource.Object) field.Error
 		errs = validation.ValidateCustomResource(nil, u, j.object)
 		errs = append(errs, v.scale.validate(u, true)...)
 	}
-	errs = append(errs, objectmeta.Validate(nil, u, j.structural, false)...)
+	errs = append(errs, objectmeta.Validate(ctx, nil, u, j.structural, false)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, j.structural, u)...)
 	found := errs
 	if obj.GetName() == "" { // the registry reports a missing name
@@ -213,7 +213,7 @@ func (v *version) validateUpdate(ctx context.Context, obj, old resource.Object) 
 		errs = validation.ValidateCustomResourceUpdate(nil, u, was, j.object, validation.WithRatcheting(pairs))
 		errs = append(errs, v.scale.validate(u, true)...)
 	}
-	errs = append(errs, objectmeta.Validate(nil, u, j.structural, false)...)
+	errs = append(errs, objectmeta.Validate(ctx, nil, u, j.structural, false)...)
 	errs = append(errs, j.newListErrors(u, was)...)
 	return append(errs, j.checkRules(ctx, u, was, errs, cel.WithRatcheting(pairs))...)
 }

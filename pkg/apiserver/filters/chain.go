@@ -27,7 +27,7 @@ import (
 // Config has the dependencies and settings of the chain. Authenticator and Authorizer are required.
 type Config struct {
 	Authenticator authenticator.Request
-	Authorizer    authorizer.Authorizer
+	Authorizer    authorizer.UnconditionalAuthorizer
 	Audiences     authenticator.Audiences
 	// ProxyHeaders are removed from requests once these are authenticated.
 	ProxyHeaders ProxyHeaders

@@ -55,7 +55,7 @@ type Batch struct {
 	}
 	Scheme *runtime.Scheme
 	// Authorizer authorizes each part.
-	Authorizer authorizer.Authorizer
+	Authorizer authorizer.UnconditionalAuthorizer
 	// Audit records an audit event for each part. It is nil if auditing is off.
 	Audit *filters.Audit
 }

@@ -29,7 +29,7 @@ import (
 // role, and users with the verb "bind" on the role that a binding refers to.
 type Guard struct {
 	Rules      *Index
-	Authorizer authorizer.Authorizer
+	Authorizer authorizer.UnconditionalAuthorizer
 }
 
 // fullAuthority returns rules that allow everything. A user who writes an aggregation rule must

@@ -24,7 +24,7 @@ import (
 // Access answers SubjectAccessReviews, LocalSubjectAccessReviews, SelfSubjectAccessReviews and
 // SelfSubjectRulesReviews.
 type Access struct {
-	Authorizer authorizer.Authorizer
+	Authorizer authorizer.UnconditionalAuthorizer
 	Rules      authorizer.RuleResolver
 }
 

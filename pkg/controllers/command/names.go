@@ -26,7 +26,7 @@ type controllerInfo struct {
 	off bool
 }
 
-// upstream are the controllers of Kubernetes 1.36 by name. It includes the controllers that only
+// upstream are the controllers of Kubernetes 1.37 by name. It includes the controllers that only
 // clusters with a cloud provider need: they do not exist here, but --controllers accepts their
 // names.
 var upstream = map[string]controllerInfo{

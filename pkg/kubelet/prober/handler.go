@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	probeAgent  = "kube-probe/1.36"
-	hookAgent   = "kube-lifecycle/1.36"
+	probeAgent  = "kube-probe/1.37"
+	hookAgent   = "kube-lifecycle/1.37"
 	maxBody     = 10 << 10 // maximum size in bytes of the part of a response that is read
 	maxRedirect = 10
 )

@@ -94,7 +94,7 @@ func TestHTTP(t *testing.T) {
 		}
 	}
 	ask(v1.HTTPGetAction{Port: port})
-	if seen.UserAgent() != "kube-probe/1.36" || seen.Header.Get("Accept") != "*/*" {
+	if seen.UserAgent() != "kube-probe/1.37" || seen.Header.Get("Accept") != "*/*" {
 		t.Errorf("headers %v", seen.Header)
 	}
 	ask(v1.HTTPGetAction{Port: port, HTTPHeaders: []v1.HTTPHeader{{Name: "Host", Value: "a.example"},
@@ -241,7 +241,7 @@ func TestLifecycle(t *testing.T) {
 			"command 'a b' exited with 3: oops", false, nil},
 		"success": {plain,
 			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/x?y=z", Port: port}}, "", false,
-			map[string]string{"User-Agent": "kube-lifecycle/1.36", "Accept": "*/*"}},
+			map[string]string{"User-Agent": "kube-lifecycle/1.37", "Accept": "*/*"}},
 		"by the port's name": {plain,
 			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("web")}}, "", false, nil},
 		"no such port": {plain,
@@ -270,7 +270,7 @@ func TestLifecycle(t *testing.T) {
 		"HTTPS to an HTTP server": {plain,
 			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Path: "/x", Port: port,
 				HTTPHeaders: secret}}, "", true,
-			map[string]string{"Authorization": "", "X-Hook": "1", "User-Agent": "kube-lifecycle/1.36"}},
+			map[string]string{"Authorization": "", "X-Hook": "1", "User-Agent": "kube-lifecycle/1.37"}},
 		"HTTPS to a closed port": {plain,
 			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Port: intstr.FromInt(closed)}}, "EOF", false, nil},
 		"tcp": {plain, v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{Port: port}},

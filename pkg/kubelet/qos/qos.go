@@ -7,6 +7,7 @@
 package qos
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -275,11 +276,11 @@ type PodLimits struct {
 func Pod(pod *v1.Pod, n Node) PodLimits {
 	requests := helpers.PodRequests(pod, helpers.PodResourcesOptions{})
 	cpuLimited, memoryLimited := true, true
-	limits := helpers.PodLimits(pod,
-		helpers.PodResourcesOptions{ContainerFn: func(l v1.ResourceList, _ helpers.ContainerType) {
-			cpuLimited = cpuLimited && !l.Cpu().IsZero()
-			memoryLimited = memoryLimited && !l.Memory().IsZero()
-		}})
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		cpuLimited = cpuLimited && !c.Resources.Limits.Cpu().IsZero()
+		memoryLimited = memoryLimited && !c.Resources.Limits.Memory().IsZero()
+	}
+	limits := helpers.PodLimits(pod, helpers.PodResourcesOptions{})
 	if r := pod.Spec.Resources; r != nil {
 		cpuLimited = cpuLimited || positive(r.Limits, v1.ResourceCPU)
 		memoryLimited = memoryLimited || positive(r.Limits, v1.ResourceMemory)

@@ -323,7 +323,7 @@ func reason(name string) string {
 
 const head = `# Conformance
 
-Kubernetes' own Conformance suite, version 1.36.3, unmodified, against a cluster of two nodes that ` +
+Kubernetes' own Conformance suite, version 1.37.2, unmodified, against a cluster of two nodes that ` +
 	"`make conformance`" + ` makes.
 `
 

@@ -57,7 +57,7 @@ func waiting(err error) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Waiting, Plugin: Name, Reasons: []string{err.Error()}}
 }
 
-// features returns the allocator features that are enabled in Kubernetes 1.36.
+// features returns the allocator features that are enabled in Kubernetes 1.37.
 func features() structured.Features {
 	return structured.Features{
 		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,

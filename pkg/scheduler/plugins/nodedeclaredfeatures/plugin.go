@@ -17,7 +17,7 @@ import (
 const Name = "NodeDeclaredFeatures"
 
 // kubernetes is the Kubernetes version whose rules determine which node features a pod needs.
-const kubernetes = "1.36.3"
+const kubernetes = "1.37.2"
 
 var lacking = &scheduling.Status{
 	Code: scheduling.Unresolvable, Plugin: Name, Reasons: []string{"node(s) didn't match Pod's required features"},

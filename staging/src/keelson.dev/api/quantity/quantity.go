@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package quantity converts resource quantities to 64-bit integers. A quantity can be much
-// larger, and the conversions of k8s.io/apimachinery 0.36 then wrap around: 16E becomes 0.
+// larger, and the conversions of k8s.io/apimachinery 0.37 then wrap around: 16E becomes 0.
 // Those of this package return the largest or smallest integer instead, as the conversions of
 // Kubernetes 1.38 do.
 package quantity

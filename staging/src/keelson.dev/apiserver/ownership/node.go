@@ -271,12 +271,12 @@ func fieldOf(f reflect.StructField, name string) field {
 // names. It returns an error if a name is not unique or a field is not exported.
 func jsonFields(t reflect.Type, at []int, into map[string]reflect.StructField) error {
 	for f := range t.Fields() {
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		index := append(slices.Clone(at), f.Index...)
 		switch {
 		case name == "-":
 			continue
-		case slices.Contains(strings.Split(options, ","), "inline"):
+		case name == "" && f.Anonymous:
 			if f.Type.Kind() != reflect.Struct {
 				return fmt.Errorf("%w: %s", errUncompiled, t)
 			}

@@ -184,12 +184,11 @@ func fieldNamed(v reflect.Value, name string) (reflect.Value, reflect.StructTag)
 		if !f.IsExported() {
 			continue
 		}
-		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case tag == name:
 			return v.Field(i), f.Tag
-		case f.Anonymous && f.Type.Kind() == reflect.Struct &&
-			(tag == "" || slices.Contains(strings.Split(options, ","), "inline")):
+		case f.Anonymous && f.Type.Kind() == reflect.Struct && tag == "":
 			if found, tag := fieldNamed(v.Field(i), name); found.IsValid() {
 				return found, tag
 			}

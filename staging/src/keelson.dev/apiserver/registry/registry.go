@@ -36,7 +36,7 @@ type Config struct {
 	Admission admission.Interface
 	// Authorizer decides whether the user may create an object if an update or an apply creates
 	// one.
-	Authorizer authorizer.Authorizer
+	Authorizer authorizer.UnconditionalAuthorizer
 	// TypeConverter has the schemas for managedFields. If it is nil, no managedFields are kept.
 	TypeConverter managedfields.TypeConverter
 	// Ownership caches the parts of compiled schemas that several kinds share. If it is nil,

@@ -55,7 +55,7 @@ type Config struct {
 	Admission admission.Interface
 	// Authorizer decides whether the user may create an object if an update or an apply creates
 	// one.
-	Authorizer authorizer.Authorizer
+	Authorizer authorizer.UnconditionalAuthorizer
 	// NamespaceCheck returns the NamespaceCheck for the registry of a namespaced row. It may return
 	// nil.
 	NamespaceCheck func(*resource.Row) registry.NamespaceCheck

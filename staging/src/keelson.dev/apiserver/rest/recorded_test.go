@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// recorded is a request and the response of Kubernetes 1.36. Placeholders replace the parts that
+// recorded is a request and the response of Kubernetes 1.37. Placeholders replace the parts that
 // differ between runs.
 type recorded struct {
 	Method, Path, Body, ContentType, Answer string
