@@ -41,25 +41,25 @@ func TestFeatureGates(t *testing.T) {
 		{args: "--feature-gates=Foo", wrong: "missing bool value for Foo"},
 		{args: "--feature-gates=AllAlpha=maybe",
 			wrong: `invalid value of AllAlpha=maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax`},
-		{args: "--feature-gates=APIServerTracing=false",
-			wrong: "cannot set feature gate APIServerTracing to false, feature is locked to true"},
+		{args: "--feature-gates=KubeletTracing=false",
+			wrong: "cannot set feature gate KubeletTracing to false, feature is locked to true"},
 		{args: "--feature-gates=GitRepoVolumeDriver=true",
 			wrong: "cannot set feature gate GitRepoVolumeDriver to true, feature is locked to false"},
 		{args: "--feature-gates=wardle:Foo=true", wrong: "component not registered: wardle"},
-		{args: "--feature-gates=kube:ClusterTrustBundle=false,OpenAPIEnums=true",
+		{args: "--feature-gates=kube:GenericWorkload=false,OpenAPIEnums=true",
 			wrong: "set kube feature gates with default empty prefix or kube: prefix consistently, do not mix use"},
-		{args: "--feature-gates=APIServerTracing=true,ClusterTrustBundle=false,AllAlpha=false"},
-		{args: "--feature-gates=kube:OpenAPIEnums=true --feature-gates=kube:APIServerTracing=true"},
-		{args: "--feature-gates=ClusterTrustBundle=true,ClusterTrustBundle=false"},
-		{args: "--feature-gates=ClusterTrustBundle=true --feature-gates=ClusterTrustBundle=false"},
-		{args: "--feature-gates=ClusterTrustBundle=true,OpenAPIEnums=false",
-			wrong: "--feature-gates: ClusterTrustBundle=true,OpenAPIEnums=false" + fixed},
-		{args: "--feature-gates=AllAlpha=true", wrong: "--feature-gates: AllAlpha=true" + fixed},
-		{args: "--feature-gates=WorkloadAwarePreemption=true",
-			wrong: "WorkloadAwarePreemption is enabled, but depends on features that are disabled: [GangScheduling]"},
+		{args: "--feature-gates=KubeletTracing=true,GenericWorkload=false,AllAlpha=false"},
+		{args: "--feature-gates=kube:OpenAPIEnums=true --feature-gates=kube:KubeletTracing=true"},
+		{args: "--feature-gates=GenericWorkload=true,GenericWorkload=false"},
+		{args: "--feature-gates=GenericWorkload=true --feature-gates=GenericWorkload=false"},
+		{args: "--feature-gates=GenericWorkload=true,OpenAPIEnums=false",
+			wrong: "--feature-gates: GenericWorkload=true,OpenAPIEnums=false" + fixed},
+		{args: "--feature-gates=AllAlpha=true,AllBeta=true", wrong: "--feature-gates: AllAlpha=true" + fixed},
+		{args: "--feature-gates=PodGroupPreemptionPolicy=true",
+			wrong: "PodGroupPreemptionPolicy is enabled, but depends on features that are disabled: [GenericWorkload]"},
 		{args: "--feature-gates=EventedPLEG=true,SchedulerAsyncPreemption=false",
 			turned: features.Turned{"EventedPLEG": true, "SchedulerAsyncPreemption": false}},
-		{args: "--feature-gates=StorageVersionMigrator=true", turned: features.Turned{"StorageVersionMigrator": true}},
+		{args: "--feature-gates=StorageVersionMigrator=false", turned: features.Turned{"StorageVersionMigrator": false}},
 
 		{args: "--emulated-version=1.37"},
 		{args: "--emulated-version=kube=1.37 --min-compatibility-version=kube=1.36"},
@@ -115,7 +115,7 @@ func TestFeatureGatesHelp(t *testing.T) {
 			t.Errorf("the help does not list %q", want)
 		}
 	}
-	if strings.Contains(out.String(), "kube:APIServerTracing") {
+	if strings.Contains(out.String(), "kube:KubeletTracing") {
 		t.Error("the help lists a gate that cannot be changed")
 	}
 }

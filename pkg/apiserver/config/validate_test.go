@@ -179,10 +179,10 @@ func TestRefusals(t *testing.T) {
 		"no garbage collector": {[]string{"--enable-garbage-collector=false"}, ""},
 		"store": {[]string{"--watch-cache=false", "--delete-collection-workers=4",
 			"--default-watch-cache-size=0", "--storage-backend=etcd3", "--etcd-compaction-interval=0"}, ""},
-		"hidden metrics": {[]string{"--show-hidden-metrics-for-version=1.34", "--disabled-metrics=x-",
+		"hidden metrics": {[]string{"--show-hidden-metrics-for-version=1.35", "--disabled-metrics=x-",
 			"--allow-metric-labels=foo=bar", "--coordinated-leadership-lease-duration=1s"},
-			`[metrics.showHiddenMetricsForVersion: Invalid value: "1.34": must be omitted or have the ` +
-				`value '1.35'; only the previous minor version is allowed, ` +
+			`[metrics.showHiddenMetricsForVersion: Invalid value: "1.35": must be omitted or have the ` +
+				`value '1.36'; only the previous minor version is allowed, ` +
 				`metrics.disabledMetrics: Invalid value: ["x-"]: must be fully qualified metric names matching ` +
 				`"^[a-zA-Z_:][a-zA-Z0-9_:]*$", got "x-", ` +
 				"metrics.allowListMapping: Invalid value: {\"foo\":\"bar\"}: must have keys with format " +
@@ -200,7 +200,7 @@ func TestRefusals(t *testing.T) {
 			`invalid argument "-1" for "--kubelet-port" flag: strconv.ParseUint: parsing "-1": invalid syntax`},
 		"accepted": {[]string{"--kubelet-timeout=1s", "--kubelet-port=1",
 			"--kubelet-read-only-port=0", "--peer-advertise-ip=x", "--aggregator-reject-forwarding-redirect",
-			"--show-hidden-metrics-for-version=1.35", "--enable-logs-handler", "--admission-control=AlwaysAdmit"}, ""},
+			"--show-hidden-metrics-for-version=1.36", "--enable-logs-handler", "--admission-control=AlwaysAdmit"}, ""},
 		"issuer without a URL": {[]string{"--service-account-issuer=http://a b:"},
 			`service-account-issuer "http://a b:" contained a ':' but was not a valid URL: parse "http://a ` +
 				`b:": invalid character " " in host name`},
