@@ -72,6 +72,8 @@ func Table() []Entry {
 	return []Entry{
 		{serviceaccount.Name, "service-account-controller", serviceaccount.New, nil},
 		{rootca.Name, "root-ca-cert-publisher", rootca.New, func(o controller.Options) bool { return len(o.RootCA) > 0 }},
+		{rootca.BundleName, "kube-apiserver-serving-clustertrustbundle-publisher", rootca.NewBundle,
+			func(o controller.Options) bool { return len(o.RootCA) > 0 }},
 		{tokensecret.Name, "", tokensecret.New, func(o controller.Options) bool { return len(o.TokenKey) > 0 }},
 		{legacytokens.Name, "legacy-service-account-token-cleaner", legacytokens.New, nil},
 		{nodeipam.Name, "node-controller", nodeipam.New, func(o controller.Options) bool { return o.AllocateNodeCIDRs }},

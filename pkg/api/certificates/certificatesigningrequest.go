@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certificates declares certificate signing requests.
+// Package certificates declares certificate signing requests and bundles of trusted certificates.
 //
 // Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
 // which the row refers (defaults, preparation, validation and table cells) are next to it. All of
@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -24,13 +23,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/report"
+	"keelson.dev/keelson/pkg/api/signer"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -38,6 +37,7 @@ import (
 func Rows() []*resource.Row {
 	return []*resource.Row{
 		certificateSigningRequestRow(),
+		clusterTrustBundleRow(),
 	}
 }
 
@@ -211,7 +211,7 @@ func validateCertificateSigningRequest(_ context.Context,
 	if spec.SignerName == certificatesv1beta1.LegacyUnknownSignerName {
 		r.Invalid(path.Child("signerName"), spec.SignerName, "the legacy signerName is not allowed via this API version")
 	} else {
-		signerName(r, path.Child("signerName"), spec.SignerName)
+		signer.CheckName(r, path.Child("signerName"), spec.SignerName)
 	}
 	if s := spec.ExpirationSeconds; s != nil && *s < minLifetime {
 		r.Invalid(path.Child("expirationSeconds"), *s, "may not specify a duration less than 600 seconds (10 minutes)")
@@ -326,41 +326,6 @@ func certificates(data []byte) error {
 		return errors.New("must contain at least one CERTIFICATE PEM block")
 	}
 	return nil
-}
-
-// signerName requires a name such as "example.com/signer-name", with exactly one slash.
-func signerName(r *report.Report, path *field.Path, name string) {
-	if name == "" {
-		r.Required(path, "")
-		return
-	}
-	domain, rest, ok := strings.Cut(name, "/")
-	if !ok || strings.Contains(rest, "/") {
-		r.Invalid(path, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")
-		return
-	}
-	if len(domain) > validation.DNS1123SubdomainMaxLength {
-		r.TooLong(path, validation.DNS1123SubdomainMaxLength)
-	}
-	nameParts(r, path, domain, validation.IsDNS1123Label)
-	if !strings.Contains(domain, ".") {
-		r.Invalid(path, domain, "should be a domain with at least two segments separated by dots")
-	}
-	nameParts(r, path, rest, validation.IsDNS1123Subdomain)
-}
-
-// nameParts checks the parts of a name that are separated by dots. It reports only the first
-// invalid part.
-func nameParts(r *report.Report, path *field.Path, name string, check func(string) []string) {
-	for _, part := range strings.Split(name, ".") {
-		reasons := check(part)
-		for _, reason := range reasons {
-			r.Invalid(path, name, fmt.Sprintf("validating label %q: %s", part, reason))
-		}
-		if len(reasons) > 0 {
-			return
-		}
-	}
 }
 
 func certificateSigningRequestCells(r *certificatesv1.CertificateSigningRequest, env resource.CellEnv) []any {

@@ -15,6 +15,7 @@ import (
 
 	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/report"
+	"keelson.dev/keelson/pkg/api/signer"
 )
 
 // checkVolumes validates the volumes of the pod and puts the valid ones into c.volumes.
@@ -248,6 +249,11 @@ func (c *check) checkProjected(p *corev1.ProjectedVolumeSource, path *field.Path
 			kinds++
 			c.checkToken(s, at.Child("serviceAccountToken"), path)
 		}
+		if s := source.ClusterTrustBundle; s != nil {
+			kinds++
+			c.checkTrustBundle(s, at.Child("clusterTrustBundle"))
+			claim(s.Path, s.Path)
+		}
 		if kinds > 1 {
 			c.Forbidden(at, "may not specify more than 1 volume type per source")
 		}
@@ -280,6 +286,35 @@ func (c *check) checkToken(token *corev1.ServiceAccountTokenProjection, at, volu
 	} else {
 		c.checkFileName(token.Path, volume.Child("path"))
 	}
+}
+
+func (c *check) checkTrustBundle(s *corev1.ClusterTrustBundleProjection, at *field.Path) {
+	switch {
+	case s.Name != nil && s.SignerName != nil:
+		c.Invalid(at, s, "only one of name and signerName may be used")
+	case s.Name != nil:
+		if *s.Name == "" {
+			c.Required(at.Child("name"), "must be a valid object name")
+		}
+		for _, reason := range signer.BundleName(signer.OfBundle(*s.Name), *s.Name, false) {
+			c.Invalid(at.Child("name"), *s.Name, "not a valid clustertrustbundlename: "+reason)
+		}
+		if s.LabelSelector != nil {
+			c.Invalid(at.Child("labelSelector"), s.LabelSelector, "labelSelector must be unset if name is specified")
+		}
+	case s.SignerName != nil:
+		if *s.SignerName == "" {
+			c.Required(at.Child("signerName"), "must be a valid signer name")
+		}
+		signer.CheckName(&c.Report, at.Child("signerName"), *s.SignerName)
+		c.Selector(at.Child("labelSelector"), s.LabelSelector)
+	default:
+		c.Required(at, "either name or signerName must be specified")
+	}
+	if s.Path == "" {
+		c.Required(at.Child("path"), "")
+	}
+	c.checkFileName(s.Path, at.Child("path"))
 }
 
 func (c *check) checkCSI(csi *corev1.CSIVolumeSource, at *field.Path) {

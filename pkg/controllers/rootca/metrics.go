@@ -20,18 +20,29 @@ type metrics struct {
 	duration *prometheus.HistogramVec
 }
 
-// newMetrics registers the metrics. r may be nil.
+// newMetrics registers the metrics of the controller of ConfigMaps. r may be nil.
 func newMetrics(r prometheus.Registerer) *metrics {
-	const subsystem = "root_ca_cert_publisher"
+	const help = "[ALPHA] Number of namespace syncs happened in root ca cert publisher."
+	return register(r, "root_ca_cert_publisher", help, help)
+}
+
+// newBundleMetrics registers the metrics of the controller of the bundle. r may be nil.
+func newBundleMetrics(r prometheus.Registerer) *metrics {
+	return register(r, "clustertrustbundle_publisher",
+		"[ALPHA] Number of syncs that occurred in cluster trust bundle publisher.",
+		"[ALPHA] The time it took to sync a cluster trust bundle.")
+}
+
+func register(r prometheus.Registerer, subsystem, syncs, duration string) *metrics {
 	auto := promauto.With(r)
 	return &metrics{
 		syncs: auto.NewCounterVec(prometheus.CounterOpts{
 			Subsystem: subsystem, Name: "sync_total",
-			Help: "[ALPHA] Number of namespace syncs happened in root ca cert publisher.",
+			Help: syncs,
 		}, []string{"code"}),
 		duration: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Subsystem: subsystem, Name: "sync_duration_seconds",
-			Help:    "[ALPHA] Number of namespace syncs happened in root ca cert publisher.",
+			Help:    duration,
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{"code"}),
 	}

@@ -35,7 +35,7 @@ func (m *Manager) trustBundle(ctx context.Context, s *v1.ClusterTrustBundleProje
 }
 
 func (m *Manager) readTrustBundles(ctx context.Context, s *v1.ClusterTrustBundleProjection) ([]string, error) {
-	client := m.cfg.Client.CertificatesV1beta1().ClusterTrustBundles()
+	client := m.cfg.Client.CertificatesV1().ClusterTrustBundles()
 	switch {
 	case s.Name != nil:
 		b, err := client.Get(ctx, *s.Name, metav1.GetOptions{})

@@ -1,0 +1,56 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podspec_test
+
+import (
+	"reflect"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"keelson.dev/keelson/pkg/api/podspec"
+)
+
+// TestDropDisabled checks that fields of disabled features are cleared, unless the specification
+// that is replaced uses the feature.
+func TestDropDisabled(t *testing.T) {
+	volume := func(source string) string { return `{volumes: [{name: v, ` + source + `}]}` }
+	for name, text := range map[string]string{
+		"scheduling group":    `{schedulingGroup: {podGroupName: g}}`,
+		"eviction responders": `{evictionResponders: [{name: example.com/a, priority: 1000}]}`,
+		"pod certificate":     volume(`projected: {sources: [{podCertificate: {signerName: example.com/s, keyType: ED25519}}]}`),
+		"owner of a secret":   volume(`secret: {secretName: s, defaultUser: 1}`),
+		"owner of a key":      volume(`configMap: {name: m, items: [{key: k, path: p, user: 1}]}`),
+		"owner of a file":     volume(`downwardAPI: {items: [{path: p, user: 1, fieldRef: {fieldPath: metadata.name}}]}`),
+		"owner of a token":    volume(`projected: {sources: [{serviceAccountToken: {path: p, user: 1}}]}`),
+		"owner of a bundle":   volume(`projected: {sources: [{clusterTrustBundle: {path: p, name: b, user: 1}}]}`),
+		"owner of projected":  volume(`projected: {defaultUser: 1}`),
+		"mode of a directory": volume(`emptyDir: {mode: 448}`),
+		"stop signal":         container(`lifecycle: {stopSignal: SIGINT}`),
+		"mount options":       container(`volumeMounts: [{name: v, mountPath: /v, bindMountOptions: [noexec]}]`),
+		"protocol of a probe": container(`livenessProbe: {httpGet: {port: 1, protocol: HTTP2}}`),
+		"protocol of a hook":  container(`lifecycle: {preStop: {httpGet: {port: 1, protocol: HTTP2}}}`),
+		"mode of gRPC":        container(`readinessProbe: {grpc: {port: 1, mode: TLS}}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			read := func() *corev1.PodSpec {
+				spec := &corev1.PodSpec{}
+				if err := yaml.UnmarshalStrict([]byte(text), spec); err != nil {
+					t.Fatal(err)
+				}
+				return spec
+			}
+			kept, dropped := read(), read()
+			podspec.DropDisabled(kept, read())
+			podspec.DropDisabled(dropped, &corev1.PodSpec{})
+			if !reflect.DeepEqual(kept, read()) {
+				t.Errorf("a field that was used is cleared: %+v", kept)
+			}
+			if reflect.DeepEqual(dropped, read()) {
+				t.Error("the field is not cleared")
+			}
+		})
+	}
+}
