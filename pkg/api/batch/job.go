@@ -110,6 +110,7 @@ func prepareJobCreate(_ context.Context, j *batchv1.Job) {
 	}
 	j.Status = batchv1.JobStatus{}
 	j.Generation = 1
+	dropScheduling(&j.Spec, nil)
 	podspec.DropDisabled(&j.Spec.Template.Spec, nil)
 }
 
@@ -150,8 +151,16 @@ func generateSelector(j *batchv1.Job) {
 
 func prepareJobUpdate(_ context.Context, j, old *batchv1.Job) {
 	j.Status = old.Status
+	dropScheduling(&j.Spec, &old.Spec)
 	podspec.DropDisabled(&j.Spec.Template.Spec, &old.Spec.Template.Spec)
 	strategy.Count(j, old, equality.Semantic.DeepEqual(j.Spec, old.Spec))
+}
+
+// dropScheduling clears a field whose feature gate is off by default, unless old has it.
+func dropScheduling(spec, old *batchv1.JobSpec) {
+	if old == nil || old.Scheduling == nil {
+		spec.Scheduling = nil
+	}
 }
 
 func prepareJobStatus(_ context.Context, j, old *batchv1.Job) {

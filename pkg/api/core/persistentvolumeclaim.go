@@ -64,7 +64,13 @@ func persistentVolumeClaimRow() *resource.Row {
 		Cells: persistentVolumeClaimCells,
 
 		Subresources: []resource.Sub[*corev1.PersistentVolumeClaim]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec,
+			{Subresource: strategy.View("status", "spec"),
+				PrepareUpdate: func(ctx context.Context, pvc, old *corev1.PersistentVolumeClaim) {
+					parts.KeepSpec(ctx, pvc, old)
+					if old.Status.HealthStatus == nil {
+						pvc.Status.HealthStatus = nil
+					}
+				},
 				ValidateUpdate: validatePersistentVolumeClaimStatus},
 		},
 	})

@@ -77,6 +77,9 @@ func dropStatusFields(status, old *corev1.PodStatus) {
 	if len(old.NodeAllocatableResourceClaimStatuses) == 0 {
 		status.NodeAllocatableResourceClaimStatuses = nil
 	}
+	if len(old.VolumeHealth) == 0 {
+		status.VolumeHealth = nil
+	}
 	if eachMount(old, func(m *corev1.VolumeMountStatus) bool { return m.VolumeStatus != nil }) {
 		return
 	}

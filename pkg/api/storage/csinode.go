@@ -15,15 +15,24 @@ import (
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/report"
+	"keelson.dev/keelson/pkg/api/strategy"
 )
 
 // csiNodeRow returns the row of the resource csinodes.
 func csiNodeRow() *resource.Row {
+	parts := strategy.Parts[storagev1.CSINode, storagev1.CSINodeSpec, storagev1.CSINodeStatus](
+		func(n *storagev1.CSINode) (*storagev1.CSINodeSpec, *storagev1.CSINodeStatus) {
+			return &n.Spec, &n.Status
+		})
 	return resource.Of[storagev1.CSINodeList](resource.Kind[*storagev1.CSINode]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "csinodes", Kind: "CSINode",
 
-		ReturnDeleted:  true,
-		MetaOnUpdate:   resource.CheckNameAndFinalizers,
+		ReturnDeleted: true,
+		MetaOnUpdate:  resource.CheckNameAndFinalizers,
+		// The gate of the only field of the status is off by default.
+		PrepareCreate:  parts.ClearStatus,
+		PrepareUpdate:  parts.KeepStatus,
+		ResetFields:    []string{"status"},
 		Validate:       validateCSINode,
 		ValidateUpdate: validateCSINodeUpdate,
 
@@ -34,6 +43,16 @@ func csiNodeRow() *resource.Row {
 			column.Age(),
 		},
 		Cells: csiNodeCells,
+
+		Subresources: []resource.Sub[*storagev1.CSINode]{
+			{Subresource: strategy.View("status", "metadata", "spec"),
+				PrepareUpdate: func(ctx context.Context, n, old *storagev1.CSINode) {
+					parts.KeepSpecAndMeta(ctx, n, old)
+					if len(old.Status.StorageHealth) == 0 {
+						n.Status.StorageHealth = nil
+					}
+				}},
+		},
 	})
 }
 
