@@ -47,6 +47,13 @@ func TestOlder(t *testing.T) {
 			`"spec":{"rules":[{"http":{"paths":[{"path":"/","backend":{"serviceName":"s","servicePort":"web"}}]}}]}`,
 			`{"spec":{"rules":[{"http":{"paths":[{"path":"/","pathType":"ImplementationSpecific","backend":{"service":{"name":"s","port":{"name":"web"}}}}]}}]}}`,
 		},
+		"address of v1beta1": {"networking.k8s.io/ipaddresses", "networking.k8s.io/v1beta1",
+			`"spec":{"parentRef":{"resource":"services","name":"n"}}`,
+			`{"spec":{"parentRef":{"resource":"services","name":"n"}}}`},
+		"range of v1beta1": {"networking.k8s.io/servicecidrs", "networking.k8s.io/v1beta1",
+			`"spec":{"cidrs":["10.0.0.0/24"]}`, `{"spec":{"cidrs":["10.0.0.0/24"]}}`},
+		"attributes of v1beta1": {"storage.k8s.io/volumeattributesclasses", "storage.k8s.io/v1beta1",
+			`"driverName":"d","parameters":{"a":"b"}`, `{"driverName":"d","parameters":{"a":"b"}}`},
 		"slice of endpoints": {
 			"discovery.k8s.io/endpointslices", "discovery.k8s.io/v1beta1",
 			`"endpoints":[{"nodeName":"n","topology":{"topology.kubernetes.io/zone":"z","kubernetes.io/hostname":"n"}},{"topology":{"a":"b"}}]`,

@@ -22,14 +22,14 @@ import (
 func TestServed(t *testing.T) {
 	t.Parallel()
 	const (
+		stable               = "storageversionmigrations.storagemigration.k8s.io/v1"
 		migrations, versions = "storageversionmigrations.storagemigration.k8s.io/v1beta1",
 			"storageversions.internal.apiserver.k8s.io/v1alpha1"
 		deployments  = "deployments.apps/v1"
 		autoscalers1 = "horizontalpodautoscalers.autoscaling/v1"
 		autoscalers2 = "horizontalpodautoscalers.autoscaling/v2"
 	)
-	older := []string{"ipaddresses.networking.k8s.io/v1beta1", "servicecidrs.networking.k8s.io/v1beta1",
-		"volumeattributesclasses.storage.k8s.io/v1beta1"}
+	older := []string{"clustertrustbundles.certificates.k8s.io/v1beta1"}
 	for _, devices := range []string{"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"} {
 		older = append(older, devices+".resource.k8s.io/v1beta1", devices+".resource.k8s.io/v1beta2")
 	}
@@ -44,20 +44,20 @@ func TestServed(t *testing.T) {
 		"version turned on": {config: api.RuntimeConfig{"internal.apiserver.k8s.io/v1alpha1": true},
 			more: []string{versions}},
 		"version behind a feature gate": {config: api.RuntimeConfig{"storagemigration.k8s.io/v1beta1": true},
-			feature: "StorageVersionMigrator", more: []string{migrations}},
+			feature: "StorageVersionMigrator", more: []string{stable, migrations}},
 		"version whose feature gate is off": {config: api.RuntimeConfig{"storagemigration.k8s.io/v1beta1": true}},
-		"feature gate without a version":    {feature: "StorageVersionMigrator"},
+		"feature gate without a version":    {feature: "StorageVersionMigrator", more: []string{stable}},
 		"resource turned on": {
 			config: api.RuntimeConfig{"internal.apiserver.k8s.io/v1alpha1/storageversions": true}, more: []string{versions}},
 		"all": {config: api.RuntimeConfig{"api/all": true},
-			feature: "StorageVersionMigrator", more: append([]string{versions, migrations}, older...)},
+			feature: "StorageVersionMigrator", more: append([]string{versions, stable, migrations}, older...)},
 		"beta": {config: api.RuntimeConfig{"api/beta": true},
-			feature: "StorageVersionMigrator", more: append([]string{migrations}, older...)},
+			feature: "StorageVersionMigrator", more: append([]string{stable, migrations}, older...)},
 		"alpha": {config: api.RuntimeConfig{"api/alpha": true},
-			feature: "StorageVersionMigrator", more: []string{versions}},
+			feature: "StorageVersionMigrator", more: []string{versions, stable}},
 		"all versions except one": {
 			config:  api.RuntimeConfig{"api/all": true, "internal.apiserver.k8s.io/v1alpha1": false},
-			feature: "StorageVersionMigrator", more: append([]string{migrations}, older...)},
+			feature: "StorageVersionMigrator", more: append([]string{stable, migrations}, older...)},
 		"resource turned on in a version that is off": {
 			config: api.RuntimeConfig{"internal.apiserver.k8s.io/v1alpha1": false,
 				"internal.apiserver.k8s.io/v1alpha1/storageversions": true}, more: []string{versions}},

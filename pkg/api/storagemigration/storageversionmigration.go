@@ -10,8 +10,10 @@ package storagemigration
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/older"
 	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
@@ -32,21 +35,19 @@ func Rows() []*resource.Row {
 
 // migrationRow returns the row of the resource storageversionmigrations.
 func migrationRow() *resource.Row {
-	parts := strategy.Parts[storagemigrationv1beta1.StorageVersionMigration,
-		storagemigrationv1beta1.StorageVersionMigrationSpec,
-		storagemigrationv1beta1.StorageVersionMigrationStatus](
-		func(o *storagemigrationv1beta1.StorageVersionMigration) (
-			*storagemigrationv1beta1.StorageVersionMigrationSpec, *storagemigrationv1beta1.StorageVersionMigrationStatus) {
+	parts := strategy.Parts[storagemigrationv1.StorageVersionMigration,
+		storagemigrationv1.StorageVersionMigrationSpec,
+		storagemigrationv1.StorageVersionMigrationStatus](
+		func(o *storagemigrationv1.StorageVersionMigration) (
+			*storagemigrationv1.StorageVersionMigrationSpec, *storagemigrationv1.StorageVersionMigrationStatus) {
 			return &o.Spec, &o.Status
 		})
-	return resource.Of[storagemigrationv1beta1.StorageVersionMigrationList](
-		resource.Kind[*storagemigrationv1beta1.StorageVersionMigration]{
-			Group: storagemigrationv1beta1.GroupName, Version: "v1beta1", Resource: "storageversionmigrations",
-			Kind:    "StorageVersionMigration",
-			Feature: "StorageVersionMigrator",
-			Versions: []resource.Version{
-				{Name: "v1beta1", Deprecated: "storagemigration.k8s.io/v1beta1 StorageVersionMigration is " +
-					"deprecated in v1.38+, unavailable in v1.41+"}},
+	return resource.Of[storagemigrationv1.StorageVersionMigrationList](
+		resource.Kind[*storagemigrationv1.StorageVersionMigration]{
+			Group: storagemigrationv1.GroupName, Version: "v1", Resource: "storageversionmigrations",
+			Kind:     "StorageVersionMigration",
+			Feature:  "StorageVersionMigrator",
+			Versions: []resource.Version{{Name: "v1"}, v1beta1()},
 
 			MetaOnUpdate:   resource.CheckNameAndFinalizers,
 			PrepareCreate:  parts.ClearStatus,
@@ -62,31 +63,60 @@ func migrationRow() *resource.Row {
 			},
 			Cells: cells,
 
-			Subresources: []resource.Sub[*storagemigrationv1beta1.StorageVersionMigration]{
+			Subresources: []resource.Sub[*storagemigrationv1.StorageVersionMigration]{
 				{Subresource: strategy.View("status", "metadata", "spec"), PrepareUpdate: parts.KeepSpecAndMeta,
 					ValidateUpdate: validateMigrationStatus},
 			},
 		})
 }
 
+func v1beta1() resource.Version {
+	v := older.Version{
+		Name: "v1beta1",
+		Deprecated: "storagemigration.k8s.io/v1beta1 StorageVersionMigration is deprecated in v1.37+, unavailable in " +
+			"v1.40+; use storagemigration.k8s.io/v1 StorageVersionMigration",
+		Stored: &storagemigrationv1.StorageVersionMigration{}, Object: &storagemigrationv1beta1.StorageVersionMigration{},
+		List: &storagemigrationv1beta1.StorageVersionMigrationList{}, Convert: convert,
+	}
+	return v.Row()
+}
+
+func convert(in, out resource.Object) error {
+	if in, ok := in.(*storagemigrationv1.StorageVersionMigration); ok {
+		if out, ok := out.(*storagemigrationv1beta1.StorageVersionMigration); ok {
+			out.ObjectMeta, out.Spec, out.Status = in.ObjectMeta, storagemigrationv1beta1.StorageVersionMigrationSpec(in.Spec),
+				storagemigrationv1beta1.StorageVersionMigrationStatus(in.Status)
+			return nil
+		}
+	}
+	if in, ok := in.(*storagemigrationv1beta1.StorageVersionMigration); ok {
+		if out, ok := out.(*storagemigrationv1.StorageVersionMigration); ok {
+			out.ObjectMeta, out.Spec, out.Status = in.ObjectMeta, storagemigrationv1.StorageVersionMigrationSpec(in.Spec),
+				storagemigrationv1.StorageVersionMigrationStatus(in.Status)
+			return nil
+		}
+	}
+	return fmt.Errorf("%T does not become %T", in, out)
+}
+
 // cells returns the cells of a migration. The status cell is the type of the last condition that is
 // true.
-func cells(m *storagemigrationv1beta1.StorageVersionMigration, _ resource.CellEnv) []any {
+func cells(m *storagemigrationv1.StorageVersionMigration, _ resource.CellEnv) []any {
 	status := "Unknown"
 	for _, c := range m.Status.Conditions {
 		if c.Status != metav1.ConditionTrue {
 			continue
 		}
-		switch t := storagemigrationv1beta1.MigrationConditionType(c.Type); t {
-		case storagemigrationv1beta1.MigrationRunning, storagemigrationv1beta1.MigrationSucceeded,
-			storagemigrationv1beta1.MigrationFailed:
+		switch t := storagemigrationv1.MigrationConditionType(c.Type); t {
+		case storagemigrationv1.MigrationRunning, storagemigrationv1.MigrationSucceeded,
+			storagemigrationv1.MigrationFailed:
 			status = c.Type
 		}
 	}
 	return []any{m.Name, m.Spec.Resource.String(), status}
 }
 
-func validateMigration(_ context.Context, m *storagemigrationv1beta1.StorageVersionMigration) field.ErrorList {
+func validateMigration(_ context.Context, m *storagemigrationv1.StorageVersionMigration) field.ErrorList {
 	var r report.Report
 	path, what := field.NewPath("spec", "resource"), m.Spec.Resource
 	if what.Resource == "" {
@@ -103,7 +133,7 @@ func validateMigration(_ context.Context, m *storagemigrationv1beta1.StorageVers
 }
 
 func validateMigrationUpdate(ctx context.Context, m,
-	old *storagemigrationv1beta1.StorageVersionMigration) field.ErrorList {
+	old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
 	r := report.Report{Errors: validateMigration(ctx, m)}
 	r.Immutable(field.NewPath("spec"), m.Spec, old.Spec)
 	return r.Errors
@@ -112,7 +142,7 @@ func validateMigrationUpdate(ctx context.Context, m,
 // validateMigrationStatus requires that a migration does not both succeed and fail, does not undo
 // its success or failure, and keeps the resource version from which it started.
 func validateMigrationStatus(_ context.Context, m,
-	old *storagemigrationv1beta1.StorageVersionMigration) field.ErrorList {
+	old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("status")
 	version, was := m.Status.ResourceVersion, old.Status.ResourceVersion
@@ -138,10 +168,10 @@ func validateMigrationStatus(_ context.Context, m,
 	return r.Errors
 }
 
-func succeeded(m *storagemigrationv1beta1.StorageVersionMigration) bool {
-	return meta.IsStatusConditionTrue(m.Status.Conditions, string(storagemigrationv1beta1.MigrationSucceeded))
+func succeeded(m *storagemigrationv1.StorageVersionMigration) bool {
+	return meta.IsStatusConditionTrue(m.Status.Conditions, string(storagemigrationv1.MigrationSucceeded))
 }
 
-func failed(m *storagemigrationv1beta1.StorageVersionMigration) bool {
-	return meta.IsStatusConditionTrue(m.Status.Conditions, string(storagemigrationv1beta1.MigrationFailed))
+func failed(m *storagemigrationv1.StorageVersionMigration) bool {
+	return meta.IsStatusConditionTrue(m.Status.Conditions, string(storagemigrationv1.MigrationFailed))
 }

@@ -95,7 +95,7 @@ var upstream = map[string]controllerInfo{
 		flag: "concurrent-serviceaccount-token-syncs", workers: 5},
 	"statefulset-controller": {alias: "statefulset",
 		flag: "concurrent-statefulset-syncs", workers: 5},
-	"storage-version-migrator-controller":         {alias: "svm", off: true},
+	"storage-version-migrator-controller":         {alias: "svm"},
 	"storageversion-garbage-collector-controller": {alias: "storage-version-gc", off: true},
 	"taint-eviction-controller":                   {},
 	"token-cleaner-controller":                    {alias: "tokencleaner", off: true},

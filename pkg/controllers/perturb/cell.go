@@ -56,7 +56,7 @@ func NewCell(tb testing.TB, serve map[string]bool) *Cell {
 		cfg.RuntimeConfig = serve
 		cfg.Features.Turned = features.Turned{
 			features.StorageVersionAPI:      serve["internal.apiserver.k8s.io/v1alpha1"],
-			features.StorageVersionMigrator: serve["storagemigration.k8s.io/v1beta1"],
+			features.StorageVersionMigrator: serve["storagemigration.k8s.io/v1"],
 		}
 	}})
 	tlsConfig, err := rest.TLSConfigFor(c.server.Config)

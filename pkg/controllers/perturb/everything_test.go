@@ -58,7 +58,7 @@ func TestNamespaceOfEverything(t *testing.T) {
 	s := perturb.Scenario{
 		Options: options, Kubelet: perturb.Running, Settle: time.Second,
 		Serve: map[string]bool{"api/all": true, "internal.apiserver.k8s.io/v1alpha1": true,
-			"storagemigration.k8s.io/v1beta1": true},
+			"storagemigration.k8s.io/v1": true},
 		Script: func(ctx context.Context, u *perturb.Users) error { return endEverything(ctx, u, objects, resources) },
 	}
 	for _, e := range controllers.Table() {

@@ -146,9 +146,9 @@ func rows(t *testing.T) []row {
 		{members: of(storageversiongc.Name), kinds: "internal.apiserver.k8s.io/v1alpha1/storageversions",
 			serve: "internal.apiserver.k8s.io/v1alpha1"},
 		{members: of(storageversionmigrator.Name),
-			kinds: "storagemigration.k8s.io/v1beta1/storageversionmigrations " +
+			kinds: "storagemigration.k8s.io/v1/storageversionmigrations " +
 				"apiextensions.k8s.io/v1/customresourcedefinitions example.com/v2/things",
-			serve: "storagemigration.k8s.io/v1beta1", check: rewritten, found: []uint64{169, 175}},
+			serve: "storagemigration.k8s.io/v1", check: rewritten, found: []uint64{169, 175}},
 		{members: of(policystatus.Name), kinds: "admissionregistration.k8s.io/v1/validatingadmissionpolicies"},
 	}
 }

@@ -21,11 +21,11 @@ import (
 	"slices"
 	"time"
 
-	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	listers "k8s.io/client-go/listers/storagemigration/v1beta1"
+	listers "k8s.io/client-go/listers/storagemigration/v1"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
@@ -41,7 +41,7 @@ const (
 	reasonFailed    = "StorageVersionMigrationFailed"
 )
 
-type migration = storagemigrationv1beta1.StorageVersionMigration
+type migration = storagemigrationv1.StorageVersionMigration
 
 // Controller implements controller.Controller.
 type Controller struct {
@@ -52,7 +52,7 @@ type Controller struct {
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
-	migrations := d.Informers.Storagemigration().V1beta1().StorageVersionMigrations()
+	migrations := d.Informers.Storagemigration().V1().StorageVersionMigrations()
 	c := &Controller{Deps: d, migrations: migrations.Lister()}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(migrations.Informer(), func(old, m *migration) {
@@ -96,20 +96,20 @@ func (c *Controller) start(ctx context.Context, m *migration) error {
 	if err != nil {
 		return err
 	}
-	return c.addCondition(ctx, m, storagemigrationv1beta1.MigrationRunning, reasonRunning, "The migration is running")
+	return c.addCondition(ctx, m, storagemigrationv1.MigrationRunning, reasonRunning, "The migration is running")
 }
 
 // finish marks a migration that has succeeded or failed as not running any more.
 func (c *Controller) finish(ctx context.Context, m *migration) error {
 	how := mark{reason: "MigrationFailed", message: "The migration has failed"}
-	if is(m, storagemigrationv1beta1.MigrationSucceeded) {
+	if is(m, storagemigrationv1.MigrationSucceeded) {
 		how = mark{reason: "MigrationSucceeded", message: "The migration has succeeded", migrated: true}
 	}
 	if err := c.mark(ctx, m, how); err != nil {
 		return err
 	}
 	done := m.DeepCopy()
-	condition := conditionOf(done, storagemigrationv1beta1.MigrationRunning)
+	condition := conditionOf(done, storagemigrationv1.MigrationRunning)
 	condition.Status, condition.LastTransitionTime = metav1.ConditionFalse, metav1.NewTime(c.Clock.Now())
 	condition.Reason, condition.Message, condition.ObservedGeneration = reasonCompleted, "Migration completed",
 		m.Generation
@@ -119,7 +119,7 @@ func (c *Controller) finish(ctx context.Context, m *migration) error {
 // addCondition adds a condition with the status True to a migration, unless it has a condition of
 // this type.
 func (c *Controller) addCondition(ctx context.Context, m *migration,
-	what storagemigrationv1beta1.MigrationConditionType, reason, message string) error {
+	what storagemigrationv1.MigrationConditionType, reason, message string) error {
 	told := m.DeepCopy()
 	if conditionOf(told, what) != nil {
 		return nil
@@ -132,11 +132,11 @@ func (c *Controller) addCondition(ctx context.Context, m *migration,
 }
 
 func (c *Controller) fail(ctx context.Context, m *migration, message string) error {
-	return c.addCondition(ctx, m, storagemigrationv1beta1.MigrationFailed, reasonFailed, message)
+	return c.addCondition(ctx, m, storagemigrationv1.MigrationFailed, reasonFailed, message)
 }
 
 func (c *Controller) update(ctx context.Context, m *migration) error {
-	_, err := c.Client.StoragemigrationV1beta1().StorageVersionMigrations().UpdateStatus(ctx, m, metav1.UpdateOptions{})
+	_, err := c.Client.StoragemigrationV1().StorageVersionMigrations().UpdateStatus(ctx, m, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("status: %w", err)
 	}
@@ -177,7 +177,7 @@ func (c *Controller) run(ctx context.Context, m *migration) error {
 	if refused != nil {
 		return c.fail(ctx, m, fmt.Sprintf("migration encountered unhandled error: %s", refused))
 	}
-	return c.addCondition(ctx, m, storagemigrationv1beta1.MigrationSucceeded, reasonSucceeded, "")
+	return c.addCondition(ctx, m, storagemigrationv1.MigrationSucceeded, reasonSucceeded, "")
 }
 
 // recordStart records the present resource version in the status, as the beginning of the

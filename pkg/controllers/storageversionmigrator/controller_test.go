@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -33,19 +33,19 @@ import (
 func start(t *testing.T) *testserver.Server {
 	t.Helper()
 	return testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
-		c.RuntimeConfig = map[string]bool{"storagemigration.k8s.io/v1beta1": true}
+		c.RuntimeConfig = map[string]bool{"storagemigration.k8s.io/v1": true}
 		c.Features.Turned = features.Turned{features.StorageVersionMigrator: true}
 	}})
 }
 
 // ended creates a migration, waits until it has ended, and returns it.
 func ended(t *testing.T, s *testserver.Server, group,
-	resource string) *storagemigrationv1beta1.StorageVersionMigration {
+	resource string) *storagemigrationv1.StorageVersionMigration {
 	t.Helper()
-	api := s.Client.StoragemigrationV1beta1().StorageVersionMigrations()
-	m, err := api.Create(t.Context(), &storagemigrationv1beta1.StorageVersionMigration{
+	api := s.Client.StoragemigrationV1().StorageVersionMigrations()
+	m, err := api.Create(t.Context(), &storagemigrationv1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "m-"},
-		Spec: storagemigrationv1beta1.StorageVersionMigrationSpec{
+		Spec: storagemigrationv1.StorageVersionMigrationSpec{
 			Resource: metav1.GroupResource{Group: group, Resource: resource}},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -55,14 +55,14 @@ func ended(t *testing.T, s *testserver.Server, group,
 		if m, err = api.Get(ctx, m.Name, metav1.GetOptions{}); err != nil {
 			return err, false
 		}
-		return m.Status, meta.IsStatusConditionFalse(m.Status.Conditions, string(storagemigrationv1beta1.MigrationRunning))
+		return m.Status, meta.IsStatusConditionFalse(m.Status.Conditions, string(storagemigrationv1.MigrationRunning))
 	})
 	return m
 }
 
-func succeeded(m *storagemigrationv1beta1.StorageVersionMigration) bool {
+func succeeded(m *storagemigrationv1.StorageVersionMigration) bool {
 	return meta.IsStatusConditionTrue(m.Status.Conditions,
-		string(storagemigrationv1beta1.MigrationSucceeded)) && m.Status.ResourceVersion != ""
+		string(storagemigrationv1.MigrationSucceeded)) && m.Status.ResourceVersion != ""
 }
 
 const versions = `[{"name":"v1","served":true,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
@@ -185,7 +185,7 @@ func TestNothingChanges(t *testing.T) {
 		t.Errorf("the object is %+v, was %+v, %v", is, was, err)
 	}
 	m := ended(t, s, "authentication.k8s.io", "tokenreviews")
-	c := meta.FindStatusCondition(m.Status.Conditions, string(storagemigrationv1beta1.MigrationFailed))
+	c := meta.FindStatusCondition(m.Status.Conditions, string(storagemigrationv1.MigrationFailed))
 	if c == nil || !strings.Contains(c.Message, "does not support discovery operations: [update patch list]") {
 		t.Errorf("migration of what is not stored: %+v", m.Status)
 	}

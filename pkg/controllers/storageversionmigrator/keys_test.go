@@ -45,7 +45,7 @@ func TestKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		return testserver.Start(t, testserver.Options{KV: store, Configure: func(c *config.Config) {
-			c.EncryptionConfig, c.RuntimeConfig = file, map[string]bool{"storagemigration.k8s.io/v1beta1": true}
+			c.EncryptionConfig, c.RuntimeConfig = file, map[string]bool{"storagemigration.k8s.io/v1": true}
 			c.Features.Turned = features.Turned{features.StorageVersionMigrator: true}
 		}})
 	}

@@ -7,7 +7,7 @@ import (
 	"cmp"
 	"slices"
 
-	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -25,8 +25,8 @@ type step struct {
 func next(all []*migration) step {
 	var s step
 	for _, m := range all {
-		running := is(m, storagemigrationv1beta1.MigrationRunning)
-		ended := is(m, storagemigrationv1beta1.MigrationSucceeded) || is(m, storagemigrationv1beta1.MigrationFailed)
+		running := is(m, storagemigrationv1.MigrationRunning)
+		ended := is(m, storagemigrationv1.MigrationSucceeded) || is(m, storagemigrationv1.MigrationFailed)
 		switch {
 		case running && ended:
 			s.finish = append(s.finish, m)
@@ -48,10 +48,10 @@ func order(a, b *migration) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-func is(m *migration, what storagemigrationv1beta1.MigrationConditionType) bool {
+func is(m *migration, what storagemigrationv1.MigrationConditionType) bool {
 	return meta.IsStatusConditionTrue(m.Status.Conditions, string(what))
 }
 
-func conditionOf(m *migration, what storagemigrationv1beta1.MigrationConditionType) *metav1.Condition {
+func conditionOf(m *migration, what storagemigrationv1.MigrationConditionType) *metav1.Condition {
 	return meta.FindStatusCondition(m.Status.Conditions, string(what))
 }

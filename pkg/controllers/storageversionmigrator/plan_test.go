@@ -8,18 +8,18 @@ import (
 	"testing"
 	"time"
 
-	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestNext(t *testing.T) {
 	const (
-		running   = storagemigrationv1beta1.MigrationRunning
-		succeeded = storagemigrationv1beta1.MigrationSucceeded
-		failed    = storagemigrationv1beta1.MigrationFailed
+		running   = storagemigrationv1.MigrationRunning
+		succeeded = storagemigrationv1.MigrationSucceeded
+		failed    = storagemigrationv1.MigrationFailed
 	)
-	of := func(name string, second int64, conditions ...storagemigrationv1beta1.MigrationConditionType) *migration {
+	of := func(name string, second int64, conditions ...storagemigrationv1.MigrationConditionType) *migration {
 		m := &migration{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(second, 0))}}
 		for _, c := range conditions {
 			m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: string(c), Status: metav1.ConditionTrue})
