@@ -149,7 +149,7 @@ func (v *view) AvailableVolumes(class string) []*v1.PersistentVolume {
 
 // Capacities implements scheduling.VolumeView.
 func (v *view) Capacities(driver, class string) ([]*storagev1.CSIStorageCapacity, bool) {
-	d := found(v.sources.csiDrivers.Get(driver))
+	d := v.Driver(driver)
 	if d == nil || d.Spec.StorageCapacity == nil || !*d.Spec.StorageCapacity {
 		return nil, false
 	}
@@ -159,6 +159,9 @@ func (v *view) Capacities(driver, class string) ([]*storagev1.CSIStorageCapacity
 	}
 	return slices.DeleteFunc(all, func(c *storagev1.CSIStorageCapacity) bool { return c.StorageClassName != class }), true
 }
+
+// Driver implements scheduling.VolumeView.
+func (v *view) Driver(name string) *storagev1.CSIDriver { return found(v.sources.csiDrivers.Get(name)) }
 
 // CSINode implements scheduling.VolumeView.
 func (v *view) CSINode(node string) *storagev1.CSINode { return found(v.sources.csiNodes.Get(node)) }

@@ -27,7 +27,6 @@ func csiDriverRow() *resource.Row {
 		Group: "storage.k8s.io", Version: "v1", Resource: "csidrivers", Kind: "CSIDriver",
 
 		Default:        defaultCSIDriver,
-		PrepareCreate:  prepareCSIDriverCreate,
 		PrepareUpdate:  prepareCSIDriverUpdate,
 		ReturnDeleted:  true,
 		Validate:       validateCSIDriver,
@@ -60,18 +59,11 @@ func defaultCSIDriver(d *storagev1.CSIDriver) {
 	}
 	unset.Point(&spec.RequiresRepublish, false)
 	unset.Point(&spec.SELinuxMount, false)
+	unset.Point(&spec.PreventPodSchedulingIfMissing, false)
 }
 
-// prepareCSIDriverCreate clears a field whose feature gate is off by default. As in Kubernetes, a
-// new driver has no generation, although updates increment it.
-func prepareCSIDriverCreate(_ context.Context, d *storagev1.CSIDriver) {
-	d.Spec.PreventPodSchedulingIfMissing = nil
-}
-
+// prepareCSIDriverUpdate increments the generation. As in Kubernetes, a new driver has no generation.
 func prepareCSIDriverUpdate(_ context.Context, d, old *storagev1.CSIDriver) {
-	if old.Spec.PreventPodSchedulingIfMissing == nil {
-		d.Spec.PreventPodSchedulingIfMissing = nil
-	}
 	strategy.Count(d, old, equality.Semantic.DeepEqual(d.Spec, old.Spec))
 }
 

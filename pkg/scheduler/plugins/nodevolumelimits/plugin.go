@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nodevolumelimits rejects nodes to which no more volumes of a CSI driver can be attached,
-// according to the limits in the node's CSINode object.
+// according to the limits in the node's CSINode object. It also rejects nodes that lack a driver
+// which requires this.
 package nodevolumelimits
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -92,7 +94,14 @@ func (f *filter) attached(claim *v1.PersistentVolumeClaim) (attachment, bool) {
 }
 
 func (f *filter) check(n *scheduling.Node) *scheduling.Status {
-	limits := limitsOf(f.volumes.CSINode(n.Name))
+	node := f.volumes.CSINode(n.Name)
+	for a := range f.wanted {
+		if f.required(a.driver) && !has(node, a.driver) {
+			return &scheduling.Status{Code: scheduling.Unschedulable, Plugin: Name,
+				Reasons: []string{a.driver + " CSI driver is not installed on the node"}}
+		}
+	}
+	limits := limitsOf(node)
 	if len(limits) == 0 {
 		return nil
 	}
@@ -127,6 +136,17 @@ func (f *filter) check(n *scheduling.Node) *scheduling.Status {
 		}
 	}
 	return nil
+}
+
+// required reports whether pods with volumes of the driver need a node that has it.
+func (f *filter) required(driver string) bool {
+	d := f.volumes.Driver(driver)
+	return d != nil && d.Spec.PreventPodSchedulingIfMissing != nil && *d.Spec.PreventPodSchedulingIfMissing
+}
+
+func has(node *storagev1.CSINode, driver string) bool {
+	return node != nil && slices.ContainsFunc(node.Spec.Drivers,
+		func(d storagev1.CSINodeDriver) bool { return d.Name == driver })
 }
 
 func (f *filter) attachmentOf(va *storagev1.VolumeAttachment) (attachment, bool) {

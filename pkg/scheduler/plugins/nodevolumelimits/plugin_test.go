@@ -24,6 +24,12 @@ type storage struct {
 	scheduling.VolumeView
 	limit    int32
 	attached []string
+	// missing means that nodes lack the driver, which pods need.
+	missing bool
+}
+
+func (s storage) Driver(string) *storagev1.CSIDriver {
+	return &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{PreventPodSchedulingIfMissing: &s.missing}}
 }
 
 func (storage) Claim(namespace, name string) *v1.PersistentVolumeClaim {
@@ -50,6 +56,9 @@ func (storage) Class(string) *storagev1.StorageClass {
 }
 
 func (s storage) CSINode(string) *storagev1.CSINode {
+	if s.missing {
+		return nil
+	}
 	d := storagev1.CSINodeDriver{Name: "example.com/d"}
 	if s.limit > 0 {
 		d.Allocatable = &storagev1.VolumeNodeResources{Count: &s.limit}
@@ -74,6 +83,17 @@ func claiming(names ...string) func(*v1.Pod) {
 				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name},
 			}})
 		}
+	}
+}
+
+// TestDriverMissing checks that a node is rejected if it lacks a driver that requires this.
+func TestDriverMissing(t *testing.T) {
+	view := plugintest.NewView([]*v1.Node{plugintest.Node("n")})
+	view.VolumeView = storage{missing: true}
+	want := map[string]string{"n": "~[example.com/d CSI driver is not installed on the node]"}
+	got := view.Reject(nodevolumelimits.New(), plugintest.Pod("p", claiming("c1")))
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

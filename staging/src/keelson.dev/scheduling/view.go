@@ -60,6 +60,8 @@ type VolumeView interface {
 	// Capacities returns how much storage of a class a driver can provision, and where. limited
 	// is false if the driver publishes no capacities, so that no limit applies.
 	Capacities(driver, class string) (published []*storagev1.CSIStorageCapacity, limited bool)
+	// Driver returns the CSIDriver object with the given name, or nil.
+	Driver(name string) *storagev1.CSIDriver
 	// CSINode returns the CSINode object of a node, which has its CSI drivers and their volume
 	// limits.
 	CSINode(node string) *storagev1.CSINode
