@@ -195,8 +195,8 @@ func nodeQOS(c *kubeletconfig.KubeletConfiguration, m node.Machine, allocatable 
 		return n, fmt.Errorf("memorySwap.swapBehavior %q is neither NoSwap nor LimitedSwap", c.MemorySwap.SwapBehavior)
 	}
 	n.Swap.Capacity, n.Swap.Controller = m.Swap, n.Unified && swapController()
-	if n.Unified && c.FeatureGates["MemoryQoS"] {
-		n.Protection = qos.Protection{Throttling: 0.9, Allocatable: allocatable.Memory().Value(),
+	if on, set := c.FeatureGates["MemoryQoS"]; n.Unified && (on || !set) {
+		n.Protection = qos.Protection{Allocatable: allocatable.Memory().Value(),
 			Reserve: c.MemoryReservationPolicy == kubeletconfig.TieredReservationMemoryReservationPolicy}
 		if c.MemoryThrottlingFactor != nil {
 			n.Protection.Throttling = *c.MemoryThrottlingFactor

@@ -61,7 +61,7 @@ type Protection struct {
 // protect if possible (memory.low).
 func (p Protection) Reserved(class v1.PodQOSClass, request int64) (least, low int64) {
 	switch {
-	case p.Throttling == 0 || !p.Reserve:
+	case !p.Reserve:
 		return 0, 0
 	case class == v1.PodQOSGuaranteed:
 		return request, 0
@@ -72,9 +72,6 @@ func (p Protection) Reserved(class v1.PodQOSClass, request int64) (least, low in
 }
 
 func (p Protection) container(unified map[string]string, class v1.PodQOSClass, request, limit int64) {
-	if p.Throttling == 0 {
-		return
-	}
 	least, low := p.Reserved(class, request)
 	if least > 0 {
 		unified["memory.min"] = strconv.FormatInt(least, 10)
@@ -85,7 +82,7 @@ func (p Protection) container(unified map[string]string, class v1.PodQOSClass, r
 	if limit == 0 {
 		limit = p.Allocatable
 	}
-	if class == v1.PodQOSGuaranteed || request == limit {
+	if p.Throttling == 0 || class == v1.PodQOSGuaranteed || request == limit {
 		return
 	}
 	page := int64(os.Getpagesize())
