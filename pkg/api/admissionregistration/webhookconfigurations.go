@@ -5,6 +5,7 @@ package admissionregistration
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -42,7 +44,7 @@ func validatingWebhookConfigurationRow(v *validator) *resource.Row {
 			AnyFinalizer:   true,
 			Validate:       v.validatingWebhooks,
 			ValidateUpdate: v.validatingWebhooksUpdate,
-			Warnings:       warnStatic[admissionregistrationv1.ValidatingWebhookConfiguration],
+			Warnings:       warnValidatingWebhooks,
 
 			Columns: []metav1.TableColumnDefinition{
 				column.Name(),
@@ -72,7 +74,7 @@ func mutatingWebhookConfigurationRow(v *validator) *resource.Row {
 			AnyFinalizer:   true,
 			Validate:       v.mutatingWebhooks,
 			ValidateUpdate: v.mutatingWebhooksUpdate,
-			Warnings:       warnStatic[admissionregistrationv1.MutatingWebhookConfiguration],
+			Warnings:       warnMutatingWebhooks,
 
 			Columns: []metav1.TableColumnDefinition{
 				column.Name(),
@@ -82,6 +84,61 @@ func mutatingWebhookConfigurationRow(v *validator) *resource.Row {
 			},
 			Cells: mutatingWebhookConfigurationCells,
 		})
+}
+
+func warnValidatingWebhooks(ctx context.Context, c,
+	old *admissionregistrationv1.ValidatingWebhookConfiguration) []string {
+	out := warnStatic(ctx, c, old)
+	for i := range c.Webhooks {
+		out = append(out, warnRules(i, c.Webhooks[i].Rules)...)
+	}
+	return out
+}
+
+func warnMutatingWebhooks(ctx context.Context, c,
+	old *admissionregistrationv1.MutatingWebhookConfiguration) []string {
+	out := warnStatic(ctx, c, old)
+	for i := range c.Webhooks {
+		out = append(out, warnRules(i, c.Webhooks[i].Rules)...)
+	}
+	return out
+}
+
+// Reviews returns the resources by which components ask who a client is and what the client may do.
+// Objects of these resources are not stored. Webhooks and policies never apply to them.
+func Reviews() []schema.GroupResource {
+	return []schema.GroupResource{
+		{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"},
+		{Group: "authentication.k8s.io", Resource: "tokenreviews"},
+		{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"},
+		{Group: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"},
+		{Group: "authorization.k8s.io", Resource: "selfsubjectrulesreviews"},
+		{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
+	}
+}
+
+// warnRules warns about rules of a webhook that name such resources. It does not warn about rules
+// with wildcards, because these are useful for other resources.
+func warnRules(webhook int, rules []admissionregistrationv1.RuleWithOperations) []string {
+	var out []string
+	for i, rule := range rules {
+		if slices.Contains(rule.APIGroups, "*") || slices.Contains(rule.Resources, "*") {
+			continue
+		}
+		seen := map[schema.GroupResource]bool{}
+		for _, group := range rule.APIGroups {
+			for _, name := range rule.Resources {
+				named := schema.GroupResource{Group: group, Resource: name}
+				if seen[named] || !slices.Contains(Reviews(), named) {
+					continue
+				}
+				seen[named] = true
+				out = append(out, fmt.Sprintf("%s: %s is excluded from admission webhooks; this rule will have no effect",
+					field.NewPath("webhooks").Index(webhook).Child("rules").Index(i), named))
+			}
+		}
+	}
+	return out
 }
 
 const (

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/equal"
@@ -88,6 +89,7 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 	if rolling := spec.UpdateStrategy.RollingUpdate; rolling != nil &&
 		spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
 		unset.Point(&rolling.Partition, 0)
+		unset.Point(&rolling.MaxUnavailable, intstr.FromInt32(1))
 	}
 	retention := unset.Make(&spec.PersistentVolumeClaimRetentionPolicy)
 	unset.Fill(&retention.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
@@ -99,27 +101,13 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 func prepareStatefulSetCreate(_ context.Context, s *appsv1.StatefulSet) {
 	s.Status = appsv1.StatefulSetStatus{}
 	s.Generation = 1
-	dropMaxUnavailable(s, nil)
 	podspec.DropDisabled(&s.Spec.Template.Spec, nil)
 }
 
 func prepareStatefulSetUpdate(_ context.Context, s, old *appsv1.StatefulSet) {
 	s.Status = old.Status
-	dropMaxUnavailable(s, old)
 	podspec.DropDisabled(&s.Spec.Template.Spec, &old.Spec.Template.Spec)
 	strategy.Count(s, old, equal.Values(s.Spec, old.Spec))
-}
-
-// dropMaxUnavailable clears maxUnavailable unless old has a value, because the feature gate of the
-// field is off by default. old is nil on create.
-func dropMaxUnavailable(s, old *appsv1.StatefulSet) {
-	if old != nil && old.Spec.UpdateStrategy.RollingUpdate != nil &&
-		old.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable != nil {
-		return
-	}
-	if rolling := s.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
-		rolling.MaxUnavailable = nil
-	}
 }
 
 func validateStatefulSet(ctx context.Context, s *appsv1.StatefulSet) field.ErrorList {
@@ -239,17 +227,11 @@ func withClaims(volumes []corev1.Volume, claims []corev1.PersistentVolumeClaim) 
 
 func validateStatefulSetUpdate(ctx context.Context, s, old *appsv1.StatefulSet) field.ErrorList {
 	r := report.Report{Errors: validateStatefulSetSpec(ctx, &s.Spec, false)}
-	rest, was := s.Spec, &old.Spec
-	rest.Replicas, rest.Template, rest.UpdateStrategy = was.Replicas, was.Template, was.UpdateStrategy
-	rest.MinReadySeconds, rest.Ordinals, rest.RevisionHistoryLimit = was.MinReadySeconds, was.Ordinals,
-		was.RevisionHistoryLimit
-	rest.PersistentVolumeClaimRetentionPolicy = was.PersistentVolumeClaimRetentionPolicy
-	if !equal.Values(rest, *was) {
-		r.Forbidden(field.NewPath("spec"),
-			"updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "+
-				"'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "+
-				"'minReadySeconds' are forbidden")
-	}
+	path, spec, was := field.NewPath("spec"), &s.Spec, &old.Spec
+	r.Immutable(path.Child("selector"), spec.Selector, was.Selector)
+	r.Immutable(path.Child("volumeClaimTemplates"), spec.VolumeClaimTemplates, was.VolumeClaimTemplates)
+	r.Immutable(path.Child("serviceName"), spec.ServiceName, was.ServiceName)
+	r.Immutable(path.Child("podManagementPolicy"), spec.PodManagementPolicy, was.PodManagementPolicy)
 	return r.Errors
 }
 

@@ -195,11 +195,11 @@ func TestStatefulSet(t *testing.T) {
 				`updateStrategy: {type: OnDelete, rollingUpdate: null}, ` +
 				`persistentVolumeClaimRetentionPolicy: {whenScaled: Delete}}`,
 			""},
-		{"pod management", `spec: {podManagementPolicy: Parallel}`, "spec: Forbidden"},
-		{"service name", `spec: {serviceName: other}`, "spec: Forbidden"},
-		{"claims", `spec: {volumeClaimTemplates: [` + claim + `]}`, "spec: Forbidden"},
+		{"pod management", `spec: {podManagementPolicy: Parallel}`, "spec.podManagementPolicy: Invalid value"},
+		{"service name", `spec: {serviceName: other}`, "spec.serviceName: Invalid value"},
+		{"claims", `spec: {volumeClaimTemplates: [` + claim + `]}`, "spec.volumeClaimTemplates: Invalid value"},
 		{"selector", `spec: {selector: {matchLabels: {app: other}}, template: {metadata: {labels: {app: other}}}}`,
-			"spec: Forbidden"},
+			"spec.selector: Invalid value"},
 	})
 	rowtest.Updates(t, row, "status", valid, []rowtest.Case{
 		{"counts", `status: {replicas: 3, readyReplicas: 3, currentReplicas: 1, updatedReplicas: 2, availableReplicas: 2}`,

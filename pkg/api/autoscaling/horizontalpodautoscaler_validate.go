@@ -24,14 +24,14 @@ const (
 )
 
 func validateHorizontalPodAutoscaler(_ context.Context, h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
-	return autoscaler(h, 1)
+	return autoscaler(h)
 }
 
 // autoscaler validates h. least is the lowest allowed minReplicas.
-func autoscaler(h *autoscalingv2.HorizontalPodAutoscaler, least int32) field.ErrorList {
+func autoscaler(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 	r, spec, path := &report.Report{}, &h.Spec, field.NewPath("spec")
-	if spec.MinReplicas != nil && *spec.MinReplicas < least {
-		r.Invalid(path.Child("minReplicas"), *spec.MinReplicas, fmt.Sprintf("must be greater than or equal to %d", least))
+	if spec.MinReplicas != nil {
+		r.NotNegative(path.Child("minReplicas"), int64(*spec.MinReplicas))
 	}
 	switch {
 	case spec.MaxReplicas == 0:
@@ -56,11 +56,7 @@ func autoscaler(h *autoscalingv2.HorizontalPodAutoscaler, least int32) field.Err
 // rules accepted: a minimum of zero replicas, and an invalid API version of the scale target.
 func validateHorizontalPodAutoscalerUpdate(_ context.Context, h,
 	old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
-	least := int32(1)
-	if old.Spec.MinReplicas != nil && *old.Spec.MinReplicas == 0 {
-		least = 0
-	}
-	errs, was, is := autoscaler(h, least), old.Spec.ScaleTargetRef, h.Spec.ScaleTargetRef
+	errs, was, is := autoscaler(h), old.Spec.ScaleTargetRef, h.Spec.ScaleTargetRef
 	if is.Kind != was.Kind || is.APIVersion != was.APIVersion {
 		return errs
 	}
@@ -71,6 +67,11 @@ func validateHorizontalPodAutoscalerUpdate(_ context.Context, h,
 func validateHorizontalPodAutoscalerStatus(_ context.Context, h,
 	_ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 	r, path := &report.Report{}, field.NewPath("status")
+	for i, c := range h.Status.Conditions {
+		if c.ObservedGeneration != nil {
+			r.NotNegative(path.Child("conditions").Index(i).Child("observedGeneration"), *c.ObservedGeneration)
+		}
+	}
 	r.NotNegative(path.Child("currentReplicas"), int64(h.Status.CurrentReplicas))
 	r.NotNegative(path.Child("desiredReplicas"), int64(h.Status.DesiredReplicas))
 	return r.Errors

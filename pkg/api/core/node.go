@@ -97,12 +97,16 @@ func defaultNode(n *corev1.Node) {
 // its node.
 func prepareNodeCreate(_ context.Context, n *corev1.Node) {
 	n.Spec.ConfigSource, n.Status.Config = nil, nil
+	n.Spec.PodPreemptionPolicy = nil
 }
 
 func prepareNodeUpdate(_ context.Context, n, old *corev1.Node) {
 	n.Status = old.Status
 	if old.Spec.ConfigSource == nil {
 		n.Spec.ConfigSource = nil
+	}
+	if old.Spec.PodPreemptionPolicy == nil {
+		n.Spec.PodPreemptionPolicy = nil
 	}
 }
 
@@ -219,8 +223,14 @@ func validateNodeStatus(_ context.Context, n, old *corev1.Node) field.ErrorList 
 	if was := old.Spec.PodCIDRs; len(was) > 0 && !slices.Equal(was, n.Spec.PodCIDRs) {
 		r.Forbidden(field.NewPath("spec", "podCIDRs"), onlyOnce)
 	}
-	if was := old.Spec.ProviderID; was != "" && was != n.Spec.ProviderID {
-		r.Forbidden(field.NewPath("spec", "providerID"), "node updates may not change providerID except from \"\" to valid")
+	switch was := old.Spec.ProviderID; n.Spec.ProviderID {
+	case was:
+	case "":
+		r.Invalid(field.NewPath("spec", "providerID"), nil, "field cannot be cleared once set")
+	default:
+		if was != "" {
+			r.Invalid(field.NewPath("spec", "providerID"), nil, "field cannot be modified once set")
+		}
 	}
 	checkTaints(&r, n.Spec.Taints, field.NewPath("metadata", "taints"))
 	if n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID {

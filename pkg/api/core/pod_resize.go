@@ -67,9 +67,6 @@ func validatePodResize(ctx context.Context, pod, old *corev1.Pod) field.ErrorLis
 	}
 	rest := pod.Spec.DeepCopy()
 	checkOwnResize(&r, rest, &old.Spec, spec)
-	if len(old.Status.NodeAllocatableResourceClaimStatuses) > 0 {
-		r.Forbidden(spec, "pods with node allocatable resource claims cannot be resized")
-	}
 	ordered := sameOrder(&r, pod.Spec.Containers, old.Spec.Containers, spec, "containers")
 	ordered = sameOrder(&r, pod.Spec.InitContainers, old.Spec.InitContainers, spec, "initContainers") && ordered
 	if !ordered {
@@ -84,6 +81,10 @@ func validatePodResize(ctx context.Context, pod, old *corev1.Pod) field.ErrorLis
 			spec.Child("containers").Index(i).Child("resources"))
 	}
 	checkResized(&r, rest, &old.Spec, spec)
+	if !equality.Semantic.DeepEqual(rest.Volumes, old.Spec.Volumes) {
+		r.Forbidden(spec.Child("volumes"), "volumes are immutable on resize when "+
+			"InPlacePodVerticalScalingMemoryBackedVolumes feature gate is disabled")
+	}
 	if len(r.Errors) == 0 && !equality.Semantic.DeepEqual(*rest, old.Spec) {
 		r.Forbidden(spec, "only cpu and memory resources are mutable")
 	}

@@ -71,7 +71,8 @@ func TestNodeRules(t *testing.T) {
 		{"cordon", `spec: {unschedulable: true}`, ""},
 		{"duplicate taint", `spec: {taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}]}`,
 			"metadata.taints[1]: Duplicate value"},
-		{"provider", `spec: {providerID: b}`, "spec.providerID: Forbidden"},
+		{"provider", `spec: {providerID: b}`, "spec.providerID: Invalid value"},
+		{"no provider", `spec: {providerID: ""}`, "spec.providerID: Invalid value"},
 		{"range", `spec: {podCIDR: 10.9.0.0/24, podCIDRs: [10.9.0.0/24]}`, "spec.podCIDRs: Forbidden"},
 	})
 	rowtest.Updates(t, row, "status", stored, []rowtest.Case{

@@ -115,9 +115,7 @@ func validateClusterRoleBindingUpdate(ctx context.Context, b, old *rbacv1.Cluste
 }
 
 func keepRef(r *report.Report, ref, old *rbacv1.RoleRef) {
-	if *ref != *old {
-		r.Invalid(field.NewPath("roleRef"), *ref, "cannot change roleRef")
-	}
+	r.Immutable(field.NewPath("roleRef"), *ref, *old)
 }
 
 func validateBinding(ref *rbacv1.RoleRef, subjects []rbacv1.Subject, namespaced bool, kinds ...string) field.ErrorList {

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"keelson.dev/keelson/pkg/api/admissionregistration"
 	"keelson.dev/keelson/pkg/apiserver/admission/webhooks"
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/outbound"
@@ -79,7 +80,7 @@ func configured(configurations cache.SharedIndexInformer, static bool) func() bo
 // for reviews: if a webhook did not answer, all components would be unable to authenticate and
 // authorize clients.
 func review(a admission.Attributes) bool {
-	return slices.Contains(reviews(), a.GetResource().GroupResource())
+	return slices.Contains(admissionregistration.Reviews(), a.GetResource().GroupResource())
 }
 
 // mutating calls mutating webhooks. It adds the request to the context, from which callers in

@@ -73,11 +73,9 @@ func (p *nodeRestriction) audience(ctx context.Context, a admission.Attributes,
 	case failed != nil:
 		return forbid(a, "error validating audience %q: %w", audience, failed)
 	case err != nil:
-		return forbid(a, "audience %q not found in pod spec volume, error authorizing %s to request tokens "+
-			"for this audience: %w", audience, user, err)
+		return forbid(a, "error authorizing %s to request tokens for audience %q: %w", user, audience, err)
 	}
-	return forbid(a, "audience %q not found in pod spec volume, %s is not authorized to request tokens for "+
-		"this audience", audience, user)
+	return forbid(a, "%s is not authorized to request tokens for audience %q", user, audience)
 }
 
 // mountsAudience reports whether a volume of the pod uses tokens for audience, either a projected

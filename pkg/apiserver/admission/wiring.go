@@ -18,6 +18,7 @@ import (
 	"k8s.io/component-base/featuregate"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/api/admissionregistration"
 )
 
 // gates returns the feature gates for the library's plugins. All have the library's defaults.
@@ -74,18 +75,5 @@ func (exclusions) Initialize(plugin admission.Interface) {
 	if !ok {
 		return
 	}
-	wants.SetExcludedAdmissionResources(reviews())
-}
-
-// reviews returns the resources of reviews, by which components request who a client is or what it
-// may do. Their objects are not stored.
-func reviews() []schema.GroupResource {
-	return []schema.GroupResource{
-		{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"},
-		{Group: "authentication.k8s.io", Resource: "tokenreviews"},
-		{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"},
-		{Group: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"},
-		{Group: "authorization.k8s.io", Resource: "selfsubjectrulesreviews"},
-		{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
-	}
+	wants.SetExcludedAdmissionResources(admissionregistration.Reviews())
 }
