@@ -84,10 +84,8 @@ func TestNodesAskForTokens(t *testing.T) {
 		pod, want string
 		audiences []string
 	}{
-		{"p", `audience "reg" not found in pod spec volume, system:node:n1 is not authorized to request ` +
-			`tokens for this audience`, []string{"reg"}},
-		{"p", `audience "secrets" not found in pod spec volume, system:node:n1 is not authorized to request ` +
-			`tokens for this audience`, []string{"secrets"}},
+		{"p", `system:node:n1 is not authorized to request tokens for audience "reg"`, []string{"reg"}},
+		{"p", `system:node:n1 is not authorized to request tokens for audience "secrets"`, []string{"secrets"}},
 		{"p", `node may only request 0 or 1 audiences`, []string{"mounted", "reg"}},
 		{"claims", `error validating audience "reg": persistentvolumeclaim "gone" not found`, []string{"reg"}},
 		{"disk", `error validating audience "reg": csidriver.storage.k8s.io "pd.csi.storage.gke.io" not found`,

@@ -126,7 +126,7 @@ func TestRefused(t *testing.T) {
 		"role of a binding": {path: "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 			create: `{"metadata":{"name":"x"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io",` +
 				`"kind":"ClusterRole","name":"view"}}`, patch: `{"roleRef":{"name":"edit"}}`, code: 422,
-			want: "cannot change roleRef"},
+			want: "field is immutable"},
 		"value of a priority class": {path: "/apis/scheduling.k8s.io/v1/priorityclasses",
 			create: `{"metadata":{"name":"x"},"value":1}`, patch: `{"value":2}`, code: 422,
 			want: "may not be changed in an update"},
