@@ -296,13 +296,13 @@ func TestNodesSeeTheirOwn(t *testing.T) {
 	})
 	_, err = node.CoreV1().Secrets("default").Get(t.Context(), "other", metav1.GetOptions{})
 	want = `secrets "other" is forbidden: User "system:node:n1" cannot get resource "secrets" in API group ` +
-		`"" in the namespace "default": no relationship found between node 'n1' and this object`
+		`"" in the namespace "default": node: no relationship found between node 'n1' and this object`
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 	_, err = node.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
 	want = `pods is forbidden: User "system:node:n1" cannot list resource "pods" in API group "" at the ` +
-		`cluster scope: can only list/watch pods with spec.nodeName field selector`
+		`cluster scope: node: can only list/watch pods with spec.nodeName field selector`
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

@@ -18,7 +18,7 @@ import (
 // or maintainers get for it.
 var budget = map[string]int{
 	"hack":                              590,
-	"pkg/api":                           9310,
+	"pkg/api":                           9500,
 	"pkg/apiserver":                     12240,
 	"pkg/cluster":                       2660,
 	"pkg/controllers":                   11700,

@@ -42,7 +42,8 @@ func clusterTrustBundleRow() *resource.Row {
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
-			{Name: "SignerName", Type: "string", Description: certificatesv1.ClusterTrustBundleSpec{}.SwaggerDoc()["signerName"]},
+			{Name: "SignerName", Type: "string",
+				Description: certificatesv1.ClusterTrustBundleSpec{}.SwaggerDoc()["signerName"]},
 		},
 		Cells: func(b *certificatesv1.ClusterTrustBundle, _ resource.CellEnv) []any {
 			return []any{b.Name, column.OrNone(b.Spec.SignerName)}

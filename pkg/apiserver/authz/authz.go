@@ -208,8 +208,8 @@ func (c *Chain) build(cfg *apiserver.AuthorizationConfiguration) (*order, error)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, union.NamedAuthorizer{AuthorizerName: a.Name, Authorizer: authorizationmetrics.InstrumentedAuthorizer(
-			string(a.Type), a.Name, authorizer.AuthorizerFunc(one.Authorize))})
+		named := authorizationmetrics.InstrumentedAuthorizer(string(a.Type), a.Name, authorizer.AuthorizerFunc(one.Authorize))
+		list = append(list, union.NamedAuthorizer{AuthorizerName: a.Name, Authorizer: named})
 		resolvers = append(resolvers, one)
 	}
 	all, err := union.New(list...)
