@@ -122,9 +122,9 @@ func webhookInitializer(deps Deps, book *webhooks.Book) (admission.PluginInitial
 	}
 	callers := Callers(deps.Outbound, deps.Tracing)
 	kept := func(of webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
-		return book.Wrap(callers(of))
+		return book.Wrap(callers(of), r)
 	}
-	return webhookinit.NewPluginInitializer(kept, r), nil
+	return webhookinit.NewPluginInitializer(kept, webhooks.ByName{}), nil
 }
 
 // Callers returns a wrapper for the connections to webhooks. With it, webhooks are called only at

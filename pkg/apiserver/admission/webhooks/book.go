@@ -40,28 +40,37 @@ func NewBook(clk clock.Clock, log *slog.Logger) (*Book, error) {
 }
 
 // Wrap returns a resolver that returns the configurations of of, with transports that record the
-// outcome of calls in the book and skip failing webhooks.
-func (b *Book) Wrap(of webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
-	kept := func(namespace string, c *rest.Config, err error) (*rest.Config, error) {
+// outcome of calls in the book and skip failing webhooks. The transports also resolve the webhooks'
+// services, with the resolver services; the library that calls the webhooks must get the resolver
+// ByName instead.
+func (b *Book) Wrap(of webhook.AuthenticationInfoResolver,
+	services webhook.ServiceResolver) webhook.AuthenticationInfoResolver {
+	kept := func(s *service, c *rest.Config, err error) (*rest.Config, error) {
 		if err != nil {
 			return nil, err
 		}
 		c.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			if b.nobody.signs(next) {
 				next = unreadable{}
+			} else if s != nil {
+				next = &resolving{service: *s, services: services, next: next}
 			}
-			return &caller{book: b, namespace: namespace, next: next}
+			call := &caller{book: b, next: next}
+			if s != nil {
+				call.namespace = s.namespace
+			}
+			return call
 		})
 		return c, nil
 	}
 	return &webhook.AuthenticationInfoResolverDelegator{
 		ClientConfigForFunc: func(hostPort string) (*rest.Config, error) {
 			c, err := of.ClientConfigFor(hostPort)
-			return kept("", c, err)
+			return kept(nil, c, err)
 		},
 		ClientConfigForServiceFunc: func(name, namespace string, port int) (*rest.Config, error) {
 			c, err := of.ClientConfigForService(name, namespace, port)
-			return kept(namespace, c, err)
+			return kept(&service{namespace, name, int32(port)}, c, err)
 		},
 	}
 }
