@@ -236,9 +236,9 @@ func TestSelectorFails(t *testing.T) {
 	p := await(t, c, "p", "failed", func(p *v1.Pod) bool {
 		return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Reason == "SchedulerError" })
 	})
-	const want = `running "DynamicResources" filter plugin: class odd: selector #0: CEL runtime error: no ` +
-		`such key: missing`
-	if got := p.Status.Conditions[0].Message; got != want || bound(p) {
+	const want = `running "DynamicResources" filter plugin: class odd: selector #0 on device gpu.example.com/a/d0: ` +
+		`CEL runtime error: no such key: missing`
+	if got := p.Status.Conditions[0].Message; !strings.HasPrefix(got, want) || bound(p) {
 		t.Errorf("on node %q, message %q, want %q", p.Spec.NodeName, got, want)
 	}
 	if err := c.ResourceV1().ResourceSlices().Delete(t.Context(), "devices-of-a", metav1.DeleteOptions{}); err != nil {

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"keelson.dev/keelson/pkg/scheduler/cell"
 	"keelson.dev/keelson/pkg/scheduler/profile"
@@ -84,5 +85,6 @@ func ordinary(pod *v1.Pod) bool {
 	s := &pod.Status
 	return len(pod.Spec.Containers) > 0 && len(pod.Spec.Volumes) == 0 && pod.Spec.NodeName == "" &&
 		pod.DeletionTimestamp == nil &&
-		len(s.ContainerStatuses)+len(s.InitContainerStatuses) == 0 && s.Resources == nil && s.AllocatedResources == nil
+		len(s.ContainerStatuses)+len(s.InitContainerStatuses) == 0 && s.Resources == nil && s.AllocatedResources == nil &&
+		!resourcehelper.IsPodResizeInfeasible(pod)
 }

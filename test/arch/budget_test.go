@@ -21,7 +21,7 @@ var budget = map[string]int{
 	"pkg/api":                           9500,
 	"pkg/apiserver":                     12240,
 	"pkg/cluster":                       2660,
-	"pkg/controllers":                   11700,
+	"pkg/controllers":                   11720,
 	"pkg/ctl":                           510,
 	"pkg/daemon":                        680,
 	"pkg/follow":                        190,

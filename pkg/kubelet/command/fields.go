@@ -78,6 +78,8 @@ func refuse(c *kubeletconfig.KubeletConfiguration) error {
 		"volumes are attached by the controller manager")
 	require(!on(c.EnableSystemLogQuery) || !off(c.EnableSystemLogHandler), "enableSystemLogQuery", true,
 		"enableSystemLogHandler is required")
+	require(len(c.DefaultPodSysctls) == 0, "defaultPodSysctls", c.DefaultPodSysctls,
+		"DefaultPodSysctls is an alpha feature and is not supported")
 	require(c.KubeletCgroups == "", "kubeletCgroups", c.KubeletCgroups,
 		"the kubelet stays in the cgroup that it is started in")
 	require(c.SystemCgroups == "", "systemCgroups", c.SystemCgroups, "system processes are not moved to another cgroup")

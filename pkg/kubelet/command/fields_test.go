@@ -61,7 +61,7 @@ func fieldsRead(t *testing.T) map[string]bool {
 // TestEveryField checks for each field of the configuration that the kubelet reads it, that it is
 // listed as having no effect, or that the kubelet rejects values of it.
 func TestEveryField(t *testing.T) {
-	refused := []string{"CgroupsPerQOS", "EnableControllerAttachDetach", "KubeletCgroups", "SystemCgroups",
+	refused := []string{"CgroupsPerQOS", "DefaultPodSysctls", "EnableControllerAttachDetach", "KubeletCgroups", "SystemCgroups",
 		"ReadOnlyPort", "RunOnce"}
 	merged := []string{"MergeDefaultEvictionSettings"} // fields that only affect defaults
 	read := fieldsRead(t)
@@ -115,6 +115,7 @@ func TestRefused(t *testing.T) {
 		"podsPerCore: -1":                                           "podsPerCore",
 		"eventRecordQPS: -1":                                        "eventRecordQPS",
 		"eventBurst: -1":                                            "eventBurst",
+		`defaultPodSysctls: {"net.ipv4.ip_forward": "1"}`:           "defaultPodSysctls",
 		"oomScoreAdj: 1001":                                         "oomScoreAdj",
 		"podLogsDir: logs":                                          "podLogsDir",
 		"podLogsDir: /var/../logs":                                  "podLogsDir",

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"keelson.dev/scheduling"
 )
@@ -116,7 +117,7 @@ func sameShare(a, b *v1.Pod) bool {
 // plain reports whether the requests in the specs of a pod's containers are all that counts: no
 // container is being resized, and there are no requests at pod level.
 func plain(p *v1.Pod) bool {
-	if p.Spec.Resources != nil {
+	if p.Spec.Resources != nil || resourcehelper.IsPodResizeInfeasible(p) {
 		return false
 	}
 	return asAsked(p.Spec.Containers, p.Status.ContainerStatuses) &&

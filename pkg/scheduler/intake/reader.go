@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"keelson.dev/apiserver/transcode"
 )
@@ -112,8 +113,12 @@ func (r *Reader) Into(pod *v1.Pod, raw []byte) error {
 		pod.Spec.Volumes = slices.Clip(slices.DeleteFunc(own.Spec.Volumes, isPlain))
 	}
 	pod.Annotations = r.kept(pod.Annotations)
-	pod.Status.ContainerStatuses = slimStatuses(has.containers, pod.Spec.Containers)
-	pod.Status.InitContainerStatuses = slimStatuses(has.init, pod.Spec.InitContainers)
+	pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses = has.containers, has.init
+	// While a resize is infeasible, the requests of a container are those in its status.
+	if !resourcehelper.IsPodResizeInfeasible(pod) {
+		pod.Status.ContainerStatuses = slimStatuses(has.containers, pod.Spec.Containers)
+		pod.Status.InitContainerStatuses = slimStatuses(has.init, pod.Spec.InitContainers)
+	}
 	if pod.Spec.Resources == nil {
 		// Drop the pod-level sums, which no plugin needs beside the values of the containers.
 		pod.Status.AllocatedResources, pod.Status.Resources = nil, nil
