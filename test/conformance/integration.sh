@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Copyright The Keelson Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs Kubernetes' own integration tests against Keelson's API server, and fails if a test fails that
+# is not listed in integration/known.txt.
+set -euo pipefail
+
+usage() {
+	cat <<-'USAGE'
+		usage: test/conformance/integration.sh [PACKAGE...]
+
+		PACKAGE is a directory below test/integration of Kubernetes, for example auth or apiserver/apply.
+		Without one, all packages run. Variables:
+
+		SHARE     I/N: one of N parts of the packages (1/1)
+		RUN       regular expression of the tests to run (all)
+		OUT       the file to which the table of results is written (none)
+	USAGE
+}
+
+case ${1:-} in
+-h | --help)
+	usage
+	exit
+	;;
+esac
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+here=$root/test/conformance
+work=$root/.build/integration
+export GOWORK=off
+mkdir -p "$work"
+
+"$root/hack/build.sh"
+"$root/hack/tools.sh" etcd
+
+# The tests are copied, because Go does not overlay files in the module cache, and because some tests
+# write files beside themselves. A second go.mod leads to the copy; it also gets the modules that only
+# these tests need.
+cd "$here"
+source=$(go mod download -json k8s.io/kubernetes | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
+version=${source##*@}
+kubernetes=$work/kubernetes-$version
+if [[ ! -d $kubernetes ]]; then
+	rm -rf "$work"/kubernetes-*
+	cp -r --no-preserve=mode "$source" "$kubernetes.new"
+	mv "$kubernetes.new" "$kubernetes"
+fi
+cp go.mod "$work/go.mod"
+cp go.sum "$work/go.sum"
+go mod edit -replace "k8s.io/kubernetes=$kubernetes" "$work/go.mod"
+cat >"$work/overlay.json" <<-JSON
+	{"Replace": {
+	  "$kubernetes/cmd/kube-apiserver/app/testing/testserver.go": "$here/integration/testserver/testserver.go",
+	  "$kubernetes/test/integration/framework/test_server.go": "$here/integration/framework/test_server.go"
+	}}
+JSON
+flags=(-modfile="$work/go.mod" -mod=mod -overlay="$work/overlay.json" -tags keelson)
+
+patterns=()
+for name in "$@"; do
+	patterns+=("k8s.io/kubernetes/test/integration/$name")
+done
+((${#patterns[@]})) || patterns=(k8s.io/kubernetes/test/integration/...)
+share=${SHARE:-1/1}
+mapfile -t packages < <(
+	go list "${flags[@]}" -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' "${patterns[@]}" |
+		awk -v "i=${share%/*}" -v "n=${share#*/}" 'NF && NR % n == i % n'
+)
+
+# The tests find etcd in the path. They run one package at a time, each with its own etcd.
+export PATH=$root/bin/tools:$PATH
+export KEELSON_APISERVER=$root/bin/apiserver
+echo "integration: ${#packages[@]} packages of Kubernetes $version (log: $work/log.json)"
+# The exit code is that of the report, which knows the failures that are expected.
+go test "${flags[@]}" -json -p 1 -count=1 -vet=off -timeout 30m -run "${RUN:-.}" "${packages[@]}" \
+	>"$work/log.json" 2>"$work/errors.log" || true
+go run ./integration/report -log "$work/log.json" -known integration/known.txt ${OUT:+-out "$OUT"}
