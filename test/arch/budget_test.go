@@ -35,7 +35,7 @@ var budget = map[string]int{
 	"pkg/scheduler":                     5990,
 	"staging/src/keelson.dev/apiserver": 13380,
 	"test/bench":                        800,
-	"test/conformance":                  210,
+	"test/conformance":                  680,
 	"test/csi":                          620,
 	"test/images":                       260,
 	"test/soak":                         280,
