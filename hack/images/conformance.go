@@ -53,11 +53,11 @@ func (in inputs) agnhosts(debian, registry layer) []spec {
 	pictures := config
 	pictures.Cmd = []string{"test-webserver"}
 	out := []spec{
-		{File: "agnhost", Names: names(suite+"agnhost", "2.63.0", "2.55"),
+		{File: "agnhost", Names: names(suite+"agnhost", "2.66.1", "2.55"),
 			Layers: []layer{debian, program, registry}, Config: config},
-		{File: "distroless-iptables", Names: names("registry.k8s.io/build-image/distroless-iptables", "v0.9.6"),
+		{File: "distroless-iptables", Names: names("registry.k8s.io/build-image/distroless-iptables", "v0.9.9"),
 			Layers: []layer{debian}, Config: v1.Config{Cmd: []string{"bash"}, Env: []string{path}}},
-		{File: "glibc-dns-testing", Names: names(suite+"glibc-dns-testing", "2.0.0"), Layers: []layer{debian},
+		{File: "glibc-dns-testing", Names: names(suite+"glibc-dns-testing", "2.1.1"), Layers: []layer{debian},
 			Config: v1.Config{Cmd: []string{"bash"}, Env: []string{path}}},
 	}
 	for _, name := range []string{"kitten", "nautilus"} {
@@ -85,8 +85,8 @@ func (in inputs) onBusybox(base layer) []spec {
 	privileged := program("usr/local/bin/nnp", in.program("nonewprivs"))
 	privileged.Header.Mode = 0o6755
 	return []spec{
-		{File: "e2e-busybox", Names: names(suite+"busybox", "1.37.0-1", "1.36.1-1"), Layers: []layer{base}, Config: shell},
-		{File: "e2e-nginx", Names: names(suite+"nginx", "1.15-4", "1.27-0"), Layers: []layer{base, {
+		{File: "e2e-busybox", Names: names(suite+"busybox", "1.37.0-2", "1.36.1-1"), Layers: []layer{base}, Config: shell},
+		{File: "e2e-nginx", Names: names(suite+"nginx", "1.27.0-2", "1.28.0-2"), Layers: []layer{base, {
 			program("usr/sbin/nginx", in.Web), directory("usr/share/nginx", 0o755), directory("usr/share/nginx/html", 0o755),
 			data("usr/share/nginx/html/index.html", in.Index),
 		}}, Config: web},
@@ -96,7 +96,7 @@ func (in inputs) onBusybox(base layer) []spec {
 			Layers: []layer{base, {directory("usr/local", 0o755), directory("usr/local/bin", 0o755),
 				privileged}}, Config: runs("nnp")},
 		{
-			File: "regression-issue-74839", Names: names(suite+"regression-issue-74839", "1.4"),
+			File: "regression-issue-74839", Names: names(suite+"regression-issue-74839", "1.5"),
 			Config: runs("/regression-issue-74839"),
 			Layers: []layer{base, {program("regression-issue-74839", in.program("regression-issue-74839"))}},
 		},
@@ -123,7 +123,7 @@ func (in inputs) servers() []spec {
 			Config: v1.Config{Entrypoint: []string{"/sample-apiserver"}, WorkingDir: "/", Env: []string{path}},
 		},
 		{
-			File: "etcd", Names: []string{"registry.k8s.io/etcd:3.6.8-0"},
+			File: "etcd", Names: []string{"registry.k8s.io/etcd:3.7.0-0"},
 			Layers: []layer{append(slices.Clone(dirs), program("usr/local/bin/etcd", in.program("etcd")))},
 			Config: v1.Config{Cmd: []string{"/usr/local/bin/etcd"}, WorkingDir: "/", Env: []string{path}},
 		},
