@@ -21,7 +21,8 @@ var libraries = []string{
 // unseen has name prefixes of library metrics that an API server exports only after the operator
 // configures files for authentication or authorization, or after an APIService fails.
 var unseen = []string{
-	"leader_election_", "apiserver_authentication_config_", "apiserver_authorization_config_", "aggregator_unavailable_apiservice_total",
+	"leader_election_", "apiserver_authentication_config_", "apiserver_authorization_config_",
+	"aggregator_unavailable_apiservice_total",
 }
 
 // Reasons why metrics are missing.

@@ -61,8 +61,8 @@ func fieldsRead(t *testing.T) map[string]bool {
 // TestEveryField checks for each field of the configuration that the kubelet reads it, that it is
 // listed as having no effect, or that the kubelet rejects values of it.
 func TestEveryField(t *testing.T) {
-	refused := []string{"CgroupsPerQOS", "DefaultPodSysctls", "EnableControllerAttachDetach", "KubeletCgroups", "SystemCgroups",
-		"ReadOnlyPort", "RunOnce"}
+	refused := []string{"CgroupsPerQOS", "DefaultPodSysctls", "EnableControllerAttachDetach", "KubeletCgroups",
+		"SystemCgroups", "ReadOnlyPort", "RunOnce"}
 	merged := []string{"MergeDefaultEvictionSettings"} // fields that only affect defaults
 	read := fieldsRead(t)
 	var has []string
