@@ -163,10 +163,16 @@ func TestNodesWriteStatusOfClaims(t *testing.T) {
 // allowAudience gives nodes the right to tokens of service accounts for an audience.
 func allowAudience(t *testing.T, s *testserver.Server, name, audience string, accounts ...string) {
 	t.Helper()
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{
+	allowNodes(t, s, name, rbacv1.PolicyRule{
 		Verbs: []string{"request-serviceaccounts-token-audience"}, APIGroups: []string{""},
 		Resources: []string{audience}, ResourceNames: accounts,
-	}}}
+	})
+}
+
+// allowNodes gives all nodes the rights of a rule.
+func allowNodes(t *testing.T, s *testserver.Server, name string, rule rbacv1.PolicyRule) {
+	t.Helper()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}}
 	if _, err := s.Client.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -51,6 +51,7 @@ func (a *assembly) rowDeps() api.Deps {
 		Core:            a.coreDeps(),
 		Authentication:  identity.Rows(),
 		Authorization:   access.Rows(),
+		MaySign:         (&admission.SignerGuard{Authorizer: a.authz}).MaySign,
 		CheckEscalation: (&rbac.Guard{Rules: a.rules, Authorizer: a.authz}).CheckWrite,
 		CheckParams:     (&admission.ParamGuard{Authorizer: a.authz, Mapper: a.mapper, Client: client}).Check,
 		Definitions:     customresources.Hooks(),

@@ -95,6 +95,7 @@ func Table() []Entry {
 		{certificates.SigningName, "certificate-controller", certificates.NewSigning, signs},
 		{certificates.ApprovingName, "certificate-controller", certificates.NewApproving, nil},
 		{certificates.CleaningName, "certificate-controller", certificates.NewCleaning, nil},
+		{certificates.PodRequestCleaningName, "podcertificaterequestcleaner", certificates.NewPodRequestCleaning, nil},
 		{bootstraptoken.SigningName, "bootstrap-signer", bootstraptoken.NewSigning, nil},
 		{bootstraptoken.CleaningName, "token-cleaner", bootstraptoken.NewCleaning, nil},
 		{pvcprotection.Name, "pvc-protection-controller", pvcprotection.New, nil},

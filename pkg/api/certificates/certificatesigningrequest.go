@@ -1,7 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certificates declares certificate signing requests and bundles of trusted certificates.
+// Package certificates declares certificate signing requests, bundles of trusted certificates, and
+// the requests by which kubelets get certificates for pods.
 //
 // Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
 // which the row refers (defaults, preparation, validation and table cells) are next to it. All of
@@ -33,11 +34,16 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// Rows returns the rows of the group, in the order in which discovery lists them.
-func Rows() []*resource.Row {
+// pemCertificate is the type of PEM blocks with a certificate.
+const pemCertificate = "CERTIFICATE"
+
+// Rows returns the rows of the group, in the order in which discovery lists them. maySign is called for
+// changes of the status of pod certificate requests. If it is nil, all users may make them.
+func Rows(maySign MaySign) []*resource.Row {
 	return []*resource.Row{
 		certificateSigningRequestRow(),
 		clusterTrustBundleRow(),
+		podCertificateRequestRow(maySign),
 	}
 }
 
@@ -307,7 +313,7 @@ func certificates(data []byte) error {
 	}
 	blocks := 0
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
+		if block.Type != pemCertificate {
 			return fmt.Errorf("only CERTIFICATE PEM blocks are allowed, found %q", block.Type)
 		}
 		if len(block.Headers) != 0 {

@@ -148,7 +148,7 @@ func checkBundle(r *report.Report, path *field.Path, bundle string) {
 
 // notAnchor returns the reason why a block is not the certificate of an authority.
 func notAnchor(block *pem.Block) string {
-	if block.Type != "CERTIFICATE" {
+	if block.Type != pemCertificate {
 		return "has bad block type: " + block.Type
 	}
 	if len(block.Headers) > 0 {

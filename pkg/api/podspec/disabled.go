@@ -13,13 +13,12 @@ import (
 // set. If drop is true it clears them.
 type feature func(spec *corev1.PodSpec, drop bool) bool
 
-// disabled returns the features that are off by default in Kubernetes 1.37, and certificates of
-// pods, which Keelson's kubelet does not provide.
+// disabled returns the features that are off by default in Kubernetes 1.37.
 func disabled() []feature {
 	return []feature{
 		func(s *corev1.PodSpec, drop bool) bool { return visit(&s.SchedulingGroup, drop) },
 		func(s *corev1.PodSpec, drop bool) bool { return visitList(&s.EvictionResponders, drop) },
-		podCertificates, stopSignals, fileOwners, emptyDirModes, mountOptions, httpProtocols, grpcModes,
+		stopSignals, fileOwners, emptyDirModes, mountOptions, httpProtocols, grpcModes,
 	}
 }
 
@@ -55,17 +54,6 @@ func anyOf[E, T any](elements []E, field func(*E) **T, drop bool) bool {
 	found := false
 	for i := range elements {
 		found = visit(field(&elements[i]), drop) || found
-	}
-	return found
-}
-
-func podCertificates(spec *corev1.PodSpec, drop bool) bool {
-	found := false
-	for _, v := range spec.Volumes {
-		if v.Projected != nil {
-			found = anyOf(v.Projected.Sources,
-				func(s *corev1.VolumeProjection) **corev1.PodCertificateProjection { return &s.PodCertificate }, drop) || found
-		}
 	}
 	return found
 }

@@ -20,8 +20,8 @@ func TestDropDisabled(t *testing.T) {
 	for name, text := range map[string]string{
 		"scheduling group":    `{schedulingGroup: {podGroupName: g}}`,
 		"eviction responders": `{evictionResponders: [{name: example.com/a, priority: 1000}]}`,
-		"pod certificate": volume(
-			`projected: {sources: [{podCertificate: {signerName: example.com/s, keyType: ED25519}}]}`),
+		"owner of a certificate": volume(
+			`projected: {sources: [{podCertificate: {signerName: example.com/s, keyType: ED25519, user: 1}}]}`),
 		"owner of a secret":   volume(`secret: {secretName: s, defaultUser: 1}`),
 		"owner of a key":      volume(`configMap: {name: m, items: [{key: k, path: p, user: 1}]}`),
 		"owner of a file":     volume(`downwardAPI: {items: [{path: p, user: 1, fieldRef: {fieldPath: metadata.name}}]}`),

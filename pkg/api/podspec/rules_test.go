@@ -118,6 +118,32 @@ func TestVolumeRules(t *testing.T) {
 			first + ".clusterTrustBundle.signerName: Invalid value"},
 		{"bundle without a path", projected(`clusterTrustBundle: {name: b, path: ""}`),
 			first + ".clusterTrustBundle.path: Required value"},
+		{"certificate", projected(`podCertificate: {signerName: example.com/s, keyType: ED25519, keyPath: k, ` +
+			`certificateChainPath: c, maxExpirationSeconds: 7862400, userAnnotations: {example.com/a: b}}`), ""},
+		{"certificate without a signer", projected(`podCertificate: {signerName: "", keyType: ED25519, keyPath: k}`),
+			first + ".podCertificate.signerName: Required value"},
+		{"certificate of an unknown key type", projected(`podCertificate: {signerName: example.com/s, keyType: X, keyPath: k}`),
+			first + ".podCertificate.keyType: Unsupported value"},
+		{"certificate without a file", projected(`podCertificate: {signerName: example.com/s, keyType: RSA3072}`),
+			first + ".podCertificate: Required value"},
+		{"certificate with one file for two purposes",
+			projected(`podCertificate: {signerName: example.com/s, keyType: RSA4096, keyPath: k, certificateChainPath: k}`),
+			"volumes[0].projected: Invalid value"},
+		{"certificate in another directory",
+			projected(`podCertificate: {signerName: example.com/s, keyType: RSA4096, credentialBundlePath: ../k}`),
+			first + ".podCertificate.credentialBundlePath: Invalid value"},
+		{"certificate that expires too early", projected(`podCertificate: {signerName: example.com/s, ` +
+			`keyType: ECDSAP256, keyPath: k, maxExpirationSeconds: 3599}`),
+			first + ".podCertificate.maxExpirationSeconds: Invalid value"},
+		{"certificate that expires too late", projected(`podCertificate: {signerName: example.com/s, ` +
+			`keyType: ECDSAP384, keyPath: k, maxExpirationSeconds: 7862401}`),
+			first + ".podCertificate.maxExpirationSeconds: Invalid value"},
+		{"certificate of Kubernetes that expires too late", projected(`podCertificate: {signerName: kubernetes.io/s, ` +
+			`keyType: ECDSAP521, keyPath: k, maxExpirationSeconds: 86401}`),
+			first + ".podCertificate.maxExpirationSeconds: Invalid value"},
+		{"certificate with an annotation without a domain", projected(`podCertificate: {signerName: example.com/s, ` +
+			`keyType: ED25519, keyPath: k, userAnnotations: {a: b}}`),
+			first + ".podCertificate.userAnnotations: Invalid value"},
 		{"projected token without a path", projected(`serviceAccountToken: {path: ""}`),
 			"volumes[0].projected.path: Required value"},
 		{"projected token that expires too early", projected(`serviceAccountToken: {path: t, expirationSeconds: 60}`),

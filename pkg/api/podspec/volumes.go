@@ -254,6 +254,10 @@ func (c *check) checkProjected(p *corev1.ProjectedVolumeSource, path *field.Path
 			c.checkTrustBundle(s, at.Child("clusterTrustBundle"))
 			claim(s.Path, s.Path)
 		}
+		if s := source.PodCertificate; s != nil {
+			kinds++
+			c.checkPodCertificate(s, at.Child("podCertificate"), claim)
+		}
 		if kinds > 1 {
 			c.Forbidden(at, "may not specify more than 1 volume type per source")
 		}
@@ -315,6 +319,35 @@ func (c *check) checkTrustBundle(s *corev1.ClusterTrustBundleProjection, at *fie
 		c.Required(at.Child("path"), "")
 	}
 	c.checkFileName(s.Path, at.Child("path"))
+}
+
+func (c *check) checkPodCertificate(s *corev1.PodCertificateProjection, at *field.Path, claim func(string, any)) {
+	signer.CheckName(&c.Report, at.Child("signerName"), s.SignerName)
+	signer.CheckAnnotations(&c.Report, at.Child("userAnnotations"), s.UserAnnotations)
+	report.OneOf(&c.Report, at.Child("keyType"), s.KeyType,
+		"RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")
+	if seconds, path := s.MaxExpirationSeconds, at.Child("maxExpirationSeconds"); seconds != nil {
+		if *seconds < signer.MinSeconds {
+			c.Invalid(path, *seconds, fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", signer.MinSeconds))
+		}
+		if limit := signer.MaxSeconds(s.SignerName); *seconds > limit {
+			c.Invalid(path, *seconds, fmt.Sprintf("if provided, maxExpirationSeconds must be <= %d", limit))
+		}
+	}
+	files := 0
+	for _, f := range []struct{ field, path string }{
+		{"credentialBundlePath", s.CredentialBundlePath}, {"keyPath", s.KeyPath},
+		{"certificateChainPath", s.CertificateChainPath},
+	} {
+		if f.path != "" {
+			files++
+			c.checkFileName(f.path, at.Child(f.field))
+			claim(f.path, f.path)
+		}
+	}
+	if files == 0 {
+		c.Required(at, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath")
+	}
 }
 
 func (c *check) checkCSI(csi *corev1.CSIVolumeSource, at *field.Path) {

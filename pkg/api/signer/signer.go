@@ -1,14 +1,15 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package signer validates the names of certificate signers, and the names of ClusterTrustBundles,
-// which depend on them. It is pure.
+// Package signer validates the names of certificate signers, the names of ClusterTrustBundles, which
+// depend on them, and other properties that pods and PodCertificateRequests share. It is pure.
 package signer
 
 import (
 	"fmt"
 	"strings"
 
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -74,4 +75,28 @@ func OfBundle(name string) string {
 		return ""
 	}
 	return strings.ReplaceAll(name[:end], ":", "/")
+}
+
+// MinSeconds is the minimum of maxExpirationSeconds of a pod's certificate.
+const MinSeconds int32 = 60 * 60
+
+// MaxSeconds returns the maximum of maxExpirationSeconds of a pod's certificate: a day for the
+// signers of Kubernetes, which are in the domain kubernetes.io, and 91 days for all others.
+func MaxSeconds(signer string) int32 {
+	const day = 24 * 60 * 60
+	if domain, _, _ := strings.Cut(signer, "/"); domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") {
+		return day
+	}
+	return 91 * day
+}
+
+// CheckAnnotations validates annotations that the author of a pod passes to the signer of its
+// certificate. Their keys must have a domain.
+func CheckAnnotations(r *report.Report, path *field.Path, annotations map[string]string) {
+	for _, key := range report.Keys(annotations) {
+		r.Add(validation.IsDomainPrefixedKey(path, strings.ToLower(key))...)
+	}
+	if apivalidation.ValidateAnnotationsSize(annotations) != nil {
+		r.TooLong(path, apivalidation.TotalAnnotationSizeLimitB)
+	}
 }

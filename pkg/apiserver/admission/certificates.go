@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // mayFor reports whether u has the right to use verb on a signer, or on all signers of its domain
@@ -35,6 +36,18 @@ func mayFor(ctx context.Context, authz authorizer.UnconditionalAuthorizer, u use
 	attrs.Name = domain + "/*"
 	decision, _, err := authz.Authorize(ctx, attrs)
 	return err == nil && decision == authorizer.DecisionAllow
+}
+
+// SignerGuard decides which users may sign pod certificates.
+type SignerGuard struct {
+	Authorizer authorizer.UnconditionalAuthorizer
+}
+
+// MaySign reports whether the user of the request in ctx has the right to sign for signer. Without a
+// user it returns false.
+func (g *SignerGuard) MaySign(ctx context.Context, signer string) bool {
+	u, ok := request.UserFrom(ctx)
+	return ok && mayFor(ctx, g.Authorizer, u, "sign", signer)
 }
 
 type csr = *certificatesv1.CertificateSigningRequest

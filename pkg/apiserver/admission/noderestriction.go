@@ -65,6 +65,8 @@ func (p *nodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ a
 		return claims(node, a)
 	case "/serviceaccounts":
 		return p.tokens(ctx, a, node)
+	case "certificates.k8s.io/podcertificaterequests":
+		return p.podCertificate(ctx, node, a)
 	case "coordination.k8s.io/leases":
 		return leases(node, a)
 	case "storage.k8s.io/csinodes":

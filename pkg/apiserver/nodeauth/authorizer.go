@@ -111,6 +111,8 @@ func (a *Authorizer) subdivided(attrs authorizer.Attributes) decision {
 		return csiNode
 	case "resource.k8s.io/resourceslices":
 		return a.resourceSlice
+	case "certificates.k8s.io/podcertificaterequests":
+		return a.podCertificate
 	case "/nodes":
 		return ownNode
 	case "/pods":
@@ -235,6 +237,24 @@ func (a *Authorizer) resourceSlice(node string, attrs authorizer.Attributes) (au
 	}
 	return no("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, " +
 		"patch, delete, deletecollection")
+}
+
+func (a *Authorizer) podCertificate(node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	if attrs.GetSubresource() != "" {
+		return no("nodes may not access the status subresource of PodCertificateRequests")
+	}
+	switch attrs.GetVerb() {
+	case "create": // NodeRestriction checks the request
+		return yes()
+	case "get":
+		return a.related(podCertificate, node, attrs)
+	case "list", "watch":
+		if selects(attrs, "spec.nodeName", node) {
+			return yes()
+		}
+		return no("can only list/watch podcertificaterequests with nodeName field selector")
+	}
+	return no(fmt.Sprintf("nodes may not %s podcertificaterequests", attrs.GetVerb()))
 }
 
 func ownNode(node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {

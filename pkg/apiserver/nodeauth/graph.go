@@ -16,6 +16,7 @@ import (
 	"sync"
 	"unique"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -36,6 +37,7 @@ const (
 	pod
 	attachment
 	slice
+	podCertificate
 )
 
 // object is the kind, namespace and name of an object in a Graph.
@@ -57,7 +59,7 @@ func shared(s string) string { return unique.Make(s).Value() }
 type Graph struct {
 	mu sync.RWMutex
 	// nodes has the number of sources that refer to an object, by object and node. A source is a pod,
-	// volume attachment or resource slice of the node.
+	// volume attachment, resource slice or pod certificate request of the node.
 	nodes map[object]map[string]int
 	// direct has the node of each source, and the objects that the source refers to.
 	direct map[object]contribution
@@ -269,6 +271,16 @@ func (g *Graph) SetSlice(s *resourcev1.ResourceSlice) {
 
 // DeleteSlice removes a resource slice.
 func (g *Graph) DeleteSlice(s *resourcev1.ResourceSlice) { g.set(object{slice, "", s.Name}, "", nil) }
+
+// SetPodCertificate records the node of a pod certificate request.
+func (g *Graph) SetPodCertificate(r *certificatesv1.PodCertificateRequest) {
+	g.set(object{podCertificate, r.Namespace, r.Name}, string(r.Spec.NodeName), nil)
+}
+
+// DeletePodCertificate removes a pod certificate request.
+func (g *Graph) DeletePodCertificate(r *certificatesv1.PodCertificateRequest) {
+	g.set(object{podCertificate, r.Namespace, r.Name}, "", nil)
+}
 
 // SetVolume records the claim of a volume and the secrets that a node needs to mount it.
 func (g *Graph) SetVolume(v *corev1.PersistentVolume) {

@@ -11,11 +11,13 @@ import (
 	"slices"
 	"testing"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"pgregory.net/rapid"
@@ -29,6 +31,8 @@ type cluster struct {
 	volumes     map[string]*corev1.PersistentVolume
 	attachments map[string]*storagev1.VolumeAttachment
 	slices      map[string]*resourcev1.ResourceSlice
+	// certificates has the nodes of pod certificate requests by their namespaces and names.
+	certificates map[string]string
 }
 
 // podModel is a pod with the names that it mentions.
@@ -171,6 +175,8 @@ func (c *cluster) related(node, resource, namespace, name string) bool {
 	case "volumeattachments":
 		a := c.attachments[name]
 		return namespace == "" && a != nil && a.Spec.NodeName == node
+	case "podcertificaterequests":
+		return c.certificates[namespace+"/"+name] == node && node != ""
 	case "resourceslices":
 		s := c.slices[name]
 		return namespace == "" && s != nil && s.Spec.NodeName != nil && *s.Spec.NodeName == node
@@ -204,6 +210,8 @@ func (c *cluster) allows(node string, a *authorizer.AttributesRecord) bool {
 	case "resourceslices/":
 		return is("create") || is("get", "update", "patch", "delete") && named ||
 			is("list", "watch", "deletecollection") && selected
+	case "podcertificaterequests/":
+		return is("create") || is("get") && named || is("list", "watch") && selected
 	case "nodes/":
 		return is("create", "update", "patch") || is("get", "list", "watch") && own
 	case "nodes/status", "pods/status":
@@ -223,7 +231,7 @@ func otherwise(a authorizer.Attributes) bool { return a.GetVerb() == "list" }
 
 var groupsOf = map[string]string{
 	"resourceclaims": "resource.k8s.io", "resourceslices": "resource.k8s.io", "volumeattachments": "storage.k8s.io",
-	"csinodes": "storage.k8s.io", "leases": "coordination.k8s.io",
+	"csinodes": "storage.k8s.io", "leases": "coordination.k8s.io", "podcertificaterequests": "certificates.k8s.io",
 }
 
 // few draws one of two names, so that objects often refer to each other.
@@ -373,6 +381,7 @@ func decidesAsTheModel(t *rapid.T) {
 	c := &cluster{
 		pods: map[string]*podModel{}, volumes: map[string]*corev1.PersistentVolume{},
 		attachments: map[string]*storagev1.VolumeAttachment{}, slices: map[string]*resourcev1.ResourceSlice{},
+		certificates: map[string]string{},
 	}
 	t.Repeat(map[string]func(*rapid.T){
 		"pod": func(t *rapid.T) {
@@ -438,6 +447,19 @@ func decidesAsTheModel(t *rapid.T) {
 			delete(c.slices, s.Name)
 			g.DeleteSlice(s)
 		},
+		"certificate request": func(t *rapid.T) {
+			r := &certificatesv1.PodCertificateRequest{
+				ObjectMeta: metav1.ObjectMeta{Namespace: few(t, "namespace"), Name: few(t, "name")}}
+			r.Spec.NodeName = types.NodeName(drawNode(t))
+			c.certificates[r.Namespace+"/"+r.Name] = string(r.Spec.NodeName)
+			g.SetPodCertificate(r)
+		},
+		"no certificate request": func(t *rapid.T) {
+			r := &certificatesv1.PodCertificateRequest{
+				ObjectMeta: metav1.ObjectMeta{Namespace: few(t, "namespace"), Name: few(t, "name")}}
+			delete(c.certificates, r.Namespace+"/"+r.Name)
+			g.DeletePodCertificate(r)
+		},
 		"": func(t *rapid.T) {
 			// Compare only after some steps: the graph reads pods when a node sends a request, so several
 			// changes of a pod must be tested without a request between them.
@@ -454,7 +476,8 @@ func askForAll(t *rapid.T, c *cluster, a *Authorizer) {
 	for _, node := range []string{"n1", "n2"} {
 		u := &user.DefaultInfo{Name: "system:node:" + node, Groups: []string{"system:nodes"}}
 		for _, resource := range []string{"secrets", "configmaps", "persistentvolumeclaims",
-			"persistentvolumes", "resourceclaims", "volumeattachments", "serviceaccounts", "resourceslices", "pods"} {
+			"persistentvolumes", "resourceclaims", "volumeattachments", "serviceaccounts", "resourceslices",
+			"podcertificaterequests", "pods"} {
 			for _, namespace := range []string{"", "a", "b"} {
 				for _, name := range []string{"a", "b", "a-b"} {
 					compare(t, c, a, node, &authorizer.AttributesRecord{
@@ -489,7 +512,7 @@ func ask(t *rapid.T, c *cluster, a *Authorizer) {
 			"deletecollection"}).Draw(t, "verb"),
 		Resource: rapid.SampledFrom([]string{"secrets", "configmaps", "persistentvolumeclaims",
 			"persistentvolumes", "resourceclaims", "volumeattachments", "serviceaccounts", "leases", "csinodes",
-			"resourceslices", "nodes", "pods", "services"}).Draw(t, "resource"),
+			"resourceslices", "podcertificaterequests", "nodes", "pods", "services"}).Draw(t, "resource"),
 		// Half of the requests have no subresource.
 		Subresource: rapid.SampledFrom([]string{"", "", "", "status", "token", "eviction"}).Draw(t, "subresource"),
 		Namespace:   rapid.SampledFrom([]string{"a", "b", "", "kube-node-lease"}).Draw(t, "namespace"),

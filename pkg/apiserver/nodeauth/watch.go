@@ -6,6 +6,7 @@ package nodeauth
 import (
 	"fmt"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -13,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Watch passes volumes, attachments and resource slices from informers to g. Pods passes pods.
-// synced reports whether all objects that existed at the start have been processed.
+// Watch passes volumes, attachments, resource slices and pod certificate requests from informers to
+// g. Pods passes pods. synced reports whether all objects that existed at the start have been processed.
 func (g *Graph) Watch(f informers.SharedInformerFactory) (synced func() bool, err error) {
 	var regs []cache.ResourceEventHandlerRegistration
 	for _, w := range []struct {
@@ -24,6 +25,7 @@ func (g *Graph) Watch(f informers.SharedInformerFactory) (synced func() bool, er
 		{f.Core().V1().PersistentVolumes().Informer(), on(g.SetVolume), on(g.DeleteVolume)},
 		{f.Storage().V1().VolumeAttachments().Informer(), on(g.SetAttachment), on(g.DeleteAttachment)},
 		{f.Resource().V1().ResourceSlices().Informer(), on(g.SetSlice), on(g.DeleteSlice)},
+		{f.Certificates().V1().PodCertificateRequests().Informer(), on(g.SetPodCertificate), on(g.DeletePodCertificate)},
 	} {
 		reg, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: w.set, UpdateFunc: func(_, obj any) { w.set(obj) }, DeleteFunc: w.del,
@@ -45,7 +47,8 @@ func (g *Graph) Watch(f informers.SharedInformerFactory) (synced func() bool, er
 
 // on calls f with the object of an informer event, if the object has type T.
 func on[T interface {
-	*corev1.PersistentVolume | *storagev1.VolumeAttachment | *resourcev1.ResourceSlice
+	*corev1.PersistentVolume | *storagev1.VolumeAttachment | *resourcev1.ResourceSlice |
+		*certificatesv1.PodCertificateRequest
 }](f func(T)) func(any) {
 	return func(obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {

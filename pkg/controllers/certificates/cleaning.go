@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -67,6 +68,7 @@ func (c *cleaning) sweep(ctx context.Context) error {
 		return fmt.Errorf("requests: %w", err)
 	}
 	now := c.Clock.Now()
+	var errs []error
 	for _, csr := range list {
 		if !stale(csr, now) || c.guards(csr, now) {
 			continue
@@ -75,10 +77,10 @@ func (c *cleaning) sweep(ctx context.Context) error {
 			Preconditions: metav1.NewUIDPreconditions(string(csr.UID)),
 		})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete %s: %w", csr.Name, err)
+			errs = append(errs, fmt.Errorf("delete %s: %w", csr.Name, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // guards reports whether a request must be kept because it is the only record that a node's

@@ -190,6 +190,7 @@ func exempt() map[string]string {
 		"csi-drivers-controller":                         "needs a CSI driver; its own test kills it at each step",
 		"horizontal-pod-autoscaler-controller":           "needs a metrics API, which the server does not have",
 		"legacy-serviceaccount-token-cleaner-controller": "sets one label and deletes the secret a year later",
+		"podcertificaterequest-cleaner-controller":       "deletes each request once",
 		"persistentvolume-expander-controller":           "writes only events",
 		"ingress-tls-controller":                         "applies two whole objects",
 		"service-lb-controller":                          "has its own model test",
