@@ -29,7 +29,8 @@ func TestServed(t *testing.T) {
 		autoscalers1 = "horizontalpodautoscalers.autoscaling/v1"
 		autoscalers2 = "horizontalpodautoscalers.autoscaling/v2"
 	)
-	older := []string{"clustertrustbundles.certificates.k8s.io/v1beta1", "podcertificaterequests.certificates.k8s.io/v1beta1"}
+	older := []string{"clustertrustbundles.certificates.k8s.io/v1beta1",
+		"podcertificaterequests.certificates.k8s.io/v1beta1"}
 	for _, devices := range []string{"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"} {
 		older = append(older, devices+".resource.k8s.io/v1beta1", devices+".resource.k8s.io/v1beta2")
 	}

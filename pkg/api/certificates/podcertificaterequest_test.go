@@ -166,9 +166,11 @@ func TestPodCertificateRequestStatus(t *testing.T) {
 		"invalid mail address": {func(i *issued) { i.mail = "a" }, chain},
 		"text after the chain": {func(i *issued) { i.after = "# end\n" }, ""},
 		"key in the chain":     {func(i *issued) { i.after = "-----BEGIN KEY-----\n-----END KEY-----\n" }, chain},
-		"no X.509 in the chain": {func(i *issued) { i.after = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n" },
-			chain},
-		"large chain":      {func(i *issued) { i.after = strings.Repeat(" ", maxChain) }, "status.certificateChain: Too long"},
+		"no X.509 in the chain": {func(i *issued) {
+			i.after = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+		}, chain},
+		"large chain": {func(i *issued) { i.after = strings.Repeat(" ", maxChain) },
+			"status.certificateChain: Too long"},
 		"another start":    {func(i *issued) { i.start = time.Second }, "status.notBefore: Invalid value"},
 		"another end":      {func(i *issued) { i.end = time.Second }, "status.notAfter: Invalid value"},
 		"early refresh":    {func(i *issued) { i.refresh = -day/2 + 9*time.Minute }, "status.beginRefreshAt: Invalid value"},
