@@ -28,6 +28,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/signer"
 	"keelson.dev/keelson/pkg/api/strategy"
+	"keelson.dev/keelson/pkg/api/unset"
 )
 
 const (
@@ -53,6 +54,7 @@ func podCertificateRequestRow(maySign MaySign) *resource.Row {
 		Namespaced: true,
 		Versions:   []resource.Version{{Name: "v1"}, olderPodRequests()},
 
+		Default:       defaultPodRequest,
 		PrepareCreate: parts.ClearStatus,
 		PrepareUpdate: parts.KeepStatus,
 		Fields: func(r *certificatesv1.PodCertificateRequest) fields.Set {
@@ -93,7 +95,16 @@ func olderPodRequests() resource.Version {
 		Stored: &certificatesv1.PodCertificateRequest{}, Object: &certificatesv1beta1.PodCertificateRequest{},
 		List: &certificatesv1beta1.PodCertificateRequestList{}, Convert: convertPodRequest,
 	}
+	v.Default = v.As(func(o resource.Object) {
+		if r, ok := o.(*certificatesv1.PodCertificateRequest); ok {
+			defaultPodRequest(r)
+		}
+	})
 	return v.Row()
+}
+
+func defaultPodRequest(r *certificatesv1.PodCertificateRequest) {
+	unset.Point(&r.Spec.MaxExpirationSeconds, signer.DefaultSeconds)
 }
 
 // convertPodRequest drops the two fields that v1 does not have, pkixPublicKey and

@@ -56,7 +56,7 @@ func TestPodCertificateRequest(t *testing.T) {
 		{"no UIDs", `spec: {podUID: "", serviceAccountUID: "", nodeUID: ""}`,
 			"spec.podUID: Invalid value, spec.serviceAccountUID: Invalid value, spec.nodeUID: Invalid value"},
 		{"long UID", `spec: {podUID: ` + strings.Repeat("u", maxUID+1) + `}`, "spec.podUID: Too long"},
-		{"no lifetime", `spec: {maxExpirationSeconds: null}`, "spec.maxExpirationSeconds: Required value"},
+		{"lifetime by default", `spec: {maxExpirationSeconds: null}`, ""},
 		{"short lifetime", `spec: {maxExpirationSeconds: 3599}`, "spec.maxExpirationSeconds: Invalid value"},
 		{"long lifetime", `spec: {maxExpirationSeconds: 7862401}`, "spec.maxExpirationSeconds: Invalid value"},
 		{"long lifetime of Kubernetes", `spec: {signerName: kubernetes.io/s, maxExpirationSeconds: 86401}`,

@@ -77,8 +77,12 @@ func OfBundle(name string) string {
 	return strings.ReplaceAll(name[:end], ":", "/")
 }
 
-// MinSeconds is the minimum of maxExpirationSeconds of a pod's certificate.
-const MinSeconds int32 = 60 * 60
+// MinSeconds is the minimum of maxExpirationSeconds of a pod's certificate, and DefaultSeconds its
+// default in a PodCertificateRequest.
+const (
+	MinSeconds     int32 = 60 * 60
+	DefaultSeconds int32 = 24 * 60 * 60
+)
 
 // MaxSeconds returns the maximum of maxExpirationSeconds of a pod's certificate: a day for the
 // signers of Kubernetes, which are in the domain kubernetes.io, and 91 days for all others.
