@@ -4,6 +4,9 @@
 // Package pvcprotection adds a finalizer to PersistentVolumeClaims. A claim that is being deleted
 // keeps the finalizer while a pod with a node uses it. The pod's phase does not matter, because the
 // volume may still be mounted after the pod has ended.
+//
+// It also sets the condition Unused of bound claims: True from the time when the last pod that
+// refers to the claim has ended, and False while there is such a pod.
 package pvcprotection
 
 import (
@@ -44,7 +47,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	return c, errors.Join(
 		controller.IndexByClaim(pods),
 		controller.OnChange(core.PersistentVolumeClaims().Informer(), func(_, claim *v1.PersistentVolumeClaim) {
-			if claim != nil && mustSync(claim) {
+			if claim != nil && (mustSync(claim) || tracksUse(claim) && unused(claim) == nil) {
 				c.queue.AddObject(claim)
 			}
 		}),
@@ -61,9 +64,9 @@ func mustSync(claim *v1.PersistentVolumeClaim) bool {
 	return (claim.DeletionTimestamp != nil) == slices.Contains(claim.Finalizers, finalizer)
 }
 
-// podChanged queues the claims of a pod that was deleted or shut down.
+// podChanged queues the claims of a pod that starts or stops using them.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
-	if pod != nil && (old == nil || old.UID == pod.UID) && !shutDown(pod) {
+	if old != nil && pod != nil && old.UID == pod.UID && !shutDown(pod) && ended(old) == ended(pod) {
 		return
 	}
 	for _, p := range []*v1.Pod{old, pod} {
@@ -104,10 +107,13 @@ func shutDown(pod *v1.Pod) bool {
 func (c *Controller) sync(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
-	if apierrors.IsNotFound(err) || err == nil && !mustSync(claim) {
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
+		return err
+	}
+	if claim, err = c.syncUnused(ctx, claim); err != nil || !mustSync(claim) {
 		return err
 	}
 	next := claim.DeepCopy()
