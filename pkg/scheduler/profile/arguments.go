@@ -92,6 +92,9 @@ func bindingArgs(args []byte) (*configv1.VolumeBindingArgs, error) {
 	if a.BindTimeoutSeconds == nil {
 		a.BindTimeoutSeconds = &seconds
 	}
+	if len(a.Shape) == 0 {
+		a.Shape = []configv1.UtilizationShapePoint{{Utilization: 0, Score: 10}, {Utilization: 100, Score: 0}}
+	}
 	return a, err
 }
 

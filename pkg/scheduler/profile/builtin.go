@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson.dev/keelson/pkg/scheduler/extender"
@@ -29,6 +30,7 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/plugins/prioritysort"
 	"keelson.dev/keelson/pkg/scheduler/plugins/schedulinggates"
 	"keelson.dev/keelson/pkg/scheduler/plugins/tainttoleration"
+	"keelson.dev/keelson/pkg/scheduler/plugins/utilization"
 	"keelson.dev/keelson/pkg/scheduler/plugins/volumebinding"
 	"keelson.dev/keelson/pkg/scheduler/plugins/volumerestrictions"
 	"keelson.dev/keelson/pkg/scheduler/plugins/volumezone"
@@ -91,7 +93,7 @@ var builtins = []builtin{
 	{noderesources.FitName, 1, newFit},
 	{volumerestrictions.Name, 0, plain(volumerestrictions.New())},
 	{nodevolumelimits.Name, 0, plain(nodevolumelimits.New())},
-	{volumebinding.Name, 0, newVolumeBinding},
+	{volumebinding.Name, 1, newVolumeBinding},
 	{volumezone.Name, 0, plain(volumezone.New())},
 	{podtopologyspread.Name, 2, public(newSpread)},
 	{interpodaffinity.Name, 2, public(newInterPodAffinity)},
@@ -149,16 +151,13 @@ func setShape(f *noderesources.Fit, s *configv1.ScoringStrategy) error {
 	switch f.Strategy {
 	case noderesources.LeastAllocated, noderesources.MostAllocated:
 	case noderesources.RequestedToCapacityRatio:
-		if s.RequestedToCapacityRatio == nil || len(s.RequestedToCapacityRatio.Shape) == 0 {
-			return fmt.Errorf("scoringStrategy.requestedToCapacityRatio.shape is required")
+		var points []configv1.UtilizationShapePoint
+		if s.RequestedToCapacityRatio != nil {
+			points = s.RequestedToCapacityRatio.Shape
 		}
-		for _, p := range s.RequestedToCapacityRatio.Shape {
-			f.Shape = append(f.Shape, noderesources.Point{Utilization: int64(p.Utilization), Score: int64(p.Score)})
-		}
-		if !sort.SliceIsSorted(f.Shape, func(i, j int) bool { return f.Shape[i].Utilization < f.Shape[j].Utilization }) {
-			return fmt.Errorf("scoringStrategy.requestedToCapacityRatio.shape: " +
-				"utilization values must be sorted in increasing order")
-		}
+		var errs field.ErrorList
+		f.Shape, errs = utilization.NewShape(points, field.NewPath("scoringStrategy", "requestedToCapacityRatio", "shape"))
+		return errs.ToAggregate()
 	default:
 		return fmt.Errorf("scoringStrategy.type %q is not one of LeastAllocated, MostAllocated, "+
 			"RequestedToCapacityRatio", f.Strategy)
@@ -194,10 +193,20 @@ func newNodeAffinity(args []byte) (scheduling.Plugin, error) {
 // newVolumeBinding leaves the timeout unset if the profile has no arguments for the plugin, because
 // all profiles share one timeout and another profile may set it.
 func newVolumeBinding(args []byte, _ []*extender.Extender) (plugin, error) {
+	a, err := bindingArgs(args)
+	if err != nil {
+		return plugin{}, err
+	}
+	shape, errs := utilization.NewShape(a.Shape, field.NewPath("shape"))
+	if err := errs.ToAggregate(); err != nil {
+		return plugin{}, err
+	}
 	p := plugin{
-		Plugin: scheduling.Plugin{Name: volumebinding.Name, Filter: &scheduling.FilterPoint{
-			Scope: scheduling.CellScope, Events: volumebinding.Events,
-		}},
+		Plugin: scheduling.Plugin{
+			Name:   volumebinding.Name,
+			Filter: &scheduling.FilterPoint{Scope: scheduling.CellScope, Events: volumebinding.Events},
+			Score:  &scheduling.ScorePoint{Scope: scheduling.CellScope, Compile: volumebinding.CompileScore(shape)},
+		},
 		compile: func(view scheduling.View, pod *scheduling.Pod) (Compiled, *scheduling.Status) {
 			f, st := volumebinding.Compile(view, pod)
 			if f == nil {
@@ -208,10 +217,6 @@ func newVolumeBinding(args []byte, _ []*extender.Extender) (plugin, error) {
 	}
 	if len(args) == 0 {
 		return p, nil
-	}
-	a, err := bindingArgs(args)
-	if err != nil {
-		return plugin{}, err
 	}
 	if *a.BindTimeoutSeconds < 0 {
 		return plugin{}, fmt.Errorf("bindTimeoutSeconds must not be negative")

@@ -57,7 +57,7 @@ func TestEffective(t *testing.T) {
 		"PodTopologySpread": `{"kind":"PodTopologySpreadArgs","apiVersion":"kubescheduler.config.k8s.io/v1",` +
 			`"defaultingType":"System"}`,
 		"VolumeBinding": `{"kind":"VolumeBindingArgs","apiVersion":"kubescheduler.config.k8s.io/v1",` +
-			`"bindTimeoutSeconds":600}`,
+			`"bindTimeoutSeconds":600,"shape":[{"utilization":0,"score":10},{"utilization":100,"score":0}]}`,
 	} {
 		if args[name] != want {
 			t.Errorf("%s: %s, want %s", name, args[name], want)
@@ -100,7 +100,8 @@ func TestEffectiveKeeps(t *testing.T) {
 	for _, p := range own.PluginConfig {
 		if p.Name == "DefaultPreemption" || p.Name == "VolumeBinding" &&
 			string(p.Args.Raw) != `{"kind":"VolumeBindingArgs",`+
-				`"apiVersion":"kubescheduler.config.k8s.io/v1","bindTimeoutSeconds":30}` {
+				`"apiVersion":"kubescheduler.config.k8s.io/v1","bindTimeoutSeconds":30,`+
+				`"shape":[{"utilization":0,"score":10},{"utilization":100,"score":0}]}` {
 			t.Errorf("%s: %s", p.Name, p.Args.Raw)
 		}
 	}

@@ -8,11 +8,11 @@ package noderesources
 
 import (
 	"maps"
-	"math/bits"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
+	"keelson.dev/keelson/pkg/scheduler/plugins/utilization"
 	"keelson.dev/scheduling"
 )
 
@@ -33,21 +33,15 @@ const (
 	LeastAllocated Strategy = "LeastAllocated"
 	MostAllocated  Strategy = "MostAllocated"
 	// RequestedToCapacityRatio maps the utilization of a node to a score by a function that is
-	// given by points (Point).
+	// given by points (utilization.Shape). It rounds the mean of the resources, as Kubernetes does.
 	RequestedToCapacityRatio Strategy = "RequestedToCapacityRatio"
 )
-
-// Point is one point of the function of RequestedToCapacityRatio.
-type Point struct {
-	Utilization int64 // percent of the capacity that is used
-	Score       int64 // from 0 to 10
-}
 
 // Fit rejects nodes with too little left of a resource, and scores the other nodes by Strategy.
 type Fit struct {
 	Strategy  Strategy
 	Resources []Resource
-	Shape     []Point
+	Shape     utilization.Shape // of RequestedToCapacityRatio
 	// Ignored has names of resources that Fit does not check, because an extender manages them.
 	// IgnoredGroups has name prefixes (before the slash) of such resources.
 	Ignored, IgnoredGroups map[string]bool
@@ -235,6 +229,9 @@ func (s *fitScorer) score(n *scheduling.Node) int64 {
 	if weights == 0 {
 		return 0
 	}
+	if s.fit.Strategy == RequestedToCapacityRatio {
+		return utilization.Mean(sum, weights)
+	}
 	return sum / weights
 }
 
@@ -242,37 +239,10 @@ func (s *fitScorer) score(n *scheduling.Node) int64 {
 func (f *Fit) score(left, capacity int64) int64 {
 	switch f.Strategy {
 	case MostAllocated:
-		return percent(capacity-left, capacity)
+		return utilization.Percent(capacity-left, capacity)
 	case RequestedToCapacityRatio:
-		return shapeAt(f.Shape, percent(capacity-left, capacity)) * scheduling.MaxNodeScore / 10
+		return f.Shape.Score(utilization.Percent(capacity-left, capacity))
 	default:
-		return percent(left, capacity)
+		return utilization.Percent(left, capacity)
 	}
-}
-
-// percent returns part/whole in percent, rounded down and limited to 0..100. whole must be
-// positive. The product part*100 may exceed 64 bits, so it is computed with 128 bits.
-func percent(part, whole int64) int64 {
-	hi, lo := bits.Mul64(uint64(min(max(part, 0), whole)), scheduling.MaxNodeScore)
-	q, _ := bits.Div64(hi, lo, uint64(whole))
-	return int64(q) // at most 100, so this does not overflow
-}
-
-// shapeAt returns the score at utilization x, by linear interpolation between the points on both
-// sides of x.
-func shapeAt(shape []Point, x int64) int64 {
-	for i, p := range shape {
-		if x > p.Utilization {
-			continue
-		}
-		if i == 0 {
-			return p.Score
-		}
-		before := shape[i-1]
-		return before.Score + (p.Score-before.Score)*(x-before.Utilization)/(p.Utilization-before.Utilization)
-	}
-	if len(shape) == 0 {
-		return 0
-	}
-	return shape[len(shape)-1].Score
 }

@@ -11,10 +11,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	configv1 "k8s.io/kube-scheduler/config/v1"
 	"pgregory.net/rapid"
 
 	"keelson.dev/keelson/pkg/scheduler/plugins/noderesources"
 	"keelson.dev/keelson/pkg/scheduler/plugins/plugintest"
+	"keelson.dev/keelson/pkg/scheduler/plugins/utilization"
 	"keelson.dev/scheduling"
 )
 
@@ -149,6 +151,12 @@ func TestFitScores(t *testing.T) {
 		plugintest.Pod("b", plugintest.On("full"), plugintest.Requesting("cpu", "4", "memory", "8Gi")),
 	}
 	pod := plugintest.Pod("p", plugintest.Requesting("cpu", "1", "memory", "2Gi"))
+	shape, errs := utilization.NewShape([]configv1.UtilizationShapePoint{
+		{Utilization: 0, Score: 0}, {Utilization: 50, Score: 10}, {Utilization: 100, Score: 4},
+	}, nil)
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
 	for name, tc := range map[string]struct {
 		fit  noderesources.Fit
 		want map[string]int64
@@ -162,9 +170,7 @@ func TestFitScores(t *testing.T) {
 				"full": 100},
 		},
 		"shape": {
-			noderesources.Fit{Strategy: noderesources.RequestedToCapacityRatio, Shape: []noderesources.Point{
-				{Utilization: 0, Score: 0}, {Utilization: 50, Score: 10}, {Utilization: 100, Score: 4},
-			}},
+			noderesources.Fit{Strategy: noderesources.RequestedToCapacityRatio, Shape: shape},
 			map[string]int64{"empty": 50, "half": 70, "full": 40},
 		},
 	} {

@@ -140,6 +140,9 @@ type Plan struct {
 	Bind []Match
 	// Provision has the claims for which a new volume is to be provisioned on the node.
 	Provision []*v1.PersistentVolumeClaim
+	// Capacities has for each claim in Provision the capacity that is large enough for it, or nil
+	// if the driver publishes none.
+	Capacities []*storagev1.CSIStorageCapacity
 }
 
 // Match is a claim with the volume chosen for it.
@@ -176,26 +179,36 @@ func (f *Filter) plan(n *scheduling.Node) (Plan, *scheduling.Status) {
 		if class.Provisioner == volume.NotSupportedProvisioner || !topologyAllows(class.AllowedTopologies, n) {
 			return Plan{}, nothingToBind
 		}
-		if !f.fits(claim, class, n) {
+		capacity, ok := f.fits(claim, class, n)
+		if !ok {
 			return Plan{}, notEnough
 		}
 		p.Provision = append(p.Provision, claim)
+		p.Capacities = append(p.Capacities, capacity)
 	}
 	return p, nil
 }
 
 // fits reports whether the driver of the class has enough capacity to provision a volume for the
-// claim that the node can access. It returns true if the driver does not publish its capacity.
-func (f *Filter) fits(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, n *scheduling.Node) bool {
+// claim that the node can access, and returns that capacity. It returns nil and true if the driver
+// does not publish its capacity.
+func (f *Filter) fits(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass,
+	n *scheduling.Node) (*storagev1.CSIStorageCapacity, bool) {
 	size, asks := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	published, limited := f.view.Capacities(class.Provisioner, class.Name)
-	return !asks || !limited || slices.ContainsFunc(published, func(c *storagev1.CSIStorageCapacity) bool {
+	if !asks || !limited {
+		return nil, true
+	}
+	for _, c := range published {
 		most := c.Capacity
 		if c.MaximumVolumeSize != nil {
 			most = c.MaximumVolumeSize
 		}
-		return most != nil && most.Cmp(size) >= 0 && reaches(c, n)
-	})
+		if most != nil && most.Cmp(size) >= 0 && reaches(c, n) {
+			return c, true
+		}
+	}
+	return nil, false
 }
 
 // reaches reports whether a node can access the storage that a CSIStorageCapacity describes. A

@@ -62,7 +62,7 @@ func TestFits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &Filter{view: tc.view}
-			if got := f.fits(claim, &storagev1.StorageClass{}, node); got != tc.want {
+			if _, got := f.fits(claim, &storagev1.StorageClass{}, node); got != tc.want {
 				t.Errorf("fits: %v, want %v", got, tc.want)
 			}
 		})
