@@ -82,10 +82,8 @@ func (s *Store) Get(ctx context.Context, key string) (*kv.Item, int64, error) {
 		return it, rev, err
 	}
 	opened := *it
-	if err := s.openItem(ctx, &opened); err != nil {
-		return nil, rev, err
-	}
-	return &opened, rev, nil
+	err = s.openItem(ctx, &opened)
+	return &opened, rev, err
 }
 
 // Outdated reports whether writing the value of a key now would encrypt it differently.

@@ -39,6 +39,7 @@ import (
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/rest"
 	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/store/kv/memory"
 )
 
@@ -193,6 +194,7 @@ type env struct {
 	server  *rest.Server
 	handler http.Handler
 	client  http.Client
+	kv      kv.Store // has the stored bytes
 }
 
 type recorder struct {
@@ -216,7 +218,8 @@ func newEnv(t testing.TB, change func(*rest.Config)) *env {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	clk := clock.Real()
-	backend := store.NewBackend(store.BackendConfig{KV: memory.New(clk), Clock: clk, Log: slog.New(slog.DiscardHandler)})
+	kvs := memory.New(clk)
+	backend := store.NewBackend(store.BackendConfig{KV: kvs, Clock: clk, Log: slog.New(slog.DiscardHandler)})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -247,7 +250,7 @@ func newEnv(t testing.TB, change func(*rest.Config)) *env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &env{server: server}
+	e := &env{server: server, kv: kvs}
 	factory := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"),
 		GrouplessAPIPrefixes: sets.NewString("api")}
 	e.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/warning"
 
 	"keelson.dev/apiserver/negotiate"
@@ -296,7 +297,6 @@ func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions
 	} else if err := parameters(query(r), &options); err != nil {
 		return options, err
 	}
-	options.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
 	if err := invalidOptions("DeleteOptions", validation.ValidateDeleteOptions(&options)); err != nil {
 		return options, err
 	}
@@ -327,6 +327,9 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t *target, out n
 	if err := t.checkKey(); err != nil {
 		return err
 	}
+	if ignore := options.IgnoreStoreReadErrorWithClusterBreakingPotential; ignore != nil && *ignore {
+		return s.deleteCorrupt(w, r, t, out, options)
+	}
 	orphan := options.OrphanDependents // deprecated, but a part of the API
 	rec, gone, err := t.registry.DeleteIn(r.Context(), t.info.APIVersion, t.namespace, t.name, options)
 	if err != nil {
@@ -345,6 +348,18 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t *target, out n
 	status.Details.UID = uidOf(rec)
 	auditStatus(r, status)
 	return s.pools.writeObject(w, r, out, code, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
+}
+
+// deleteCorrupt removes an object that cannot be read.
+func (s *Server) deleteCorrupt(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output,
+	options metav1.DeleteOptions) error {
+	if err := t.registry.DeleteCorrupt(r.Context(), t.info.APIVersion, t.namespace, t.name, options); err != nil {
+		return err
+	}
+	status := &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusOK,
+		Details: &metav1.StatusDetails{Name: t.name, Kind: t.view.gvk.Kind}}
+	auditStatus(r, status)
+	return s.pools.writeObject(w, r, out, http.StatusOK, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
 }
 
 // uidOf returns the uid of a record's object. If possible, it does not decode the whole object.
@@ -367,6 +382,11 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t *tar
 	options, err := s.deleteOptions(r, t)
 	if err != nil {
 		return err
+	}
+	if ignore := options.IgnoreStoreReadErrorWithClusterBreakingPotential; ignore != nil && *ignore {
+		return invalidOptions("DeleteOptions", field.ErrorList{field.Invalid(
+			field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true,
+			"is not allowed with DELETECOLLECTION, try again after removing the option")})
 	}
 	page, err := t.registry.DeleteCollectionIn(r.Context(), t.info.APIVersion, t.namespace, options, list)
 	if err != nil {

@@ -33,6 +33,9 @@ const (
 // the caller may go on using the object.
 var ErrCondition = errors.New("a condition of the write does not hold")
 
+// ErrNotCorrupt is returned by DeleteCorrupt for an object that can be read.
+var ErrNotCorrupt = errors.New("unsafe deletion is not allowed because the object is decodable from storage")
+
 // tooLarge returns the error of a read whose revision has not been reached in time. The client may
 // retry after one second.
 func tooLarge(rev, current int64) error {

@@ -38,6 +38,9 @@ func (r ReadOnly) Delete(context.Context, string, func(*Record) error) (*Record,
 	return nil, r.refuse("delete")
 }
 
+// DeleteCorrupt implements Writer.
+func (r ReadOnly) DeleteCorrupt(context.Context, string, bool) error { return r.refuse("delete") }
+
 // UpdateAll implements Batcher.
 func (r ReadOnly) UpdateAll(
 	context.Context, []string, func(context.Context, int, *Record) (Object, error),

@@ -67,6 +67,9 @@ type Writer interface {
 	// Delete removes an object after check, which may be nil, has accepted its present state. It
 	// returns the last state at the revision of the deletion, NotFound, or the error of check.
 	Delete(ctx context.Context, key string, check func(cur *Record) error) (*Record, error)
+	// DeleteCorrupt removes an object whose stored bytes cannot be read or decoded. A dry run only
+	// makes the checks. The error is NotFound, or ErrNotCorrupt if the object can be read.
+	DeleteCorrupt(ctx context.Context, key string, dryRun bool) error
 }
 
 // ReadWriter is a Reader and a Writer.

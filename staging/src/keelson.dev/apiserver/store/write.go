@@ -139,6 +139,37 @@ func (s *Store) Delete(ctx context.Context, key string, check func(cur *Record) 
 	return nil, err
 }
 
+// DeleteCorrupt implements Writer.
+func (s *Store) DeleteCorrupt(ctx context.Context, key string, dryRun bool) error {
+	if err := s.checkKey(key); err != nil {
+		return err
+	}
+	for {
+		item, _, err := s.b.kv.Get(ctx, s.fullKey(key))
+		if err != nil && !errors.Is(err, kv.ErrUnreadable) {
+			return translate(ctx, err)
+		}
+		if item == nil {
+			return s.notFound(key)
+		}
+		if err == nil {
+			if _, err := s.Codec.Decode(item.Value, item.ModRevision); err == nil {
+				return ErrNotCorrupt
+			}
+		}
+		if dryRun {
+			return nil
+		}
+		res, err := s.b.kv.Delete(ctx, s.fullKey(key), item.ModRevision)
+		if err != nil && !errors.Is(err, kv.ErrUnreadable) {
+			return translate(ctx, err)
+		}
+		if res.OK {
+			return nil
+		}
+	}
+}
+
 // DeleteAll implements Batcher.
 func (s *Store) DeleteAll(ctx context.Context, records []*Record) (bool, error) {
 	changes := make([]kv.Change, len(records))

@@ -127,7 +127,8 @@ type Watch interface {
 
 // Store is a key-value store. It is safe for concurrent use.
 type Store interface {
-	// Get returns a key's present state, or nil if the key is absent, and the store's revision.
+	// Get returns a key's present state, or nil if the key is absent, and the store's revision. With
+	// ErrUnreadable it returns the state without the value.
 	Get(ctx context.Context, key string) (*Item, int64, error)
 	// Range returns the keys with a prefix. The error is ErrCompacted or ErrFutureRevision if
 	// opts.Revision cannot be read.
