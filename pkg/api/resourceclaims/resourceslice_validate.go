@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -307,7 +307,8 @@ func (r *sliceRules) values(path *field.Path, standard, capacity resource.Quanti
 	}
 	found := false
 	checkSet(&r.Report, path, values, maxPolicyValues, func(q *resource.Quantity) string {
-		return strconv.FormatInt(q.Value(), 10)
+		exact := q.DeepCopy() // because AsDec changes how the number is stored
+		return exact.AsDec().String()
 	},
 		func(at *field.Path, q *resource.Quantity) {
 			if q.Cmp(capacity) > 0 {
@@ -320,18 +321,17 @@ func (r *sliceRules) values(path *field.Path, standard, capacity resource.Quanti
 	}
 }
 
+// bound is a part of a range.
+type bound struct {
+	name  string
+	value *resource.Quantity // may be nil
+}
+
 func (r *sliceRules) span(path *field.Path, standard, capacity resource.Quantity,
 	s *resourcev1.CapacityRequestPolicyRange) {
-	low, high, step := path.Child("min"), path.Child("max"), path.Child("step")
+	low, high, usual, step := path.Child("min"), path.Child("max"), path.Child("default"), path.Child("step")
 	if s.Min == nil {
 		r.Required(low, "required when validRange is defined")
-		return
-	}
-	sound := r.fits(low, s.Min)
-	sound = r.fits(high, s.Max) && sound
-	sound = r.fits(step, s.Step) && sound
-	sound = r.fits(path, &standard) && sound
-	if !sound {
 		return
 	}
 	more := func(at *field.Path, value, limit resource.Quantity, detail string) {
@@ -341,14 +341,26 @@ func (r *sliceRules) span(path *field.Path, standard, capacity resource.Quantity
 	}
 	more(low, *s.Min, capacity, "min is larger than capacity value: ")
 	if standard.Cmp(*s.Min) < 0 {
-		r.Invalid(low, standard.String(), "default is less than min: "+s.Min.String())
+		r.Invalid(usual, standard.String(), "default is less than min: "+s.Min.String())
 	}
 	if s.Max != nil {
 		more(high, *s.Min, *s.Max, "min is larger than max: ")
 		more(high, *s.Max, capacity, "max is larger than capacity value: ")
-		more(high, standard, *s.Max, "default is more than max: ")
+		more(usual, standard, *s.Max, "default is more than max: ")
 	}
-	if s.Step == nil {
+	bounds := []bound{{"default", &standard}, {"min", s.Min}, {"max", s.Max}, {"step", s.Step}}
+	number, milli := (*resource.Quantity).Value, false // number returns a quantity in the unit of the arithmetic
+	if slices.ContainsFunc(bounds, func(b bound) bool { return b.value != nil && fractional(*b.value) }) {
+		if !r.each(path, bounds, r.fitsMilli) {
+			return
+		}
+		number, milli = (*resource.Quantity).MilliValue, true
+	}
+	switch {
+	case s.Step == nil:
+		return
+	case s.Step.Sign() <= 0:
+		r.Invalid(step, s.Step.String(), "must be greater than zero")
 		return
 	}
 	first := s.Min.DeepCopy()
@@ -357,31 +369,55 @@ func (r *sliceRules) span(path *field.Path, standard, capacity resource.Quantity
 		r.Invalid(step, s.Step.String(), fmt.Sprintf("one step %s is larger than capacity value: %s",
 			first.String(), capacity.String()))
 	}
-	r.onStep(step, standard, s)
-	if s.Max != nil {
-		r.onStep(step, *s.Max, s)
+	if !milli && !r.each(path, bounds, r.fits) {
+		return
+	}
+	for _, value := range []*resource.Quantity{&standard, s.Max} {
+		if value != nil && (number(value)-number(s.Min))%number(s.Step) != 0 {
+			r.Invalid(step, value.String(), fmt.Sprintf("value is not a multiple of a given step (%s) from (%s)",
+				s.Step.String(), s.Min.String()))
+		}
 	}
 }
 
-// fits reports whether a bound of a range is unset or can be used in computations with 64-bit
-// integers. If it is neither, fits records an error.
-func (r *sliceRules) fits(path *field.Path, bound *resource.Quantity) bool {
+// fractional reports whether a quantity is not an integer.
+func fractional(q resource.Quantity) bool {
+	q = q.DeepCopy()
+	return !q.RoundUp(0)
+}
+
+// each reports whether all bounds can be used in computations. fits reports this for one bound, and
+// records an error if the bound cannot be used.
+func (r *sliceRules) each(path *field.Path, bounds []bound, fits func(*field.Path, *resource.Quantity) bool) bool {
+	sound := true
+	for _, b := range bounds {
+		if b.value != nil && !fits(path.Child(b.name), b.value) {
+			sound = false
+		}
+	}
+	return sound
+}
+
+// fitsMilli reports whether a quantity can be used in computations with thousandths, which ranges
+// with fractions need. If not, it records an error.
+func (r *sliceRules) fitsMilli(path *field.Path, q *resource.Quantity) bool {
+	exact := resource.NewMilliQuantity(q.MilliValue(), q.Format).Cmp(*q) == 0
+	if !exact {
+		r.Invalid(path, q.String(), "value cannot be represented as a milli value")
+	}
+	return exact
+}
+
+// fits reports whether a quantity can be used in computations with 64-bit integers. If not, it
+// records an error.
+func (r *sliceRules) fits(path *field.Path, q *resource.Quantity) bool {
 	switch {
-	case bound == nil:
-		return true
-	case bound.Sign() < 0:
-		r.Invalid(path, bound.String(), apivalidation.IsNegativeErrorMsg)
-	case bound.CmpInt64(math.MaxInt64) > 0:
-		r.Invalid(path, bound.String(), "must not be larger than 9223372036854775807")
+	case q.Sign() < 0:
+		r.Invalid(path, q.String(), apivalidation.IsNegativeErrorMsg)
+	case q.CmpInt64(math.MaxInt64) > 0:
+		r.Invalid(path, q.String(), "must not be larger than 9223372036854775807")
 	default:
 		return true
 	}
 	return false
-}
-
-func (r *sliceRules) onStep(path *field.Path, value resource.Quantity, s *resourcev1.CapacityRequestPolicyRange) {
-	if n := s.Step.Value(); n == 0 || (value.Value()-s.Min.Value())%n != 0 {
-		r.Invalid(path, value.String(), fmt.Sprintf("value is not a multiple of a given step (%s) from (%s)",
-			s.Step.String(), s.Min.String()))
-	}
 }
