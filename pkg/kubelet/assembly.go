@@ -18,6 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics"
 	"keelson.dev/keelson/pkg/kubelet/node"
 	"keelson.dev/keelson/pkg/kubelet/objects"
+	"keelson.dev/keelson/pkg/kubelet/podsapi"
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/status"
 	"keelson.dev/keelson/pkg/kubelet/volume"
@@ -56,7 +57,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if err := k.buildUpkeep(); err != nil {
 		return nil, err
 	}
-	k.serving, err = newServing(k.shared, k.pods.view, client, k.node.usage, k.pods.drivers, k.node.hardware)
+	k.serving, err = newServing(k.shared, &k.pods, client, k.node.usage, k.node.hardware)
 	return k, err
 }
 
@@ -77,9 +78,10 @@ func newNetwork(cfg Config) *network.Network {
 func (k *Kubelet) buildPods() error {
 	s, cfg := k.shared, k.shared.cfg
 	api := newAPICache(cfg)
+	k.pods.changes = podsapi.NewChanges(cfg.Log)
 	k.pods.status = status.NewManager(status.Config{
 		Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Metrics: s.metrics.pods, Mirror: mirrors(cfg, api),
-		Resumed: s.workers.Resume, Deleted: s.workers.Remove,
+		Resumed: s.workers.Resume, Changed: k.pods.changes.Updated, Deleted: s.workers.Remove,
 	})
 	k.pods.sources = newSources(s, api, k.pods.status.SyncMirrors)
 	k.pods.view = &podView{k.pods.sources, k.pods.status, k.runtime.client}
@@ -203,7 +205,8 @@ func (k *Kubelet) workerConfig() worker.Config {
 		},
 		Rules: worker.Rules{
 			Status: k.pods.status, Allocation: clean.allocation, Preemption: clean.preemption, Placement: k.node.hardware,
-			Environment: k.pods.sources.api, RuntimeState: k.runtime, Release: release{clean, k.pods.sources},
+			Environment: k.pods.sources.api, RuntimeState: k.runtime,
+			Release: release{clean, k.pods.sources, k.pods.changes},
 		},
 		Telemetry: worker.Telemetry{
 			Metrics: s.metrics.pods, ProbeMetrics: s.metrics.probes, Tracer: cfg.tracer(),

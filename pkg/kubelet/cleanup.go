@@ -16,6 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/logs"
+	"keelson.dev/keelson/pkg/kubelet/podsapi"
 	"keelson.dev/keelson/pkg/kubelet/shims"
 	"keelson.dev/keelson/pkg/kubelet/volume"
 	"keelson.dev/keelson/pkg/kubelet/worker"
@@ -134,6 +135,7 @@ func (c *cleanup) forget(uid types.UID) {
 type release struct {
 	*cleanup
 	sources *sources
+	changes *podsapi.Changes
 }
 
 var _ worker.Release = release{}
@@ -145,6 +147,7 @@ func (r release) Release(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	r.preemption.released(uid)
+	r.changes.Removed(uid)
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/logs"
 	"keelson.dev/keelson/pkg/kubelet/node"
 	"keelson.dev/keelson/pkg/kubelet/objects"
+	"keelson.dev/keelson/pkg/kubelet/podsapi"
 	"keelson.dev/keelson/pkg/kubelet/shutdown"
 	"keelson.dev/keelson/pkg/kubelet/status"
 	"keelson.dev/keelson/pkg/kubelet/volume"
@@ -38,6 +39,7 @@ type podParts struct {
 	view    *podView
 	status  *status.Manager
 	events  *podEvents
+	changes *podsapi.Changes
 	workers worker.Config
 	// The managers of the objects and volumes that pods refer to:
 	objects *objects.Manager

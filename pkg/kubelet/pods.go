@@ -12,7 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/podsapi"
 	"keelson.dev/keelson/pkg/kubelet/server"
+	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
 // podView provides the node's pods with the newest statuses that the kubelet has computed.
@@ -25,6 +27,23 @@ type podView struct {
 }
 
 var _ server.Pods = (*podView)(nil)
+
+// nodePods provides the node's pods to agents on the node.
+type nodePods struct {
+	sources  *sources
+	statuses *status.Manager
+}
+
+var _ podsapi.Source = nodePods{}
+
+// Ready implements podsapi.Source.
+func (n nodePods) Ready() bool { return n.sources.api.listed() }
+
+// Pods implements podsapi.Source.
+func (n nodePods) Pods() []*v1.Pod { return n.sources.all() }
+
+// Status implements podsapi.Source.
+func (n nodePods) Status(uid types.UID) (v1.PodStatus, bool) { return n.statuses.Get(uid) }
 
 // Pods implements server.Pods. It returns all the node's pods with their newest statuses.
 func (p *podView) Pods() []*v1.Pod {

@@ -18,34 +18,42 @@ import (
 
 	"keelson.dev/keelson/pkg/health"
 	"keelson.dev/keelson/pkg/kubelet/cri"
-	"keelson.dev/keelson/pkg/kubelet/csi"
 	"keelson.dev/keelson/pkg/kubelet/podresources"
+	"keelson.dev/keelson/pkg/kubelet/podsapi"
 	"keelson.dev/keelson/pkg/kubelet/server"
 )
 
-// serving holds the kubelet's servers: the HTTPS API, the health checks and the pod resources API.
+// serving holds the kubelet's servers: the HTTPS API, the health checks, and the gRPC APIs of pods
+// and of their resources.
 type serving struct {
 	cfg          Config
 	heartbeat    *heartbeat
 	server       *server.Server
 	podResources *podresources.Server
+	podsAPI      *podsapi.Server
 }
 
-func newServing(s *shared, pods *podView, client *cri.Client, u *usage, d *csi.Manager, h *hardware) (*serving, error) {
-	config := serverConfig(s, pods, client, u)
-	config.Drivers = d.Bridge
+func newServing(s *shared, pods *podParts, client *cri.Client, u *usage, h *hardware) (*serving, error) {
+	config := serverConfig(s, pods.view, client, u)
+	config.Drivers = pods.drivers.Bridge
 	srv, err := server.New(config)
 	if err != nil {
 		return nil, err
 	}
-	socket := filepath.Join(s.cfg.RootDir, "pod-resources", "kubelet.sock")
-	return &serving{s.cfg, s.heartbeat, srv, podresources.New(socket, assigned{pods, h}, s.cfg.Metrics)}, nil
+	root, reg := s.cfg.RootDir, s.cfg.Metrics
+	return &serving{
+		cfg: s.cfg, heartbeat: s.heartbeat, server: srv,
+		podResources: podresources.New(filepath.Join(root, "pod-resources", "kubelet.sock"), assigned{pods.view, h}, reg),
+		podsAPI: podsapi.New(filepath.Join(root, "pods-api", "pods-api.sock"), nodePods{pods.sources, pods.status},
+			pods.changes, reg),
+	}, nil
 }
 
 // run runs the servers and the watchdog until ctx ends.
 func (s *serving) run(ctx context.Context) error {
 	parts := []func(context.Context) error{
 		s.podResources.Run,
+		s.podsAPI.Run,
 		func(ctx context.Context) error { return serveHealth(ctx, s.cfg.Kubelet, s.server.Health()) },
 		func(ctx context.Context) error { return watchdog(ctx, s.cfg, s.heartbeat) },
 	}

@@ -8,27 +8,15 @@ package podresources
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"net"
-	"os"
-	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
-)
 
-// The rate limit of requests, the same as in Kubernetes.
-const (
-	perSecond = 100
-	burst     = 10
+	"keelson.dev/keelson/pkg/kubelet/nodesocket"
 )
 
 // Source provides what the server reports.
@@ -57,32 +45,16 @@ func New(socket string, source Source, reg prometheus.Registerer) *Server {
 
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	if err := os.MkdirAll(filepath.Dir(s.socket), 0o750); err != nil {
-		return fmt.Errorf("pod resources: %w", err)
-	}
-	if err := os.Remove(s.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("pod resources: %w", err)
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", s.socket)
-	if err != nil {
-		return fmt.Errorf("pod resources: %w", err)
-	}
-	limit := rate.NewLimiter(perSecond, burst)
-	server := grpc.NewServer(
-		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo,
-			next grpc.UnaryHandler) (any, error) {
-			if !limit.Allow() {
-				return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
-			}
-			answer, err := next(ctx, req)
-			s.metrics.count(info.FullMethod, err)
-			return answer, err
-		}))
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(nodesocket.Limit(), func(ctx context.Context, req any,
+		info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		answer, err := next(ctx, req)
+		s.metrics.count(info.FullMethod, err)
+		return answer, err
+	}))
 	api.RegisterPodResourcesListerServer(server, s)
 	v1alpha1.RegisterPodResourcesListerServer(server, alpha{source: s.source})
-	defer context.AfterFunc(ctx, server.Stop)()
-	if err := server.Serve(l); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("serve pod resources: %w", err)
+	if err := nodesocket.Serve(ctx, s.socket, server); err != nil {
+		return fmt.Errorf("pod resources: %w", err)
 	}
 	return nil
 }

@@ -42,6 +42,8 @@ type Config struct {
 	// an earlier process wrote. From then on, Get returns s. The Manager writes nothing to the
 	// mirror before Resumed returns. It may be nil.
 	Resumed func(uid types.UID, s v1.PodStatus)
+	// Changed is called with each new status of a pod. It may be nil.
+	Changed func(pod *v1.Pod, s v1.PodStatus)
 	// Deleted is called when a pod no longer exists in the API, or another pod has its name there.
 	Deleted func(uid types.UID)
 }
@@ -153,6 +155,9 @@ func (m *Manager) Set(pod *v1.Pod, s v1.PodStatus) {
 	e.want, e.wanted = s, true
 	e.changes++
 	m.queue.Add(pod.UID)
+	if m.cfg.Changed != nil {
+		m.cfg.Changed(pod, s)
+	}
 }
 
 // shown returns the status that the API has of a pod. It is used for a pod for which this process
