@@ -4,14 +4,12 @@
 package admissionregistration
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -181,17 +179,4 @@ func defaultMatch(m *admissionregistrationv1.MatchResources) {
 			unset.Point(&rules[i].Scope, admissionregistrationv1.AllScopes)
 		}
 	}
-}
-
-// staticSuffix ends the names of objects that a server reads from its own manifest files.
-const staticSuffix = ".static.k8s.io"
-
-// warnStatic warns about an object whose name has the suffix that is reserved for objects from
-// manifest files.
-func warnStatic[T any](_ context.Context, obj, _ *T) []string {
-	if !strings.HasSuffix(any(obj).(metav1.Object).GetName(), staticSuffix) {
-		return nil
-	}
-	return []string{fmt.Sprintf("metadata.name: names ending with %q are reserved for static manifest-based "+
-		"configurations and cannot be managed via the API", staticSuffix)}
 }

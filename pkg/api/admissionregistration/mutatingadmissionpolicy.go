@@ -36,9 +36,8 @@ func mutatingAdmissionPolicyRow(v *validator, check CheckParams) *resource.Row {
 					return &o.Spec
 				}),
 			AnyFinalizer:   true,
-			Validate:       validated(check, v.mutatingPolicy),
+			Validate:       validated(check, unreserved(v.mutatingPolicy)),
 			ValidateUpdate: validatedUpdate(check, v.mutatingPolicyUpdate),
-			Warnings:       warnStatic[admissionregistrationv1.MutatingAdmissionPolicy],
 
 			Columns: []metav1.TableColumnDefinition{
 				column.Name(),

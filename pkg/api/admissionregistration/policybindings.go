@@ -36,9 +36,8 @@ func validatingAdmissionPolicyBindingRow(check CheckParams) *resource.Row {
 					return &o.Spec
 				}),
 			AnyFinalizer:   true,
-			Validate:       validated(check, validateValidatingBinding),
+			Validate:       validated(check, unreserved(validateValidatingBinding)),
 			ValidateUpdate: validatedUpdate(check, validateValidatingBindingUpdate),
-			Warnings:       warnStatic[admissionregistrationv1.ValidatingAdmissionPolicyBinding],
 
 			Columns: []metav1.TableColumnDefinition{
 				column.Name(),
@@ -70,9 +69,8 @@ func mutatingAdmissionPolicyBindingRow(check CheckParams) *resource.Row {
 					return &o.Spec
 				}),
 			AnyFinalizer:   true,
-			Validate:       validated(check, validateMutatingBinding),
+			Validate:       validated(check, unreserved(validateMutatingBinding)),
 			ValidateUpdate: validatedUpdate(check, validateMutatingBindingUpdate),
-			Warnings:       warnStatic[admissionregistrationv1.MutatingAdmissionPolicyBinding],
 
 			Columns: []metav1.TableColumnDefinition{
 				column.Name(),

@@ -47,9 +47,8 @@ func validatingAdmissionPolicyRow(v *validator, check CheckParams) *resource.Row
 			PrepareUpdate:  parts.Update,
 			ResetFields:    []string{"status"},
 			AnyFinalizer:   true,
-			Validate:       validated(check, v.validatingPolicy),
+			Validate:       validated(check, unreserved(v.validatingPolicy)),
 			ValidateUpdate: validatedUpdate(check, v.validatingPolicyUpdate),
-			Warnings:       warnStatic[admissionregistrationv1.ValidatingAdmissionPolicy],
 
 			Columns: []metav1.TableColumnDefinition{
 				column.Name(),

@@ -42,7 +42,7 @@ func validatingWebhookConfigurationRow(v *validator) *resource.Row {
 					return &o.Webhooks
 				}),
 			AnyFinalizer:   true,
-			Validate:       v.validatingWebhooks,
+			Validate:       unreserved(v.validatingWebhooks),
 			ValidateUpdate: v.validatingWebhooksUpdate,
 			Warnings:       warnValidatingWebhooks,
 
@@ -72,7 +72,7 @@ func mutatingWebhookConfigurationRow(v *validator) *resource.Row {
 					return &o.Webhooks
 				}),
 			AnyFinalizer:   true,
-			Validate:       v.mutatingWebhooks,
+			Validate:       unreserved(v.mutatingWebhooks),
 			ValidateUpdate: v.mutatingWebhooksUpdate,
 			Warnings:       warnMutatingWebhooks,
 
@@ -86,18 +86,16 @@ func mutatingWebhookConfigurationRow(v *validator) *resource.Row {
 		})
 }
 
-func warnValidatingWebhooks(ctx context.Context, c,
-	old *admissionregistrationv1.ValidatingWebhookConfiguration) []string {
-	out := warnStatic(ctx, c, old)
+func warnValidatingWebhooks(_ context.Context, c,
+	_ *admissionregistrationv1.ValidatingWebhookConfiguration) (out []string) {
 	for i := range c.Webhooks {
 		out = append(out, warnRules(i, c.Webhooks[i].Rules)...)
 	}
 	return out
 }
 
-func warnMutatingWebhooks(ctx context.Context, c,
-	old *admissionregistrationv1.MutatingWebhookConfiguration) []string {
-	out := warnStatic(ctx, c, old)
+func warnMutatingWebhooks(_ context.Context, c,
+	_ *admissionregistrationv1.MutatingWebhookConfiguration) (out []string) {
 	for i := range c.Webhooks {
 		out = append(out, warnRules(i, c.Webhooks[i].Rules)...)
 	}

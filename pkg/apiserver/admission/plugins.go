@@ -249,10 +249,14 @@ func initialize(deps Deps, book *webhooks.Book) (admission.PluginInitializer, er
 	if err != nil {
 		return nil, err
 	}
+	files, err := newManifests()
+	if err != nil {
+		return nil, err
+	}
 	return admission.PluginInitializers{
 		initializer.New(deps.Client, deps.Dynamic, deps.Informers, authorizer.AuthorizerFunc(deps.Authorizer.Authorize),
 			gates(), compatibility.DefaultBuildEffectiveVersion(), deps.Drained, deps.Mapper),
-		exclusions{}, callers,
+		exclusions{}, callers, files,
 	}, nil
 }
 
