@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/csi"
@@ -18,6 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics"
 	"keelson.dev/keelson/pkg/kubelet/node"
 	"keelson.dev/keelson/pkg/kubelet/objects"
+	"keelson.dev/keelson/pkg/kubelet/podcertificate"
 	"keelson.dev/keelson/pkg/kubelet/podsapi"
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/status"
@@ -98,15 +100,22 @@ func (k *Kubelet) buildPods() error {
 		return err
 	}
 	k.pods.drivers = drivers
+	podEvent := func(pod *v1.Pod, eventType, reason, message string) {
+		s.events.pod(pod, "", eventType, reason, message)
+	}
+	k.pods.certificates = podcertificate.New(podcertificate.Config{
+		NodeName: cfg.NodeName, Node: s.node.Current, Requests: cfg.Client.CertificatesV1(),
+		Accounts: cfg.Client.CoreV1(), Changed: k.certificateChanged, Event: podEvent,
+		Clock: cfg.Clock, Log: cfg.Log, Rand: clock.NewRand(),
+	})
 	k.pods.volumes = volume.New(volume.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Client: cfg.Client, Objects: k.pods.objects, Drivers: drivers,
+		Certificates: k.pods.certificates, Event: podEvent,
 		Allocatable: func() v1.ResourceList { return k.node.resources.allocatable }, NodeLabels: s.node.Labels,
 		Label: volume.SELinux(), Metrics: s.metrics.storage, Clock: cfg.Clock, Log: cfg.Log,
-		Event: func(pod *v1.Pod, eventType, reason, message string) {
-			s.events.pod(pod, "", eventType, reason, message)
-		},
 	})
-	cfg.Metrics.MustRegister(&metrics.Volumes{Claims: k.pods.volumes.ClaimStats, Counts: k.pods.volumes.Counts})
+	cfg.Metrics.MustRegister(&metrics.Volumes{Claims: k.pods.volumes.ClaimStats, Counts: k.pods.volumes.Counts},
+		&metrics.PodCertificates{States: k.pods.certificates.States})
 	return api.subscribe(func() {
 		drivers.Resync()
 		s.node.Poke()

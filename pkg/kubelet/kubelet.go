@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"keelson.dev/keelson/pkg/kubelet/csi"
 	"keelson.dev/keelson/pkg/kubelet/eviction"
@@ -16,6 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/logs"
 	"keelson.dev/keelson/pkg/kubelet/node"
 	"keelson.dev/keelson/pkg/kubelet/objects"
+	"keelson.dev/keelson/pkg/kubelet/podcertificate"
 	"keelson.dev/keelson/pkg/kubelet/podsapi"
 	"keelson.dev/keelson/pkg/kubelet/shutdown"
 	"keelson.dev/keelson/pkg/kubelet/status"
@@ -42,9 +44,10 @@ type podParts struct {
 	changes *podsapi.Changes
 	workers worker.Config
 	// The managers of the objects and volumes that pods refer to:
-	objects *objects.Manager
-	drivers *csi.Manager
-	volumes *volume.Manager
+	objects      *objects.Manager
+	certificates *podcertificate.Manager
+	drivers      *csi.Manager
+	volumes      *volume.Manager
 }
 
 // nodeParts manage the machine's resources and the Node object.
@@ -82,6 +85,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		k.serving.run,
 		k.pods.status.Run,
 		k.pods.objects.Run,
+		k.pods.certificates.Run,
 		k.pods.volumes.Run,
 		k.pods.drivers.Run,
 		k.localDisk,
@@ -143,6 +147,13 @@ func (k *Kubelet) objectChanged(_ objects.Ref, pods []*v1.Pod) {
 	for _, pod := range pods {
 		k.shared.workers.Wake(pod.UID)
 	}
+}
+
+// certificateChanged passes a new certificate to a pod: it wakes the pod's worker, because the pod may
+// be waiting for its first certificate, and refreshes the pod's volumes.
+func (k *Kubelet) certificateChanged(pod types.UID) {
+	k.shared.workers.Wake(pod)
+	k.pods.volumes.Refresh(pod)
 }
 
 // localDisk serves the built-in CSI driver, whose volumes are on the node's own disk, if it is

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -58,8 +59,7 @@ func (m *Manager) collect(ctx context.Context, pod *v1.Pod, v *v1.Volume) (map[s
 	case s.Projected != nil:
 		var errs []error
 		for i := range s.Projected.Sources {
-			if err := m.addProjection(ctx, out, pod, &s.Projected.Sources[i],
-				modeOr(s.Projected.DefaultMode, defaultMode)); err != nil {
+			if err := m.addProjection(ctx, out, pod, v, i); err != nil {
 				errs = append(errs, err)
 			}
 		}
@@ -68,9 +68,10 @@ func (m *Manager) collect(ctx context.Context, pod *v1.Pod, v *v1.Volume) (map[s
 	return nil, errors.New("no volume plugin matched")
 }
 
-func (m *Manager) addProjection(ctx context.Context, out map[string]file, pod *v1.Pod, s *v1.VolumeProjection,
-	mode int32) error {
-	switch {
+// addProjection adds the files of the source with this index of a projected volume.
+func (m *Manager) addProjection(ctx context.Context, out map[string]file, pod *v1.Pod, v *v1.Volume, index int) error {
+	mode := modeOr(v.Projected.DefaultMode, defaultMode)
+	switch s := &v.Projected.Sources[index]; {
 	case s.Secret != nil:
 		return m.addSecret(ctx, out, pod, s.Secret.Name, s.Secret.Items, mode, isTrue(s.Secret.Optional))
 	case s.ConfigMap != nil:
@@ -89,9 +90,26 @@ func (m *Manager) addProjection(ctx context.Context, out map[string]file, pod *v
 		out[s.ClusterTrustBundle.Path] = f
 		return nil
 	case s.PodCertificate != nil:
-		return errors.New("pod certificate projections are not supported by this kubelet")
+		key, chain, err := m.cfg.Certificates.Credentials(pod, v.Name, index, s.PodCertificate)
+		if err != nil {
+			return err
+		}
+		addPodCertificate(out, s.PodCertificate, private(pod, mode), key, chain)
 	}
 	return nil
+}
+
+// addPodCertificate adds the files of a podCertificate source. The argument f has their mode and
+// owner.
+func addPodCertificate(out map[string]file, s *v1.PodCertificateProjection, f file, key, chain []byte) {
+	for path, data := range map[string][]byte{
+		s.CredentialBundlePath: slices.Concat(key, chain), s.KeyPath: key, s.CertificateChainPath: chain,
+	} {
+		if path != "" {
+			f.data = data
+			out[path] = f
+		}
+	}
 }
 
 // private returns a file for a secret value, such as a token, with the given mode. If all

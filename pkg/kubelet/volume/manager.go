@@ -40,6 +40,15 @@ type Objects interface {
 	Subscribe(changed func(ref objects.Ref, pods []*v1.Pod)) (unsubscribe func())
 }
 
+// Certificates provides the certificates of pods. *podcertificate.Manager implements it.
+type Certificates interface {
+	// Credentials returns the private key and the certificates of the podCertificate source with
+	// this index in a projected volume, as PEM. It returns an error while these are not issued.
+	Credentials(pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection) (key, chain []byte, err error)
+	// Forget drops the pod's keys and certificates.
+	Forget(pod types.UID)
+}
+
 // ReasonFailedMount is the reason of events about volumes that cannot be set up.
 const ReasonFailedMount = "FailedMount"
 
@@ -78,6 +87,8 @@ type Config struct {
 	// Client reads claims, volumes and trust bundles, which are not watched.
 	Client  kubernetes.Interface
 	Objects Objects
+	// Certificates provides the certificates of pods.
+	Certificates Certificates
 	// Drivers mounts the volumes of CSI drivers.
 	Drivers Drivers
 
@@ -306,6 +317,10 @@ func (m *Manager) Update(pod *v1.Pod, runs bool) {
 		m.queue.Add(pod.UID)
 	}
 }
+
+// Refresh queues the pod, so that its volumes get their current content soon. It has no effect on a
+// pod that has no volumes.
+func (m *Manager) Refresh(pod types.UID) { m.queue.Add(pod) }
 
 // refresh updates the content of the pod's ready volumes, and repeats the mounts that CSI drivers
 // require periodically.

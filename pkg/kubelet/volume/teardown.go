@@ -38,6 +38,7 @@ func (m *Manager) Teardown(ctx context.Context, uid types.UID) error {
 	if err != nil {
 		return err
 	}
+	m.cfg.Certificates.Forget(uid)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.pods, uid)
