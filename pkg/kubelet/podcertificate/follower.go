@@ -40,7 +40,7 @@ func newFollower(m *Manager) *follower {
 	f := &follower{m: m}
 	f.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[key](firstRetry, lastRetry),
-		workqueue.TypedRateLimitingQueueConfig[key]{Name: "pod_certificates", Clock: m.cfg.Clock})
+		workqueue.TypedRateLimitingQueueConfig[key]{Clock: m.cfg.Clock})
 	f.requests = follow.NewCache(follow.Config[certificatesv1.PodCertificateRequest, outcome]{
 		Source: follow.Source(m.cfg.Requests.PodCertificateRequests(metav1.NamespaceAll), follow.Latest,
 			follow.Fields(fields.OneTermEqualSelector("spec.nodeName", m.cfg.NodeName).String())),

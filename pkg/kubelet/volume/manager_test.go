@@ -88,7 +88,9 @@ func newManager(t *testing.T, o Objects) *Manager {
 		Objects: o,
 		Drivers: &drivers{},
 		Clock:   clock.Real(),
-		Log:     slog.New(slog.DiscardHandler),
+
+		Certificates: &certificates{},
+		Log:          slog.New(slog.DiscardHandler),
 		Allocatable: func() v1.ResourceList {
 			return v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("64Mi")}
 		},
