@@ -13,7 +13,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestReported sends requests from public bug reports (docs/reports.md), in order. The cases have
+// TestReported sends requests from public bug reports (docs/explanation/reports.md), in order. The cases have
 // the correct answers, which may differ from those of Kubernetes.
 func TestReported(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})

@@ -173,8 +173,16 @@ bin/ctl cluster exec --name "$name" -- env KUBECONFIG="$work/kubeconfig" PATH="$
 runs+=("$reports/$(printf %03d "${#runs[@]}").json")
 mv "$work/report.json" "${runs[-1]}"
 passed=0
+version=$(bin/ctl version --client | head -n 1)
+version=${version##* }
+case $family in
+ipv4) addresses=IPv4 ;;
+ipv6) addresses=IPv6 ;;
+*) addresses="IPv4 and IPv6" ;;
+esac
 "$bin/report" write -in "$(joined "${runs[@]}")" -plan "$work/all" -out "$out" -title "${TITLE:-}" -focus \
 	"$focus" -labels "$labels" -cluster \
-		"$(bin/ctl version --client | head -n 1), $nodes nodes ($family), $procs processes, at most $timeout." || passed=1
+		"Tested: version $version, in a cluster of $nodes nodes with $addresses. The suite ran specs in $procs \
+processes at a time." || passed=1
 sed -n '/^| SIG/,/^$/p' "$out"
 exit $passed

@@ -145,7 +145,7 @@ func write(args []string) error {
 	switch {
 	case *labels != conformance:
 		section = beyond
-		*cluster += fmt.Sprintf("\n\nLabels: `%s`", *labels)
+		*cluster += fmt.Sprintf("\n\nGinkgo's label filter: `%s`", *labels)
 	case *focus != "":
 		section = "Focused run"
 	}
@@ -271,7 +271,7 @@ func (s *summary) markdown(focus, cluster string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", cluster)
 	if focus != "" {
-		fmt.Fprintf(&b, "Focus: `%s`\n\n", focus)
+		fmt.Fprintf(&b, "Ginkgo's focus: `%s`\n\n", focus)
 	}
 	b.WriteString("| SIG | passed | failed | not run | total |\n|---|---|---|---|---|\n")
 	groups := make([]string, 0, len(s.bySIG))
@@ -321,16 +321,18 @@ func reason(name string) string {
 	return ""
 }
 
+// head begins a new file. A file that exists keeps its own beginning.
 const head = `# Conformance
 
-Kubernetes' own Conformance suite, version 1.37.2, unmodified, against a cluster of two nodes that ` +
-	"`make conformance`" + ` makes.
+For readers who want to know which of Kubernetes' own tests pass in Keelson clusters.
 `
 
 // replace returns the file with the section of this title replaced, or added if it does not exist.
+// What precedes the first section is kept.
 func replace(file, title, body string) string {
 	sections := map[string]string{}
-	for _, part := range strings.Split(file, "\n## ")[min(1, strings.Count(file, "\n## ")):] {
+	parts := strings.Split(file, "\n## ")
+	for _, part := range parts[1:] {
 		name, text, ok := strings.Cut(part, "\n")
 		if ok {
 			sections[name] = strings.TrimSpace(text)
@@ -338,7 +340,7 @@ func replace(file, title, body string) string {
 	}
 	sections[title] = strings.TrimSpace(body)
 	var b strings.Builder
-	b.WriteString(head)
+	b.WriteString(cmp.Or(parts[0], head))
 	names := slices.Sorted(maps.Keys(sections))
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(place(a), place(b)) })
 	for _, name := range names {

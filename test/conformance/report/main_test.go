@@ -72,7 +72,10 @@ func TestSectionsAreReplaced(t *testing.T) {
 	file = replace(file, "Focused run", "two")
 	file = replace(file, "Full run", "three")
 	file = replace(file, beyond, "four")
-	if strings.Contains(file, "one") || !strings.Contains(file, "## Full run\n\nthree\n") ||
+	file = strings.Replace(file, head, "# A title\n\nA paragraph.\n", 1)
+	file = replace(file, "Full run", "three")
+	if !strings.HasPrefix(file, "# A title\n\nA paragraph.\n\n## Full run\n") || strings.Contains(file, "one") ||
+		!strings.Contains(file, "## Full run\n\nthree\n") ||
 		!strings.Contains(file, "## Focused run\n\ntwo\n") ||
 		!strings.Contains(file, "## Beyond Conformance\n\nfour\n") {
 		t.Errorf("got\n%s", file)
