@@ -214,7 +214,7 @@ func (a *Agent) checkBridges() {
 		a.metrics.bridged.Set(0)
 	}
 	if why != "" && why != a.unbridged {
-		a.deps.Log.Error("Network policies are not enforced between pods of one bridge", "err", why)
+		a.deps.Log.Error("Network policies are not enforced between pods on the same bridge", "err", why)
 	}
 	a.unbridged = why
 }

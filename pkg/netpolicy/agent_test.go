@@ -16,7 +16,7 @@ import (
 )
 
 // TestUnfilteredBridge checks that a metric and exactly one log line report that policies are not
-// enforced between pods of one bridge.
+// enforced between pods on the same bridge.
 func TestUnfilteredBridge(t *testing.T) {
 	var log bytes.Buffer
 	dir := t.TempDir()

@@ -28,7 +28,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		bridged: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "keelson_networkpolicy_bridge_filtered",
 			Help: "1 if network policies apply to packets between ports of a bridge (br_netfilter). 0 if " +
-				"they are not enforced between pods of one bridge.",
+				"they are not enforced between pods on the same bridge.",
 		}),
 	}
 	if r != nil {

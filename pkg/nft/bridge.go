@@ -17,7 +17,7 @@ const BridgeSysctls = "/proc/sys/net/bridge"
 
 // BridgeFiltered returns an error unless packets between two ports of a bridge pass the rules of
 // IPv4 and IPv6, as routed packets do. Otherwise neither network policies nor Services would work
-// between pods of one bridge. It does not check the setting for ARP, because the rules for ARP are
+// between pods on the same bridge. It does not check the setting for ARP, because the rules for ARP are
 // in the bridge family. dir is BridgeSysctls, except in tests.
 func BridgeFiltered(dir string) error {
 	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables"} {

@@ -25,8 +25,8 @@ const (
 	maxChanges = 8  // maximum number of changes that are reported
 )
 
-// dropped is the topology key of an affinity term that an edit removes. The term is marked with it
-// and deleted only after all edits are applied, so that the other terms keep their indexes.
+// dropped marks an affinity term that an edit removes: the edit sets the term's topology key to it. The
+// term is deleted only after all edits are applied, so that the other terms keep their indexes.
 const dropped = "\x00"
 
 // edit is one possible change to a pod, for example the removal of a node selector.

@@ -202,7 +202,7 @@ func (q *queue) Shutdown() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err := q.files.close(); err != nil {
-		q.log.Error("Failed to close audit spill files", "err", err)
+		q.log.Error("Failed to close the files of waiting audit events", "err", err)
 	}
 	q.metrics.waiting.Set(0)
 }
@@ -412,7 +412,7 @@ func (q *queue) drain(ctx context.Context) {
 	f, rows, err := q.files.oldest()
 	q.mu.Unlock()
 	if err != nil {
-		q.log.Error("Failed to read audit spill files", "err", err)
+		q.log.Error("Failed to read the files of waiting audit events", "err", err)
 		q.pause(ctx, q.target.retry())
 	}
 	events, broken := decode(rows)
@@ -433,7 +433,7 @@ func (q *queue) drain(ctx context.Context) {
 		return
 	}
 	if err := q.files.remove(f); err != nil {
-		q.log.Error("Failed to trim audit spill files", "err", err)
+		q.log.Error("Failed to delete a file of waiting audit events", "err", err)
 	}
 	q.metrics.bytes.Set(float64(q.files.size))
 }

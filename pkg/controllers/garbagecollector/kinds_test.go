@@ -56,9 +56,9 @@ func TestKinds(t *testing.T) {
 	later.SetUID("later")
 	unknown := w.dependents(family{"later", later, collected, kept})
 	w.settle() // after this, the collector has seen all objects and has deleted none
-	// Delete an owner and then its kind. What the collector does must not change when the kind is
-	// removed. If the watch did not report the deletion before that, the collector never gets the
-	// event, as in Kubernetes.
+	// Delete an owner, wait until the collector has processed the deletion, and then remove the owner's
+	// kind, after which the result must be the same. Without the wait, the watch could end before it
+	// reports the deletion; the collector would then never learn of it, as in Kubernetes.
 	w.delete(place{custom("widgets"), "here", "owner"}, metav1.DeletePropagationBackground)
 	removed()
 	for _, plural := range []string{"widgets", "gadgets", "sprockets"} {

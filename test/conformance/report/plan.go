@@ -27,7 +27,7 @@ func plan(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("plan", flag.ExitOnError)
 	in := flags.String("in", "", "JSON report of a dry run")
 	done := flags.String("done", "", "JSON reports of runs whose passed specs are left out, separated by commas")
-	part := flags.String("share", "1/1", "I/N: the Ith of N shares, which have every spec once")
+	part := flags.String("share", "1/1", "I/N: divide the specs into N shares and take share I")
 	focus := flags.String("focus", "", "regular expression of the specs to choose from")
 	if err := flags.Parse(args); err != nil {
 		return err

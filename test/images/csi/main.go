@@ -61,8 +61,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 
 func registrar(ctx context.Context, flags *flag.FlagSet, args []string, stderr io.Writer) error {
 	socket := flags.String("csi-address", "/run/csi/socket", "socket of the driver")
-	path := flags.String("kubelet-registration-path", "", "path of that socket on the node")
-	flags.Duration("timeout", 0, "ignored: the driver is waited for")
+	path := flags.String("kubelet-registration-path", "", "path of the driver's socket on the node")
+	flags.Duration("timeout", 0, "has no effect: the program waits for the driver without a limit")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func plugin(ctx context.Context, flags *flag.FlagSet, args []string, stderr io.W
 	flags.Int64Var(&d.MaxVolumes, "attach-limit", 0, "how many volumes a node takes (0: any number)")
 	attach := flags.Bool("enable-attach", false, "volumes are attached to nodes")
 	topology := flags.Bool("enable-topology", false, "volumes are reached from their node alone")
-	flags.Bool("node-expand-required", true, "ignored: it is, always")
+	flags.Bool("node-expand-required", true, "has no effect: volumes are always expanded on the node too")
 	socket := flags.String("endpoint", "", "socket of the driver")
 	from := flags.String("proxy-endpoint", "", "where the suite connects to (tcp://:PORT); none: it is the driver")
 	if err := flags.Parse(args); err != nil {

@@ -46,7 +46,7 @@ func newAuthority() (*authority, error) {
 	return a, nil
 }
 
-// signs reports whether the transport inside rt trusts a and no other CA.
+// signs reports whether the transport inside rt trusts this authority and no other.
 func (a *authority) signs(rt http.RoundTripper) bool {
 	c, err := utilnet.TLSClientConfig(rt)
 	return err == nil && c != nil && c.RootCAs != nil && c.RootCAs.Equal(a.pool)

@@ -358,8 +358,8 @@ func TestCreateHooks(t *testing.T) {
 	})
 }
 
-// TestNamespaceCheck checks that the check is repeated with the latest state of the namespace if
-// its conditions do not hold, and for which creates it does not run.
+// TestNamespaceCheck checks when a create runs the check of its namespace. If the namespace has
+// changed since the check, the create repeats it with the latest state. Some creates do not run it.
 func TestNamespaceCheck(t *testing.T) {
 	var asked []bool
 	closed := false

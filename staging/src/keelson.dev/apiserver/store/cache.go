@@ -63,8 +63,9 @@ type cache struct {
 	loaded  chan struct{} // closed when the load is complete or has failed
 	loadErr error         // why the last load failed, if the waiting callers should get the error
 	base    int64         // revision of the loaded state
-	// buffer contains the events that install applies: all events since loading began, and also
-	// those since revision loadAt if loadAt is not 0. An idle cache drops it at keepUntil.
+	// buffer contains the events that the function install applies to the loaded state: all events
+	// since loading began and, if loadAt is not 0, the older events since revision loadAt. An idle
+	// cache drops it at keepUntil.
 	buffer    []kv.Event
 	keepUntil time.Time
 

@@ -228,7 +228,8 @@ func TestReadersAtOnce(t *testing.T) {
 	}
 }
 
-// TestVaried joins random parts to documents, and compares Read with the library.
+// TestVaried makes documents of random parts, and checks that Read decodes them as the JSON decoder of
+// apimachinery does.
 func TestVaried(t *testing.T) {
 	var parts []string
 	for _, doc := range append(append([]string{string(pod)}, taken...), left[:60]...) {
