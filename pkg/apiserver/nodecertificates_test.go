@@ -116,7 +116,7 @@ func TestNodesRequestCertificates(t *testing.T) {
 		}
 	}
 
-	allowNodes(t, s, "other-signer", rbacv1.PolicyRule{
+	allowGroup(t, s, "other-signer", "system:nodes", rbacv1.PolicyRule{
 		Verbs: []string{"request-serviceaccounts-podcertificate-signer"}, APIGroups: []string{"certificates.k8s.io"},
 		Resources: []string{"example.com:t"}, ResourceNames: []string{"robot"},
 	})

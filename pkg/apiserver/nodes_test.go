@@ -163,14 +163,14 @@ func TestNodesWriteStatusOfClaims(t *testing.T) {
 // allowAudience gives nodes the right to tokens of service accounts for an audience.
 func allowAudience(t *testing.T, s *testserver.Server, name, audience string, accounts ...string) {
 	t.Helper()
-	allowNodes(t, s, name, rbacv1.PolicyRule{
+	allowGroup(t, s, name, "system:nodes", rbacv1.PolicyRule{
 		Verbs: []string{"request-serviceaccounts-token-audience"}, APIGroups: []string{""},
 		Resources: []string{audience}, ResourceNames: accounts,
 	})
 }
 
-// allowNodes gives all nodes the rights of a rule.
-func allowNodes(t *testing.T, s *testserver.Server, name string, rule rbacv1.PolicyRule) {
+// allowGroup gives the users of a group the rights of a rule, by a role and a binding called name.
+func allowGroup(t *testing.T, s *testserver.Server, name, group string, rule rbacv1.PolicyRule) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}}
 	if _, err := s.Client.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
@@ -179,7 +179,7 @@ func allowNodes(t *testing.T, s *testserver.Server, name string, rule rbacv1.Pol
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:nodes"}},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: group}},
 	}
 	if _, err := s.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -37,6 +37,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 	"keelson.dev/keelson/pkg/kubelet/objects"
+	"keelson.dev/keelson/pkg/kubelet/podcertificate"
 	"keelson.dev/keelson/pkg/kubelet/server"
 	"keelson.dev/keelson/pkg/kubelet/volume"
 	"keelson.dev/keelson/test/unshare"
@@ -69,6 +70,7 @@ func volumes(t *testing.T) *volume.Manager {
 	return volume.New(volume.Config{
 		RootDir: t.TempDir(), Objects: content{}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 		Allocatable: func() v1.ResourceList { return nil }, Drivers: drivers{},
+		Certificates: podcertificate.New(podcertificate.Config{}),
 	})
 }
 

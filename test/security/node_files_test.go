@@ -31,6 +31,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/csi"
 	"keelson.dev/keelson/pkg/kubelet/logs"
+	"keelson.dev/keelson/pkg/kubelet/podcertificate"
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
@@ -64,6 +65,7 @@ func volumesIn(root string, d volume.Drivers) *volume.Manager {
 	return volume.New(volume.Config{
 		RootDir: root, Objects: content{}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 		Allocatable: func() v1.ResourceList { return nil }, Drivers: d,
+		Certificates: podcertificate.New(podcertificate.Config{}),
 	})
 }
 

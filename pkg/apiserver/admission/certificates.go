@@ -14,12 +14,13 @@ import (
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"keelson.dev/keelson/pkg/apiserver/rbac"
 )
 
 // mayFor reports whether u has the right to use verb on a signer, or on all signers of its domain
@@ -125,17 +126,18 @@ func parseRequest(data []byte) (*x509.CertificateRequest, error) {
 }
 
 // newTrustBundleAttest returns the plugin ClusterTrustBundleAttest. It requires that a user who
-// writes a ClusterTrustBundle has the right to attest for its signer.
+// writes a ClusterTrustBundle of a signer has the right to attest for the signer. A change of owner
+// references and finalizers only needs no such right, because the garbage collector makes it.
 func newTrustBundleAttest(deps Deps) (admission.Interface, error) {
-	return &typed[*certificatesv1beta1.ClusterTrustBundle]{
+	return &typed[*certificatesv1.ClusterTrustBundle]{
 		Handler: admission.NewHandler(admission.Create, admission.Update),
 		group:   certificatesv1.GroupName, resource: "clustertrustbundles",
-		validate: func(ctx context.Context, a admission.Attributes, obj *certificatesv1beta1.ClusterTrustBundle) error {
+		validate: func(ctx context.Context, a admission.Attributes, obj *certificatesv1.ClusterTrustBundle) error {
 			signer := obj.Spec.SignerName
-			if old, ok := a.GetOldObject().(*certificatesv1beta1.ClusterTrustBundle); ok {
-				signer = old.Spec.SignerName
+			if signer == "" || a.GetOperation() == admission.Update && rbac.OnlyOwnership(obj, a.GetOldObject()) {
+				return nil
 			}
-			if signer != "" && !mayFor(ctx, deps.Authorizer, a.GetUserInfo(), "attest", signer) {
+			if !mayFor(ctx, deps.Authorizer, a.GetUserInfo(), "attest", signer) {
 				return admission.NewForbidden(a, fmt.Errorf("user not permitted to attest for signerName %q", signer))
 			}
 			return nil

@@ -5,6 +5,7 @@ package admission
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/admission"
@@ -66,29 +67,41 @@ type typed[T any] struct {
 	validate                     func(ctx context.Context, a admission.Attributes, obj T) error
 }
 
-func (p *typed[T]) object(a admission.Attributes) (T, bool) {
+// object returns the request's object, or false if the plugin has nothing to do with the request. An
+// object of another type than T is an error, so that no check is skipped by mistake.
+func (p *typed[T]) object(a admission.Attributes) (T, bool, error) {
 	var zero T
-	if r := a.GetResource(); r.Resource != p.resource || r.Group != p.group || a.GetSubresource() != p.subresource {
-		return zero, false
+	r := a.GetResource()
+	if r.Resource != p.resource || r.Group != p.group || a.GetSubresource() != p.subresource || a.GetObject() == nil {
+		return zero, false, nil
 	}
 	obj, ok := a.GetObject().(T)
-	return obj, ok
+	if !ok {
+		return zero, false, admission.NewForbidden(a, fmt.Errorf("expected type %T, got: %T", zero, a.GetObject()))
+	}
+	return obj, true, nil
 }
 
 // Admit calls admit for objects of type T.
 func (p *typed[T]) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	obj, ok := p.object(a)
-	if !ok || p.admit == nil {
+	if p.admit == nil {
 		return nil
+	}
+	obj, ok, err := p.object(a)
+	if !ok {
+		return err
 	}
 	return p.admit(ctx, a, obj)
 }
 
 // Validate calls validate for objects of type T.
 func (p *typed[T]) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	obj, ok := p.object(a)
-	if !ok || p.validate == nil {
+	if p.validate == nil {
 		return nil
+	}
+	obj, ok, err := p.object(a)
+	if !ok {
+		return err
 	}
 	return p.validate(ctx, a, obj)
 }

@@ -51,7 +51,7 @@ func (g *Guard) CheckWrite(ctx context.Context, obj, old runtime.Object) error {
 	if slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
 		return nil
 	}
-	if old != nil && onlyOwnership(obj, old) {
+	if old != nil && OnlyOwnership(obj, old) {
 		return nil
 	}
 	switch o := obj.(type) {
@@ -72,9 +72,9 @@ func aggregates(r *rbacv1.ClusterRole) bool {
 	return r != nil && r.AggregationRule != nil && len(r.AggregationRule.ClusterRoleSelectors) > 0
 }
 
-// onlyOwnership reports whether obj differs from old only in finalizers and owner references. The
+// OnlyOwnership reports whether obj differs from old only in finalizers and owner references. The
 // garbage collector must be able to change these.
-func onlyOwnership(obj, old runtime.Object) bool {
+func OnlyOwnership(obj, old runtime.Object) bool {
 	a, err := meta.Accessor(obj.DeepCopyObject())
 	if err != nil {
 		return false
