@@ -73,7 +73,12 @@ if [[ ! -f $bin/.stamp || $(<"$bin/.stamp") != "$digest" ]]; then
 	(
 		cd test/conformance
 		export GOWORK=off CGO_ENABLED=0
-		go test -c -vet=off -o "$root/$bin/e2e.test" .
+		# Some specs ask which version of Kubernetes they belong to; without it they are of 0.0.
+		release=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
+		minor=${release#v1.}
+		v=k8s.io/component-base/version
+		go test -c -vet=off -ldflags "-X $v.gitVersion=$release -X $v.gitMajor=1 -X $v.gitMinor=${minor%%.*}" \
+			-o "$root/$bin/e2e.test" .
 		for program in agnhost nonewprivs regression-issue-74839 resource-consumer resource-consumer/consume-cpu \
 			sample-device-plugin; do
 			go build -trimpath -ldflags '-s -w' -o "$root/$bin/images/$(basename "$program")" \
