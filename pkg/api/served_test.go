@@ -34,6 +34,7 @@ func TestServed(t *testing.T) {
 	for _, devices := range []string{"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"} {
 		older = append(older, devices+".resource.k8s.io/v1beta1", devices+".resource.k8s.io/v1beta2")
 	}
+	older = append(older, "devicetaintrules.resource.k8s.io/v1beta2")
 	byDefault := names(t, nil, "")
 	for name, tc := range map[string]struct {
 		config  api.RuntimeConfig

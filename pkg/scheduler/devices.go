@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
+	"keelson.dev/keelson/pkg/devicetaints"
 	"keelson.dev/keelson/pkg/scheduler/plugins/dynamicresources"
 	"keelson.dev/keelson/pkg/scheduler/profile"
 	"keelson.dev/scheduling"
@@ -31,6 +32,7 @@ type devices struct {
 	claims  resourcelisters.ResourceClaimLister
 	classes resourcelisters.DeviceClassLister
 	slices  resourcelisters.ResourceSliceLister
+	rules   resourcelisters.DeviceTaintRuleLister
 	// chosen has the claims to which the scheduler has allocated devices, until the claims' cache
 	// shows the allocation.
 	chosen map[types.UID]chosenClaim
@@ -117,9 +119,10 @@ func (d *devices) Classes() []*resourcev1.DeviceClass {
 	return listed(d.classes.List(labels.Everything()))
 }
 
-// Slices implements scheduling.DeviceView.
+// Slices implements scheduling.DeviceView. The devices have the taints of DeviceTaintRules too.
 func (d *devices) Slices() []*resourcev1.ResourceSlice {
-	return listed(d.slices.List(labels.Everything()))
+	all := labels.Everything()
+	return devicetaints.Apply(listed(d.slices.List(all)), listed(d.rules.List(all)))
 }
 
 // listed returns the list, or nil on an error. The list of a cache never returns an error.

@@ -98,6 +98,8 @@ func (m *Model) indexer(obj runtime.Object) cache.Indexer {
 		return f.Resource().V1().DeviceClasses().Informer().GetIndexer()
 	case *resourcev1.ResourceSlice:
 		return f.Resource().V1().ResourceSlices().Informer().GetIndexer()
+	case *resourcev1.DeviceTaintRule:
+		return f.Resource().V1().DeviceTaintRules().Informer().GetIndexer()
 	case *storagev1.VolumeAttachment:
 		return m.view.sources.attachments.GetIndexer()
 	}

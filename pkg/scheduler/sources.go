@@ -126,7 +126,8 @@ func newSourcesOf(f informers.SharedInformerFactory) *sources {
 		budgets:      f.Policy().V1().PodDisruptionBudgets().Lister(),
 		devices: &devices{
 			claims: f.Resource().V1().ResourceClaims().Lister(), classes: f.Resource().V1().DeviceClasses().Lister(),
-			slices: f.Resource().V1().ResourceSlices().Lister(), chosen: map[types.UID]chosenClaim{},
+			slices: f.Resource().V1().ResourceSlices().Lister(), rules: f.Resource().V1().DeviceTaintRules().Lister(),
+			chosen: map[types.UID]chosenClaim{},
 		},
 	}
 	return s
@@ -189,6 +190,8 @@ func (s *sources) follow(h handlers) error {
 		{s.factory.Resource().V1().DeviceClasses().Informer(), notify("resource.k8s.io/DeviceClass",
 			scheduling.DevicesChanged|scheduling.ClassesChanged)},
 		{s.factory.Resource().V1().ResourceSlices().Informer(), notify("resource.k8s.io/ResourceSlice",
+			scheduling.DevicesChanged)},
+		{s.factory.Resource().V1().DeviceTaintRules().Informer(), notify("resource.k8s.io/DeviceTaintRule",
 			scheduling.DevicesChanged)},
 	} {
 		registration, err := w.informer.AddEventHandler(w.handler)

@@ -18,10 +18,10 @@ import (
 // or maintainers get for it.
 var budget = map[string]int{
 	"hack":                              590,
-	"pkg/api":                           9780,
+	"pkg/api":                           9820,
 	"pkg/apiserver":                     12350,
 	"pkg/cluster":                       2660,
-	"pkg/controllers":                   11790,
+	"pkg/controllers":                   11800,
 	"pkg/ctl":                           510,
 	"pkg/daemon":                        680,
 	"pkg/follow":                        190,

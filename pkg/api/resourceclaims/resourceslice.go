@@ -88,14 +88,18 @@ func dropAlpha(s *resourcev1.ResourceSlice) {
 
 // stampTaints sets the time of taints without a time to the time of the request.
 func stampTaints(ctx context.Context, s *resourcev1.ResourceSlice) {
-	now := resource.Time(ctx)
-	now = now.Rfc3339Copy()
 	for i := range s.Spec.Devices {
 		for j := range s.Spec.Devices[i].Taints {
-			if t := &s.Spec.Devices[i].Taints[j]; t.TimeAdded == nil {
-				t.TimeAdded = &now
-			}
+			stampTaint(ctx, &s.Spec.Devices[i].Taints[j])
 		}
+	}
+}
+
+// stampTaint sets the time of a taint without a time to the time of the request.
+func stampTaint(ctx context.Context, t *resourcev1.DeviceTaint) {
+	if t.TimeAdded == nil {
+		now := resource.Time(ctx)
+		t.TimeAdded = new(now.Rfc3339Copy())
 	}
 }
 

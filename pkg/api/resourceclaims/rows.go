@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package resourceclaims declares the kinds of the group resource.k8s.io (dynamic resource
-// allocation): resource claims, their templates, device classes and resource slices.
+// allocation): resource claims, their templates, device classes, resource slices and rules that
+// taint devices.
 //
 // Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
 // which the row refers (defaults, preparation, validation and table cells) are next to it. All of
@@ -36,5 +37,6 @@ func Rows(guard Guard) []*resource.Row {
 		resourceClaimRow(guard),
 		resourceClaimTemplateRow(guard),
 		resourceSliceRow(),
+		deviceTaintRuleRow(),
 	}
 }

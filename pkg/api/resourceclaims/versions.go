@@ -96,6 +96,16 @@ func sliceVersions() []resource.Version {
 		form{&resourcev1beta1.ResourceSlice{}, &resourcev1beta1.ResourceSliceList{}}, nil)
 }
 
+// ruleVersion returns the version v1beta2 of DeviceTaintRules. There is no v1beta1.
+func ruleVersion() resource.Version {
+	v := older.Version{
+		Name: "v1beta2", Deprecated: "resource.k8s.io/v1beta2 DeviceTaintRule is deprecated in v1.39+, unavailable in v1.42+",
+		Stored: &resourcev1.DeviceTaintRule{}, Object: &resourcev1beta2.DeviceTaintRule{},
+		List: &resourcev1beta2.DeviceTaintRuleList{}, Convert: convert,
+	}
+	return v.Row()
+}
+
 // defaultFirst sets the defaults of objects of v1beta1. In v1beta1, a request itself has the fields
 // that v1 has in the field exactly. It uses them if it names a class; otherwise it uses the list
 // firstAvailable.

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package devicetainteviction deletes pods that use devices with a NoExecute taint which their
-// ResourceClaims do not tolerate. It deletes a pod at once or, if a toleration has a time limit,
-// when this time has passed.
+// ResourceClaims do not tolerate. Taints come from the driver of a device and from
+// DeviceTaintRules. A pod is deleted at once or, if a toleration has a time limit, when this time has
+// passed. The controller does not write the status of rules.
 package devicetainteviction
 
 import (
@@ -16,6 +17,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
@@ -23,6 +25,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/devicetaints"
 )
 
 // Name is the controller's name.
@@ -40,6 +43,7 @@ type Controller struct {
 	claims     resourcelisters.ResourceClaimLister
 	claimCache cache.Indexer
 	slices     cache.Indexer
+	rules      resourcelisters.DeviceTaintRuleLister
 	metrics    *metrics
 
 	mu      sync.Mutex
@@ -52,7 +56,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	claims, devices := resources.ResourceClaims(), resources.ResourceSlices().Informer()
 	c := &Controller{
 		Deps: d, pods: pods.Lister(), claims: claims.Lister(), claimCache: claims.Informer().GetIndexer(),
-		slices:  devices.GetIndexer(),
+		slices: devices.GetIndexer(), rules: resources.DeviceTaintRules().Lister(),
 		metrics: newMetrics(d.Metrics), waiting: map[types.UID]bool{},
 	}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
@@ -62,6 +66,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		controller.OnChange(pods.Informer(), c.podChanged),
 		controller.OnChange(claims.Informer(), c.claimChanged),
 		controller.OnChange(devices, c.sliceChanged),
+		controller.OnChange(resources.DeviceTaintRules().Informer(), c.ruleChanged),
 	)
 }
 
@@ -109,6 +114,28 @@ func (c *Controller) sliceChanged(old, slice *resourcev1.ResourceSlice) {
 	}
 	for _, o := range claims {
 		c.claimChanged(nil, o.(*resourcev1.ResourceClaim))
+	}
+}
+
+// ruleChanged queues the pods that use devices which a rule selects or selected before the change, if
+// it evicts or evicted pods.
+func (c *Controller) ruleChanged(old, rule *resourcev1.DeviceTaintRule) {
+	if old != nil && rule != nil && equality.Semantic.DeepEqual(old.Spec, rule.Spec) {
+		return
+	}
+	for _, r := range []*resourcev1.DeviceTaintRule{old, rule} {
+		if r == nil || r.Spec.Taint.Effect != resourcev1.DeviceTaintEffectNoExecute {
+			continue
+		}
+		for _, o := range c.claimCache.List() {
+			claim, ok := o.(*resourcev1.ResourceClaim)
+			if ok && claim.Status.Allocation != nil && slices.ContainsFunc(claim.Status.Allocation.Devices.Results,
+				func(d resourcev1.DeviceRequestAllocationResult) bool {
+					return devicetaints.Selects(r, d.Driver, d.Pool, d.Device)
+				}) {
+				c.claimChanged(nil, claim)
+			}
+		}
 	}
 }
 
@@ -187,8 +214,19 @@ func (c *Controller) usedBy(pod *v1.Pod) []*resourcev1.ResourceClaim {
 	return out
 }
 
-// taintsFor returns the taints of a device in the ResourceSlices of the pool's newest generation.
+// taintsFor returns the taints of a device: those of its driver and those of rules.
 func (c *Controller) taintsFor(driver, pool, device string) []resourcev1.DeviceTaint {
+	published := c.publishedTaints(driver, pool, device)
+	rules, err := c.rules.List(labels.Everything())
+	if err != nil {
+		return published // cannot happen: the list of a cache returns no error
+	}
+	return devicetaints.Of(published, rules, driver, pool, device)
+}
+
+// publishedTaints returns the taints of a device in the ResourceSlices of the pool's newest
+// generation.
+func (c *Controller) publishedTaints(driver, pool, device string) []resourcev1.DeviceTaint {
 	objects, err := c.slices.ByIndex(byPool, poolKey(driver, pool))
 	if err != nil {
 		return nil // cannot happen: New has added the index

@@ -42,17 +42,30 @@ func TestExtendedResources(t *testing.T) {
 			},
 		}
 	}
+	rule := func(device string) *resourcev1.DeviceTaintRule {
+		return &resourcev1.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "rule"}, Spec: resourcev1.DeviceTaintRuleSpec{
+			DeviceSelector: &resourcev1.DeviceTaintSelector{Device: &device}, Taint: taint[0]}}
+	}
 	for name, tc := range map[string]struct {
 		claim  *resourcev1.ResourceClaim
+		rule   *resourcev1.DeviceTaintRule
 		leaves bool
 	}{
-		"tainted device":          {claim("p", "x"), true},
-		"another device":          {claim("p", "y"), false},
-		"claim of another object": {claim("other", "x"), false},
+		"tainted device":                {claim("p", "x"), nil, true},
+		"another device":                {claim("p", "y"), nil, false},
+		"another device, by a rule":     {claim("p", "y"), rule("y"), true},
+		"a rule for the tainted device": {claim("p", "y"), rule("x"), false},
+		"claim of another object":       {claim("other", "x"), nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claims := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 			slices := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byPool: poolOfSlice})
+			rules := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+			if tc.rule != nil {
+				if err := rules.Add(tc.rule); err != nil {
+					t.Fatal(err)
+				}
+			}
 			if err := claims.Add(tc.claim); err != nil {
 				t.Fatal(err)
 			}
@@ -62,6 +75,7 @@ func TestExtendedResources(t *testing.T) {
 			c := &Controller{
 				Deps:   controller.Deps{Clock: clocktesting.NewFakeClock(time.Unix(0, 0))},
 				claims: resourcelisters.NewResourceClaimLister(claims), slices: slices,
+				rules: resourcelisters.NewDeviceTaintRuleLister(rules),
 			}
 			if _, leaves := c.evictAt(pod); leaves != tc.leaves {
 				t.Errorf("leaves: %v, want %v", leaves, tc.leaves)
