@@ -178,8 +178,7 @@ bin/ctl cluster exec --name "$name" -- env KUBECONFIG="$work/kubeconfig" PATH="$
 runs+=("$reports/$(printf %03d "${#runs[@]}").json")
 mv "$work/report.json" "${runs[-1]}"
 passed=0
-version=$(bin/ctl version --client | head -n 1)
-version=${version##* }
+version=$(bin/ctl version --client | sed -n 's/^Client Version: //p')
 case $family in
 ipv4) addresses=IPv4 ;;
 ipv6) addresses=IPv6 ;;
