@@ -68,7 +68,7 @@ var filterOrder = []struct {
 // weights has the weights of the plugins in the default profile.
 var weights = map[string]int64{
 	"TaintToleration": 3, "NodeAffinity": 2, "NodeResourcesFit": 1, "PodTopologySpread": 2, "InterPodAffinity": 2,
-	"NodeResourcesBalancedAllocation": 1, "ImageLocality": 1,
+	"NodeResourcesBalancedAllocation": 1, "ImageLocality": 1, "VolumeBinding": 1,
 }
 
 // reference returns the result for each node, by node name.
@@ -96,6 +96,7 @@ func reference(c *cluster, pod *v1.Pod) map[string]*answer {
 		"ImageLocality":                   imageScores(c, pod, feasible),
 		"PodTopologySpread":               spreadScores(c, pod, feasible),
 		"InterPodAffinity":                affinityScores(c, pod, feasible),
+		"VolumeBinding":                   volumeScores(c, pod, feasible),
 	} {
 		for i, s := range scores { // scores is nil if the plugin gives all nodes the same score
 			a := out[feasible[i].Name]

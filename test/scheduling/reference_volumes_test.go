@@ -4,6 +4,7 @@
 package scheduling
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -89,10 +90,38 @@ func reaches(pv *v1.PersistentVolume, n *v1.Node) bool {
 		func(t v1.NodeSelectorTerm) bool { return termMatches(t, n) })
 }
 
-// volumesOutOfReach reports whether the node cannot access one of the pod's bound volumes, or
-// whether an unbound claim has no suitable volume and none can be provisioned.
+// volumesOutOfReach reports whether the pod cannot get its volumes on the node.
 func volumesOutOfReach(c *cluster, pod *v1.Pod, n *v1.Node) bool {
+	_, reached := volumesFor(c, pod, n)
+	return !reached
+}
+
+// volumeScores returns the scores by free storage: for each class the share, in percent, that stays
+// free of the volumes that the pod's unbound claims would get on the node, and of these the mean.
+func volumeScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {
+	var out []int64
+	for _, n := range nodes {
+		found, _ := volumesFor(c, pod, n)
+		requested, capacity := map[string]int64{}, map[string]int64{}
+		for claim, pv := range found {
+			requested[pv.Spec.StorageClassName] += claim.Spec.Resources.Requests.Storage().Value()
+			capacity[pv.Spec.StorageClassName] += pv.Spec.Capacity.Storage().Value()
+		}
+		sum := 0.0
+		for class := range requested {
+			sum += 100 - math.Floor(100*float64(requested[class])/float64(capacity[class]))
+		}
+		out = append(out, int64(math.Round(sum/float64(max(len(requested), 1)))))
+	}
+	return out
+}
+
+// volumesFor returns the volumes that the pod's unbound claims would get on the node. It returns false
+// if the node cannot access one of the bound volumes, or if an unbound claim has no suitable volume and
+// none can be provisioned.
+func volumesFor(c *cluster, pod *v1.Pod, n *v1.Node) (map[*v1.PersistentVolumeClaim]*v1.PersistentVolume, bool) {
 	taken := map[string]bool{}
+	found := map[*v1.PersistentVolumeClaim]*v1.PersistentVolume{}
 	claims := slices.Clone(c.claimsOf(pod))
 	size := func(l v1.ResourceList) int64 { return l.Storage().Value() }
 	slices.SortStableFunc(claims, func(a, b *v1.PersistentVolumeClaim) int {
@@ -101,7 +130,7 @@ func volumesOutOfReach(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 	for _, claim := range claims {
 		if claim.Spec.VolumeName != "" {
 			if !reaches(c.volumes[claim.Spec.VolumeName], n) {
-				return true
+				return nil, false
 			}
 			continue
 		}
@@ -117,11 +146,12 @@ func volumesOutOfReach(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 		}
 		if best != nil {
 			taken[best.Name] = true
+			found[claim] = best
 		} else if c.classes[*claim.Spec.StorageClassName].Provisioner == "kubernetes.io/no-provisioner" {
-			return true
+			return nil, false
 		}
 	}
-	return false
+	return found, true
 }
 
 // wrongZone reports whether the labels of a bound volume require zones that the node is not in.

@@ -59,6 +59,7 @@ func (w *world) changed(t *testing.T, name, class, iops string) {
 			err = json.Unmarshal(b, &kept)
 		}
 		s := c.Status
+		s.Conditions = withoutConditions(s.Conditions, v1.PersistentVolumeClaimUnused) // not of this controller
 		return []any{s, v.Spec, kept, err}, err == nil && kept.Attributes["iops"] == iops &&
 			ptr.Deref(v.Spec.VolumeAttributesClassName, "") == class &&
 			ptr.Deref(s.CurrentVolumeAttributesClassName, "") == class && s.ModifyVolumeStatus == nil && len(s.Conditions) == 0
