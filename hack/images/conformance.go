@@ -85,7 +85,8 @@ func (in inputs) onBusybox(base layer) []spec {
 	privileged := program("usr/local/bin/nnp", in.program("nonewprivs"))
 	privileged.Header.Mode = 0o6755
 	return []spec{
-		{File: "e2e-busybox", Names: names(suite+"busybox", "1.37.0-2", "1.36.1-1"), Layers: []layer{base}, Config: shell},
+		{File: "e2e-busybox", Names: names(suite+"busybox", "1.37.0-2", "1.36.1-1"), Layers: []layer{base},
+			Config: shell},
 		{File: "e2e-nginx", Names: names(suite+"nginx", "1.27.0-2", "1.28.0-2"), Layers: []layer{base, {
 			program("usr/sbin/nginx", in.Web), directory("usr/share/nginx", 0o755), directory("usr/share/nginx/html", 0o755),
 			data("usr/share/nginx/html/index.html", in.Index),
