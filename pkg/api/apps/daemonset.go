@@ -84,12 +84,12 @@ func prepareDaemonSetCreate(_ context.Context, d *appsv1.DaemonSet) {
 	d.Status = appsv1.DaemonSetStatus{}
 	d.Generation = 1
 	setTemplateGeneration(d, max(templateGeneration(d), 1))
-	podspec.DropDisabled(&d.Spec.Template.Spec, nil)
+	podspec.DropDisabledOfTemplate(&d.Spec.Template, nil)
 }
 
 func prepareDaemonSetUpdate(_ context.Context, d, old *appsv1.DaemonSet) {
 	d.Status = old.Status
-	podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec)
+	podspec.DropDisabledOfTemplate(&d.Spec.Template, &old.Spec.Template)
 	count := templateGeneration(old)
 	if !equal.Values(d.Spec.Template, old.Spec.Template) {
 		count++

@@ -87,14 +87,14 @@ func defaultDeployment(d *appsv1.Deployment) {
 func prepareDeploymentCreate(_ context.Context, d *appsv1.Deployment) {
 	d.Status = appsv1.DeploymentStatus{}
 	d.Generation = 1
-	podspec.DropDisabled(&d.Spec.Template.Spec, nil)
+	podspec.DropDisabledOfTemplate(&d.Spec.Template, nil)
 }
 
 // prepareDeploymentUpdate keeps the status. It increments the generation if the spec or the
 // annotations change. Annotations count because the controller copies them to ReplicaSets.
 func prepareDeploymentUpdate(_ context.Context, d, old *appsv1.Deployment) {
 	d.Status = old.Status
-	podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec)
+	podspec.DropDisabledOfTemplate(&d.Spec.Template, &old.Spec.Template)
 	strategy.Count(d, old, equal.Values(d.Spec, old.Spec) && equal.Values(d.Annotations, old.Annotations))
 }
 

@@ -73,12 +73,12 @@ func defaultReplicaSet(rs *appsv1.ReplicaSet) {
 func prepareReplicaSetCreate(_ context.Context, rs *appsv1.ReplicaSet) {
 	rs.Status = appsv1.ReplicaSetStatus{}
 	rs.Generation = 1
-	podspec.DropDisabled(&rs.Spec.Template.Spec, nil)
+	podspec.DropDisabledOfTemplate(&rs.Spec.Template, nil)
 }
 
 func prepareReplicaSetUpdate(_ context.Context, rs, old *appsv1.ReplicaSet) {
 	rs.Status = old.Status
-	podspec.DropDisabled(&rs.Spec.Template.Spec, &old.Spec.Template.Spec)
+	podspec.DropDisabledOfTemplate(&rs.Spec.Template, &old.Spec.Template)
 	strategy.Count(rs, old, equal.Values(rs.Spec, old.Spec))
 }
 

@@ -101,12 +101,12 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 func prepareStatefulSetCreate(_ context.Context, s *appsv1.StatefulSet) {
 	s.Status = appsv1.StatefulSetStatus{}
 	s.Generation = 1
-	podspec.DropDisabled(&s.Spec.Template.Spec, nil)
+	podspec.DropDisabledOfTemplate(&s.Spec.Template, nil)
 }
 
 func prepareStatefulSetUpdate(_ context.Context, s, old *appsv1.StatefulSet) {
 	s.Status = old.Status
-	podspec.DropDisabled(&s.Spec.Template.Spec, &old.Spec.Template.Spec)
+	podspec.DropDisabledOfTemplate(&s.Spec.Template, &old.Spec.Template)
 	strategy.Count(s, old, equal.Values(s.Spec, old.Spec))
 }
 

@@ -92,13 +92,13 @@ func prepareCronJobCreate(_ context.Context, c *batchv1.CronJob) {
 	c.Status = batchv1.CronJobStatus{}
 	c.Generation = 1
 	dropScheduling(&c.Spec.JobTemplate.Spec, nil)
-	podspec.DropDisabled(&c.Spec.JobTemplate.Spec.Template.Spec, nil)
+	podspec.DropDisabledOfTemplate(&c.Spec.JobTemplate.Spec.Template, nil)
 }
 
 func prepareCronJobUpdate(_ context.Context, c, old *batchv1.CronJob) {
 	c.Status = old.Status
 	dropScheduling(&c.Spec.JobTemplate.Spec, &old.Spec.JobTemplate.Spec)
-	podspec.DropDisabled(&c.Spec.JobTemplate.Spec.Template.Spec, &old.Spec.JobTemplate.Spec.Template.Spec)
+	podspec.DropDisabledOfTemplate(&c.Spec.JobTemplate.Spec.Template, &old.Spec.JobTemplate.Spec.Template)
 	strategy.Count(c, old, equality.Semantic.DeepEqual(c.Spec, old.Spec))
 }
 

@@ -111,7 +111,7 @@ func prepareJobCreate(_ context.Context, j *batchv1.Job) {
 	j.Status = batchv1.JobStatus{}
 	j.Generation = 1
 	dropScheduling(&j.Spec, nil)
-	podspec.DropDisabled(&j.Spec.Template.Spec, nil)
+	podspec.DropDisabledOfTemplate(&j.Spec.Template, nil)
 }
 
 // inheritLabels copies the template's labels to a job that has no labels. The function that sets
@@ -152,7 +152,7 @@ func generateSelector(j *batchv1.Job) {
 func prepareJobUpdate(_ context.Context, j, old *batchv1.Job) {
 	j.Status = old.Status
 	dropScheduling(&j.Spec, &old.Spec)
-	podspec.DropDisabled(&j.Spec.Template.Spec, &old.Spec.Template.Spec)
+	podspec.DropDisabledOfTemplate(&j.Spec.Template, &old.Spec.Template)
 	strategy.Count(j, old, equality.Semantic.DeepEqual(j.Spec, old.Spec))
 }
 

@@ -31,6 +31,7 @@ func preparePodStatus(_ context.Context, pod, old *corev1.Pod) {
 	if pod.Status.QOSClass == "" {
 		pod.Status.QOSClass = old.Status.QOSClass
 	}
+	podspec.DropDisabledOfPod(pod, old)
 	keepObservedGenerations(pod, old)
 	keepClaimStatuses(&pod.Status, &old.Status)
 	dropStatusFields(&pod.Status, &old.Status)

@@ -46,11 +46,11 @@ func defaultPodTemplate(t *corev1.PodTemplate) { podspec.DefaultSpec(&t.Template
 
 func preparePodTemplateCreate(ctx context.Context, t *corev1.PodTemplate) {
 	strategy.StartGeneration(ctx, t)
-	podspec.DropDisabled(&t.Template.Spec, nil)
+	podspec.DropDisabledOfTemplate(&t.Template, nil)
 }
 
 func preparePodTemplateUpdate(_ context.Context, t, old *corev1.PodTemplate) {
-	podspec.DropDisabled(&t.Template.Spec, &old.Template.Spec)
+	podspec.DropDisabledOfTemplate(&t.Template, &old.Template)
 	strategy.Count(t, old, equal.Values(t.Template, old.Template))
 }
 

@@ -116,18 +116,14 @@ func prepareReplicationControllerCreate(_ context.Context, rc *corev1.Replicatio
 	rc.Status = corev1.ReplicationControllerStatus{}
 	rc.Generation = 1
 	if rc.Spec.Template != nil {
-		podspec.DropDisabled(&rc.Spec.Template.Spec, nil)
+		podspec.DropDisabledOfTemplate(rc.Spec.Template, nil)
 	}
 }
 
 func prepareReplicationControllerUpdate(_ context.Context, rc, old *corev1.ReplicationController) {
 	rc.Status = old.Status
 	if t := rc.Spec.Template; t != nil {
-		var was *corev1.PodSpec
-		if old.Spec.Template != nil {
-			was = &old.Spec.Template.Spec
-		}
-		podspec.DropDisabled(&t.Spec, was)
+		podspec.DropDisabledOfTemplate(t, old.Spec.Template)
 	}
 	strategy.Count(rc, old, equal.Values(rc.Spec, old.Spec))
 }

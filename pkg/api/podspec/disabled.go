@@ -4,9 +4,11 @@
 package podspec
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // feature visits the fields of one feature in a specification. It reports whether one of them is
@@ -28,6 +30,41 @@ func DropDisabled(spec, old *corev1.PodSpec) {
 	for _, f := range disabled() {
 		if old == nil || !f(old, false) {
 			f(spec, true)
+		}
+	}
+}
+
+// DropDisabledOfPod clears the fields of disabled features in a pod, unless old, the pod that is
+// replaced, uses the feature, and the annotations of DropInitAnnotations. old is nil on create.
+func DropDisabledOfPod(pod, old *corev1.Pod) {
+	var was *corev1.PodSpec
+	if old != nil {
+		was = &old.Spec
+	}
+	DropDisabled(&pod.Spec, was)
+	DropInitAnnotations(&pod.ObjectMeta)
+}
+
+// DropDisabledOfTemplate does the same for a template as DropDisabledOfPod for a pod.
+func DropDisabledOfTemplate(t, old *corev1.PodTemplateSpec) {
+	var was *corev1.PodSpec
+	if old != nil {
+		was = &old.Spec
+	}
+	DropDisabled(&t.Spec, was)
+	DropInitAnnotations(&t.ObjectMeta)
+}
+
+// DropInitAnnotations deletes the annotations that specified init containers before there was a
+// field for them, so that no kubelet obeys them.
+func DropInitAnnotations(m *metav1.ObjectMeta) {
+	for _, stage := range []string{"alpha", "beta"} {
+		for _, name := range []string{"init-containers", "init-container-statuses"} {
+			key := "pod." + stage + ".kubernetes.io/" + name
+			if _, ok := m.Annotations[key]; ok {
+				m.Annotations = maps.Clone(m.Annotations) // another object can have the same map
+				delete(m.Annotations, key)
+			}
 		}
 	}
 }

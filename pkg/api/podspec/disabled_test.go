@@ -4,10 +4,12 @@
 package podspec_test
 
 import (
+	"maps"
 	"reflect"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"keelson.dev/keelson/pkg/api/podspec"
@@ -53,5 +55,17 @@ func TestDropDisabled(t *testing.T) {
 				t.Error("the field is not cleared")
 			}
 		})
+	}
+}
+
+// TestDropInitAnnotations checks that the old annotations about init containers are removed, and
+// that the map of another object does not change.
+func TestDropInitAnnotations(t *testing.T) {
+	shared := map[string]string{"a": "b", "pod.alpha.kubernetes.io/init-container-statuses": "[]",
+		"pod.beta.kubernetes.io/init-containers": "[]"}
+	template := &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: shared}}
+	podspec.DropDisabledOfTemplate(template, nil)
+	if want := map[string]string{"a": "b"}; !maps.Equal(template.Annotations, want) || len(shared) != 3 {
+		t.Errorf("annotations %v of the template and %v of the other object", template.Annotations, shared)
 	}
 }

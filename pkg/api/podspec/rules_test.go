@@ -25,7 +25,7 @@ func validate(t *testing.T, text string) sets.Set[string] {
 	}
 	podspec.DefaultSpec(&pod.Spec)
 	podspec.DefaultPod(pod)
-	podspec.DropDisabled(&pod.Spec, nil)
+	podspec.DropDisabledOfPod(pod, nil)
 	found := sets.New[string]()
 	for _, err := range podspec.ValidateSpec(t.Context(), &pod.Spec, &metav1.ObjectMeta{}, nil) {
 		found.Insert(err.Field + ": " + err.Type.String())

@@ -23,6 +23,7 @@ import (
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
+	"keelson.dev/keelson/pkg/api/podspec"
 )
 
 // Binder binds pods to nodes.
@@ -178,6 +179,7 @@ func (b *Binder) assigned(cur *store.Record, binding *corev1.Binding, dryRun boo
 		pod.Annotations = map[string]string{}
 	}
 	maps.Copy(pod.Annotations, binding.Annotations)
+	podspec.DropInitAnnotations(&pod.ObjectMeta)
 	if len(binding.Labels) > 0 && pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}
