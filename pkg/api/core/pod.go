@@ -20,7 +20,6 @@ import (
 	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/strategy"
-	"keelson.dev/keelson/pkg/api/unset"
 )
 
 // podRow returns the row of the resource pods.
@@ -124,10 +123,10 @@ func defaultPod(pod *corev1.Pod) { podspec.DefaultPod(pod) }
 
 func preparePodCreate(ctx context.Context, pod *corev1.Pod) {
 	pod.Generation = 1
-	class := pod.Status.QOSClass
-	unset.Fill(&class, podspec.QOSClass(&pod.Spec))
-	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: class}
-	podspec.DropDisabled(&pod.Spec, nil)
+	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
+	podspec.DropDisabledOfPod(pod, nil)
+	podspec.DefaultPodResources(pod)
+	pod.Status.QOSClass = podspec.QOSClass(&pod.Spec)
 	if len(pod.Spec.SchedulingGates) > 0 {
 		pod.Status.Conditions = []corev1.PodCondition{{
 			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
@@ -143,8 +142,17 @@ func preparePodCreate(ctx context.Context, pod *corev1.Pod) {
 
 func preparePodUpdate(_ context.Context, pod, old *corev1.Pod) {
 	pod.Status = old.Status
-	podspec.DropDisabled(&pod.Spec, &old.Spec)
+	keepPodResources(pod, old)
+	podspec.DropDisabledOfPod(pod, old)
 	countPodSpec(pod, old)
+}
+
+// keepPodResources restores pod-level resources that are missing in an update, because older
+// clients do not have this field.
+func keepPodResources(pod, old *corev1.Pod) {
+	if pod.Spec.Resources == nil {
+		pod.Spec.Resources = old.Spec.Resources.DeepCopy()
+	}
 }
 
 func countPodSpec(pod, old *corev1.Pod) {
@@ -178,7 +186,7 @@ func preparePodEphemeralContainers(_ context.Context, pod, old *corev1.Pod) {
 	pod.Spec, pod.Status = old.Spec, old.Status
 	metav1.ResetObjectMetaForStatus(pod, old)
 	pod.Spec.EphemeralContainers = added
-	podspec.DropDisabled(&pod.Spec, &old.Spec)
+	podspec.DropDisabledOfPod(pod, old)
 	countPodSpec(pod, old)
 }
 

@@ -30,7 +30,9 @@ func preparePodResize(_ context.Context, pod, old *corev1.Pod) {
 		metav1.ResetObjectMetaForStatus(pod, old)
 		pod.Spec.Containers, pod.Spec.InitContainers, pod.Spec.Resources = containers, initContainers, own
 	}
-	podspec.DropDisabled(&pod.Spec, &old.Spec)
+	keepPodResources(pod, old)
+	podspec.DefaultPodResources(pod)
+	podspec.DropDisabledOfPod(pod, old)
 	countPodSpec(pod, old)
 }
 
@@ -171,7 +173,6 @@ func refuseRestart(r *report.Report, c *corev1.Container, at *field.Path) {
 func restoreComputing(is, was *corev1.ResourceRequirements) {
 	is.Requests = restoredList(is.Requests, was.Requests)
 	is.Limits = restoredList(is.Limits, was.Limits)
-	is.Claims = nil
 }
 
 func restoredList(list, old corev1.ResourceList) corev1.ResourceList {

@@ -144,7 +144,6 @@ func DefaultPod(pod *corev1.Pod) {
 	for i := range spec.Containers {
 		requestLimits(&spec.Containers[i].Resources)
 	}
-	DefaultPodResources(pod)
 	unset.Point(&spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
 	if spec.HostNetwork {
 		openHostPorts(spec.InitContainers)
@@ -204,42 +203,64 @@ func openHostPorts(containers []corev1.Container) {
 	}
 }
 
-// DefaultPodResources adds to pod-level resources if the pod has any. First, it sets missing limits
-// of huge pages to the sum of the containers' limits. If there are pod-level limits then, it sets
-// missing requests to the sum of the containers' requests or, if the containers have none, to the
-// pod-level limits.
+// DefaultPodResources completes the pod-level resources if the pod has any. It sets, in this order:
+// missing limits of huge pages to the sum of the containers' limits; missing requests to the sum of
+// the containers' requests or, if the containers have none, to the pod-level limits; and missing
+// limits of resources that every container limits to the sum of the containers' limits, but not
+// below the requests. It is not part of DefaultPod, because admission plugins and webhooks can add
+// containers or change their resources.
 func DefaultPodResources(pod *corev1.Pod) {
 	own := pod.Spec.Resources
 	if own == nil || len(own.Limits)+len(own.Requests) == 0 {
 		return
 	}
-	limits := maps.Clone(own.Limits)
-	if limits == nil {
-		limits = corev1.ResourceList{}
-	}
-	addMissing(limits, podresources.AggregateContainerLimits(pod, podresources.PodResourcesOptions{}),
-		func(name corev1.ResourceName) bool {
-			_, requested := own.Requests[name]
-			return hugePages(name) && !requested && podresources.IsSupportedPodLevelResource(name)
-		})
-	if len(limits) > 0 {
-		own.Limits = limits
-	}
-	if len(own.Limits) == 0 {
-		return
-	}
-	requests := maps.Clone(own.Requests)
-	if requests == nil {
-		requests = corev1.ResourceList{}
-	}
+	allowed := podresources.AggregateContainerLimits(pod, podresources.PodResourcesOptions{})
+	limits, requests := cloneList(own.Limits), cloneList(own.Requests)
+	addMissing(limits, allowed, func(name corev1.ResourceName) bool {
+		_, requested := own.Requests[name]
+		return hugePages(name) && !requested && podresources.IsSupportedPodLevelResource(name)
+	})
 	addMissing(requests, podresources.AggregateContainerRequests(pod, podresources.PodResourcesOptions{}),
 		func(name corev1.ResourceName) bool {
 			return podresources.IsSupportedPodLevelResource(name) && !hugePages(name)
 		})
-	addMissing(requests, own.Limits, podresources.IsSupportedPodLevelResource)
+	addMissing(requests, limits, podresources.IsSupportedPodLevelResource)
+	addMissing(limits, allowed, func(name corev1.ResourceName) bool {
+		_, requested := requests[name]
+		return requested && podresources.IsSupportedPodLevelResource(name) && allLimit(&pod.Spec, name)
+	})
+	for name, limit := range limits {
+		if _, set := own.Limits[name]; set {
+			continue
+		}
+		if request, ok := requests[name]; ok && request.Cmp(limit) > 0 {
+			limits[name] = request.DeepCopy()
+		}
+	}
+	if len(limits) > 0 {
+		own.Limits = limits
+	}
 	if len(requests) > 0 {
 		own.Requests = requests
 	}
+}
+
+func cloneList(list corev1.ResourceList) corev1.ResourceList {
+	if list == nil {
+		return corev1.ResourceList{}
+	}
+	return maps.Clone(list)
+}
+
+// allLimit reports whether every container of the pod limits a resource. As in Kubernetes,
+// ephemeral containers count, although they cannot have limits.
+func allLimit(spec *corev1.PodSpec, name corev1.ResourceName) bool {
+	for _, c := range Containers(spec, nil) {
+		if _, ok := c.Resources.Limits[name]; !ok {
+			return false
+		}
+	}
+	return true
 }
 
 func addMissing(to, from corev1.ResourceList, want func(corev1.ResourceName) bool) {

@@ -18,8 +18,6 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	podresources "k8s.io/component-helpers/resource"
-
-	"keelson.dev/keelson/pkg/api/podspec"
 )
 
 // limitRanger enforces the LimitRanges of a namespace. It sets defaults for containers, and
@@ -105,7 +103,6 @@ func applyDefaults(r *corev1.LimitRange, pod *corev1.Pod) {
 	if len(notes) == 0 {
 		return
 	}
-	podspec.DefaultPodResources(pod)
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
