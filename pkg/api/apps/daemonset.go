@@ -153,7 +153,7 @@ func checkDaemonStrategy(r *report.Report, s *appsv1.DaemonSetUpdateStrategy, pa
 func validateDaemonSetUpdate(ctx context.Context, d, old *appsv1.DaemonSet) field.ErrorList {
 	var r report.Report
 	r.Immutable(field.NewPath("spec", "selector"), d.Spec.Selector, old.Spec.Selector)
-	r.Add(validateDaemonSet(ctx, d)...)
+	r.Add(validateDaemonSet(podspec.Replacing(ctx, &old.Spec.Template), d)...)
 	return r.Errors
 }
 

@@ -147,7 +147,7 @@ func checkDeploymentStrategy(r *report.Report, s *appsv1.DeploymentStrategy, pat
 }
 
 func validateDeploymentUpdate(ctx context.Context, d, old *appsv1.Deployment) field.ErrorList {
-	r := report.Report{Errors: validateDeployment(ctx, d)}
+	r := report.Report{Errors: validateDeployment(podspec.Replacing(ctx, &old.Spec.Template), d)}
 	r.Immutable(field.NewPath("spec", "selector"), d.Spec.Selector, old.Spec.Selector)
 	return r.Errors
 }

@@ -93,7 +93,7 @@ func validateReplicaSet(ctx context.Context, rs *appsv1.ReplicaSet) field.ErrorL
 }
 
 func validateReplicaSetUpdate(ctx context.Context, rs, old *appsv1.ReplicaSet) field.ErrorList {
-	r := report.Report{Errors: validateReplicaSet(ctx, rs)}
+	r := report.Report{Errors: validateReplicaSet(podspec.Replacing(ctx, &old.Spec.Template), rs)}
 	r.Immutable(field.NewPath("spec", "selector"), rs.Spec.Selector, old.Spec.Selector)
 	return r.Errors
 }

@@ -226,7 +226,7 @@ func withClaims(volumes []corev1.Volume, claims []corev1.PersistentVolumeClaim) 
 }
 
 func validateStatefulSetUpdate(ctx context.Context, s, old *appsv1.StatefulSet) field.ErrorList {
-	r := report.Report{Errors: validateStatefulSetSpec(ctx, &s.Spec, false)}
+	r := report.Report{Errors: validateStatefulSetSpec(podspec.Replacing(ctx, &old.Spec.Template), &s.Spec, false)}
 	path, spec, was := field.NewPath("spec"), &s.Spec, &old.Spec
 	r.Immutable(path.Child("selector"), spec.Selector, was.Selector)
 	r.Immutable(path.Child("volumeClaimTemplates"), spec.VolumeClaimTemplates, was.VolumeClaimTemplates)

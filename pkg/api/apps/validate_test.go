@@ -66,6 +66,8 @@ func TestDeployment(t *testing.T) {
 		{"negative deadline", `spec: {progressDeadlineSeconds: -1}`, "spec.progressDeadlineSeconds: Invalid value"},
 	})
 	rowtest.Updates(t, row, "", valid, []rowtest.Case{
+		{"image volume without a reference", `spec: {template: {spec: {volumes: [{name: v, image: {}}]}}}`,
+			"spec.template.spec.volumes[0].image.reference: Required value"},
 		{"nothing", ``, ""},
 		{"image", `spec: {template: {spec: {containers: [{name: web, image: "web:2"}]}}}`, ""},
 		{"selector", `spec: {selector: {matchLabels: {app: other}}, template: {metadata: {labels: {app: other}}}}`,
@@ -92,6 +94,20 @@ func TestDeployment(t *testing.T) {
 	})
 }
 
+// TestStoredTemplates checks that workloads can be updated whose stored templates have fields that
+// would be rejected in new templates.
+func TestStoredTemplates(t *testing.T) {
+	stored := `{metadata: {name: a}, spec: {selector: {matchLabels: {app: web}}, template: {metadata: {labels: ` +
+		`{app: web}}, spec: {volumes: [{name: v, image: {}}], containers: [{name: web, image: "web:1", ` +
+		`securityContext: {allowPrivilegeEscalation: false, capabilities: {add: [CAP_SYS_ADMIN]}}}]}}}}`
+	for _, name := range []string{"deployments", "replicasets", "daemonsets", "statefulsets"} {
+		row := rowtest.Row(t, Rows(podspec.Policy{}), name)
+		rowtest.Updates(t, row, "", stored, []rowtest.Case{{name, `spec: {minReadySeconds: 3}`, ""}})
+		rowtest.Creates(t, row, stored, []rowtest.Case{{name, ``, "spec.template.spec.volumes[0].image.reference: " +
+			"Required value, spec.template.spec.containers[0].securityContext: Invalid value"}})
+	}
+}
+
 func TestReplicaSet(t *testing.T) {
 	row := rowtest.Row(t, Rows(podspec.Policy{}), "replicasets")
 	const valid = `{metadata: {name: web}, spec: {replicas: 2, selector: {matchLabels: {app: web}}, template: ` +
@@ -101,6 +117,8 @@ func TestReplicaSet(t *testing.T) {
 		{"negative replicas", `spec: {replicas: -1}`, "spec.replicas: Invalid value"},
 	})
 	rowtest.Updates(t, row, "", valid, []rowtest.Case{
+		{"image volume without a reference", `spec: {template: {spec: {volumes: [{name: v, image: {}}]}}}`,
+			"spec.template.spec.volumes[0].image.reference: Required value"},
 		{"replicas", `spec: {replicas: 5}`, ""},
 		{"selector", `spec: {selector: {matchLabels: {app: other}}, template: {metadata: {labels: {app: other}}}}`,
 			"spec.selector: Invalid value"},
@@ -138,6 +156,8 @@ func TestDaemonSet(t *testing.T) {
 		{"negative template generation", `metadata: {annotations: {deprecated.daemonset.template.generation: "-1"}}`, ""},
 	})
 	rowtest.Updates(t, row, "", valid, []rowtest.Case{
+		{"image volume without a reference", `spec: {template: {spec: {volumes: [{name: v, image: {}}]}}}`,
+			"spec.template.spec.volumes[0].image.reference: Required value"},
 		{"image", `spec: {template: {spec: {containers: [{name: web, image: "web:2"}]}}}`, ""},
 		{"selector", `spec: {selector: {matchLabels: {app: other}}, template: {metadata: {labels: {app: other}}}}`,
 			"spec.selector: Invalid value"},
@@ -190,6 +210,8 @@ func TestStatefulSet(t *testing.T) {
 			"spec.volumeClaimTemplates[0].spec.resources[storage]: Required value"},
 	})
 	rowtest.Updates(t, row, "", valid, []rowtest.Case{
+		{"image volume without a reference", `spec: {template: {spec: {volumes: [{name: v, image: {}}]}}}`,
+			"spec.template.spec.volumes[0].image.reference: Required value"},
 		{"mutable fields",
 			`spec: {replicas: 5, minReadySeconds: 3, revisionHistoryLimit: 4, ordinals: {start: 2}, ` +
 				`updateStrategy: {type: OnDelete, rollingUpdate: null}, ` +

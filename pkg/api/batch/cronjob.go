@@ -117,7 +117,7 @@ func validateCronJob(ctx context.Context, c *batchv1.CronJob) field.ErrorList {
 
 func validateCronJobUpdate(ctx context.Context, c, old *batchv1.CronJob) field.ErrorList {
 	var r report.Report
-	checkCronJob(ctx, &r, &c.Spec, &old.Spec)
+	checkCronJob(podspec.Replacing(ctx, &old.Spec.JobTemplate.Spec.Template), &r, &c.Spec, &old.Spec)
 	return r.Errors
 }
 

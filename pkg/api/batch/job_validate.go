@@ -219,9 +219,7 @@ func checkIndexed(r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
 }
 
 func validateJobUpdate(ctx context.Context, j, old *batchv1.Job) field.ErrorList {
-	_, named := old.Spec.Template.Labels[batchv1.JobNameLabel]
-	_, owned := old.Spec.Template.Labels[batchv1.ControllerUidLabel]
-	r := report.Report{Errors: checkWholeJob(ctx, j, named && owned)} // older jobs may lack labels with a prefix
+	r := report.Report{Errors: checkWholeJob(podspec.Replacing(ctx, &old.Spec.Template), j)}
 	spec, was, path := &j.Spec, &old.Spec, field.NewPath("spec")
 	if !indexed(spec) {
 		r.Immutable(path.Child("completions"), spec.Completions, was.Completions)

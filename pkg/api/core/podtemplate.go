@@ -58,8 +58,8 @@ func validatePodTemplate(ctx context.Context, t *corev1.PodTemplate) field.Error
 	return podspec.ValidateTemplate(ctx, &t.Template, field.NewPath("template"))
 }
 
-func validatePodTemplateUpdate(ctx context.Context, t, _ *corev1.PodTemplate) field.ErrorList {
-	return validatePodTemplate(ctx, t)
+func validatePodTemplateUpdate(ctx context.Context, t, old *corev1.PodTemplate) field.ErrorList {
+	return validatePodTemplate(podspec.Replacing(ctx, &old.Template), t)
 }
 
 func warnPodTemplate(_ context.Context, t, old *corev1.PodTemplate) []string {

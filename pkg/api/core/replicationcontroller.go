@@ -157,8 +157,8 @@ func validateReplicationController(ctx context.Context, rc *corev1.ReplicationCo
 	return r.Errors
 }
 
-func validateReplicationControllerUpdate(ctx context.Context, rc, _ *corev1.ReplicationController) field.ErrorList {
-	return validateReplicationController(ctx, rc)
+func validateReplicationControllerUpdate(ctx context.Context, rc, old *corev1.ReplicationController) field.ErrorList {
+	return validateReplicationController(podspec.Replacing(ctx, old.Spec.Template), rc)
 }
 
 func validateReplicationControllerStatus(_ context.Context, rc, _ *corev1.ReplicationController) field.ErrorList {

@@ -175,12 +175,33 @@ func (c *check) checkSecurity(sc *corev1.SecurityContext, path *field.Path) {
 		if sc.Privileged != nil && *sc.Privileged {
 			c.Invalid(path, sc, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
 		}
-		if sc.Capabilities != nil && slices.Contains(sc.Capabilities.Add, "CAP_SYS_ADMIN") {
+		if addsSysAdmin(sc) && !c.oldAddsSysAdmin() {
 			c.Invalid(path, sc, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
 		}
 	}
 	c.checkWindowsOptions(sc.WindowsOptions, path.Child("windowsOptions"))
 	c.checkAppArmor(sc.AppArmorProfile, path.Child("appArmorProfile"))
+}
+
+func addsSysAdmin(sc *corev1.SecurityContext) bool {
+	return sc.Capabilities != nil && slices.Contains(sc.Capabilities.Add, "CAP_SYS_ADMIN")
+}
+
+// oldAddsSysAdmin reports whether a container of the specification before the update has
+// CAP_SYS_ADMIN and may not be allowed to gain privileges. Stored objects can have such containers,
+// and updates must not fail because of them. As in Kubernetes, a container without
+// allowPrivilegeEscalation counts.
+func (c *check) oldAddsSysAdmin() bool {
+	if c.old == nil {
+		return false
+	}
+	for _, container := range Containers(c.old, nil) {
+		sc := container.SecurityContext
+		if sc != nil && (sc.AllowPrivilegeEscalation == nil || !*sc.AllowPrivilegeEscalation) && addsSysAdmin(sc) {
+			return true
+		}
+	}
+	return false
 }
 
 // ProfilesFromAnnotations sets the AppArmor profiles of containers whose field is unset from

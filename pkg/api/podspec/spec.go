@@ -306,13 +306,25 @@ func (c *check) checkClaim(claim *corev1.PodResourceClaim, seen sets.Set[string]
 	}
 }
 
+type replacedKey struct{}
+
+// Replacing returns a context in which ValidateTemplate accepts those fields of a template that
+// would be rejected in a new one, and that old, the template which it replaces, has.
+func Replacing(ctx context.Context, old *corev1.PodTemplateSpec) context.Context {
+	if old == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, replacedKey{}, &old.Spec)
+}
+
 // ValidateTemplate validates a pod template.
 func ValidateTemplate(ctx context.Context, t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	var r report.Report
 	r.Labels(path.Child("labels"), t.Labels)
 	r.Annotations(path.Child("annotations"), t.Annotations)
 	r.Add(ValidateAnnotations(t.Annotations, &t.Spec, path.Child("annotations"))...)
-	r.Add(ValidateSpec(ctx, &t.Spec, nil, path.Child("spec"))...)
+	old, _ := ctx.Value(replacedKey{}).(*corev1.PodSpec)
+	r.Add(ValidateSpecUpdate(ctx, &t.Spec, old, nil, path.Child("spec"))...)
 	r.Add(ValidateProfiles(t.Annotations, &t.Spec, path.Child("spec"))...)
 	if len(t.Spec.EphemeralContainers) > 0 {
 		r.Forbidden(path.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template")

@@ -126,10 +126,18 @@ func (c *check) checkLaterSource(s *Sources, v *corev1.Volume, path *field.Path)
 	s.One("csi", v.CSI != nil, func(at *field.Path) { c.checkCSI(v.CSI, at) })
 	s.One("ephemeral", v.Ephemeral != nil, func(at *field.Path) { c.checkEphemeralVolume(v, at, path) })
 	s.One("image", v.Image != nil, func(at *field.Path) {
-		if v.Image.Reference == "" {
+		if v.Image.Reference == "" && !unnamedImages(c.old) {
 			c.Required(at.Child("reference"), "")
 		}
 		c.checkPullPolicy(v.Image.PullPolicy, at.Child("pullPolicy"))
+	})
+}
+
+// unnamedImages reports whether a volume of old is an image without a reference. Older versions
+// accepted such templates, and updates must not fail because of them.
+func unnamedImages(old *corev1.PodSpec) bool {
+	return old != nil && slices.ContainsFunc(old.Volumes, func(v corev1.Volume) bool {
+		return v.Image != nil && v.Image.Reference == ""
 	})
 }
 
