@@ -108,6 +108,50 @@ func TestPodStatusRules(t *testing.T) {
 	})
 }
 
+// TestAllocatedNames checks the names of allocated resources in the status of a container that has a
+// claim, and whose pod has a claim for extended resources.
+func TestAllocatedNames(t *testing.T) {
+	row := rowOf(t, "pods")
+	stored := `{metadata: {name: p, namespace: ns}, spec: {nodeName: node, ` +
+		`resourceClaims: [{name: r, resourceClaimName: r}], containers: [` +
+		`{name: d, image: i, resources: {limits: {example.com/a: 1}}}, ` +
+		`{name: c, image: i, resources: {claims: [{name: r, request: q}], ` +
+		`limits: {example.com/a: 1, example.com/none: 0}}}]}, status: {qosClass: BestEffort, ` +
+		`extendedResourceClaimStatus: {resourceClaimName: p-extended, requestMappings: [` +
+		`{containerName: c, resourceName: example.com/a, requestName: container-0-request-0}, ` +
+		`{containerName: d, resourceName: example.com/a, requestName: other}, ` +
+		`{containerName: c, resourceName: example.com/none, requestName: none}]}}}`
+	const bad = "status.containerStatuses[0].allocatedResourcesStatus[0].name: Invalid value"
+	name := func(name string) string {
+		return `status: {containerStatuses: [{name: c, allocatedResourcesStatus: [{name: "` + name + `"}]}]}`
+	}
+	rowtest.Updates(t, row, "status", stored, []rowtest.Case{
+		{"resource", name("example.com/a"), ""},
+		{"other resource", name("example.com/b"), bad},
+		{"claim and request", name("claim:r/q"), ""},
+		{"claim without request", name("claim:r"), bad},
+		{"extended claim", name("claim:p-extended/container-0-request-0"), ""},
+		{"extended claim without request", name("claim:p-extended"), bad},
+		{"request of another container", name("claim:p-extended/other"), bad},
+		{"request of nothing", name("claim:p-extended/none"), bad},
+		{"another claim", name("claim:q/container-0-request-0"), bad},
+	})
+}
+
+// TestSysAdmin checks that a container that must not gain privileges cannot have CAP_SYS_ADMIN,
+// unless a container of the stored pod has it.
+func TestSysAdmin(t *testing.T) {
+	row := rowOf(t, "pods")
+	const spec = `containers: [{name: c, image: i, terminationMessagePolicy: File, imagePullPolicy: Always, ` +
+		`securityContext: {allowPrivilegeEscalation: false, capabilities: {add: [CAP_SYS_ADMIN]}}}]`
+	rowtest.Creates(t, row, simplePod, []rowtest.Case{
+		{"administrator", `spec: {` + spec + `}`, "spec.containers[0].securityContext: Invalid value"},
+	})
+	rowtest.Updates(t, row, "", `{metadata: {name: p, namespace: ns}, spec: {`+spec+`}}`, []rowtest.Case{
+		{"stored administrator", `metadata: {labels: {a: b}}`, ""},
+	})
+}
+
 func TestPodCells(t *testing.T) {
 	row := rowOf(t, "pods")
 	env := resource.CellEnv{Age: func(metav1.Time) string { return "5m" }}

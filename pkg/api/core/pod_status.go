@@ -46,6 +46,9 @@ func keepClaimStatuses(status, old *corev1.PodStatus) {
 	if status.ExtendedResourceClaimStatus == nil {
 		status.ExtendedResourceClaimStatus = old.ExtendedResourceClaimStatus
 	}
+	if status.NodeAllocatableResourceClaimStatuses == nil {
+		status.NodeAllocatableResourceClaimStatuses = old.NodeAllocatableResourceClaimStatuses
+	}
 }
 
 // keepObservedGenerations restores observed generations that are missing in an update, because
@@ -117,8 +120,9 @@ func validatePodStatus(_ context.Context, pod, old *corev1.Pod) field.ErrorList 
 	checkUsers(&r, status.ContainerStatuses, ordinary, pod.Spec.OS)
 	checkUsers(&r, status.InitContainerStatuses, initial, pod.Spec.OS)
 	checkUsers(&r, status.EphemeralContainerStatuses, ephemeral, pod.Spec.OS)
-	checkAllocatedHealth(&r, status.ContainerStatuses, ordinary, pod.Spec.Containers)
-	checkAllocatedHealth(&r, status.InitContainerStatuses, initial, pod.Spec.InitContainers)
+	extended := status.ExtendedResourceClaimStatus
+	checkAllocatedHealth(&r, status.ContainerStatuses, ordinary, pod.Spec.Containers, extended)
+	checkAllocatedHealth(&r, status.InitContainerStatuses, initial, pod.Spec.InitContainers, extended)
 	checkUnallocated(&r, status.EphemeralContainerStatuses, ephemeral)
 	return r.Errors
 }
@@ -339,21 +343,26 @@ func checkUsers(r *report.Report, statuses []corev1.ContainerStatus, path *field
 }
 
 // checkAllocatedHealth validates the health of the resources that are allocated to containers.
-// containers are the containers in the pod's spec.
+// containers are the containers in the pod's spec, and extended is the claim for the pod's extended
+// resources, or nil.
 func checkAllocatedHealth(r *report.Report, statuses []corev1.ContainerStatus, path *field.Path,
-	containers []corev1.Container) {
+	containers []corev1.Container, extended *corev1.PodExtendedResourceClaimStatus) {
 	for i, s := range statuses {
 		at := path.Index(i).Child("allocatedResourcesStatus")
 		for j, allocated := range s.AllocatedResourcesStatus {
 			if n := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == s.Name }); n >= 0 {
-				checkAllocatedName(r, &containers[n], allocated.Name, at.Index(j).Child("name"))
+				checkAllocatedName(r, &containers[n], extended, allocated.Name, at.Index(j).Child("name"))
 			}
 			checkHealth(r, allocated.Resources, at.Index(j).Child("resources"))
 		}
 	}
 }
 
-func checkAllocatedName(r *report.Report, c *corev1.Container, name corev1.ResourceName, path *field.Path) {
+// checkAllocatedName validates the name of an allocated resource of a container: that of a resource
+// which the container requests, or "claim:" and the name of a claim. extended is the claim for the
+// pod's extended resources, or nil.
+func checkAllocatedName(r *report.Report, c *corev1.Container, extended *corev1.PodExtendedResourceClaimStatus,
+	name corev1.ResourceName, path *field.Path) {
 	claim, ok := strings.CutPrefix(string(name), "claim:")
 	if !ok {
 		if _, requested := c.Resources.Requests[name]; !requested {
@@ -364,10 +373,23 @@ func checkAllocatedName(r *report.Report, c *corev1.Container, name corev1.Resou
 	known := slices.ContainsFunc(c.Resources.Claims, func(has corev1.ResourceClaim) bool {
 		return has.Name == claim && has.Request == "" || has.Request != "" && has.Name+"/"+has.Request == claim
 	})
-	if !known {
-		r.Invalid(path, name, "must match one of the container's resource claims in a format "+
-			"'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty")
+	if !known && !inExtendedClaim(c, extended, claim) {
+		r.Invalid(path, name, "must match one of the container's resource claims as 'claim:<claimName>/<requestName>' "+
+			"when container.resources.claims[*].request is set or 'claim:<claimName>' when it is empty")
 	}
+}
+
+// inExtendedClaim reports whether name is that of a request, as "claim/request", in the claim for
+// the pod's extended resources, and the container requests the resource of this request.
+func inExtendedClaim(c *corev1.Container, extended *corev1.PodExtendedResourceClaimStatus, name string) bool {
+	claim, request, ok := strings.Cut(name, "/")
+	if !ok || request == "" || extended == nil || claim == "" || claim != extended.ResourceClaimName {
+		return false
+	}
+	return slices.ContainsFunc(extended.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool {
+		quantity, asked := c.Resources.Requests[corev1.ResourceName(m.ResourceName)]
+		return m.ContainerName == c.Name && m.RequestName == request && asked && !quantity.IsZero()
+	})
 }
 
 func checkHealth(r *report.Report, resources []corev1.ResourceHealth, path *field.Path) {
