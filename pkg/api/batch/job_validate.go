@@ -20,14 +20,15 @@ import (
 )
 
 func validateJob(ctx context.Context, j *batchv1.Job) field.ErrorList {
-	return checkWholeJob(ctx, j, true)
+	var r report.Report
+	checkGenerated(&r, j)
+	r.Add(checkWholeJob(ctx, j)...)
+	return r.Errors
 }
 
-// checkWholeJob validates a job. prefixed says whether the pod template must have the labels with a
-// prefix, too.
-func checkWholeJob(ctx context.Context, j *batchv1.Job, prefixed bool) field.ErrorList {
+// checkWholeJob validates the parts of a job that are validated on create and on update.
+func checkWholeJob(ctx context.Context, j *batchv1.Job) field.ErrorList {
 	var r report.Report
-	checkGenerated(&r, j, prefixed)
 	checkJobWithSelector(ctx, &r, &j.Spec, field.NewPath("spec"))
 	if indexed(&j.Spec) && j.Spec.Completions != nil && *j.Spec.Completions > 0 {
 		host := fmt.Sprintf("%s-%d", j.Name, *j.Spec.Completions-1)
@@ -43,8 +44,8 @@ func indexed(spec *batchv1.JobSpec) bool {
 }
 
 // checkGenerated requires the labels and the selector that generateSelector sets, unless the user
-// chose to set the selector. If prefixed is false, the labels with a prefix may be missing.
-func checkGenerated(r *report.Report, j *batchv1.Job, prefixed bool) {
+// chose to set the selector.
+func checkGenerated(r *report.Report, j *batchv1.Job) {
 	if j.Spec.ManualSelector != nil && *j.Spec.ManualSelector || j.Spec.Selector == nil {
 		return
 	}
@@ -53,9 +54,6 @@ func checkGenerated(r *report.Report, j *batchv1.Job, prefixed bool) {
 	generated := []struct{ key, value string }{
 		{oldControllerUIDLabel, string(j.UID)}, {oldJobNameLabel, j.Name},
 		{batchv1.ControllerUidLabel, string(j.UID)}, {batchv1.JobNameLabel, j.Name},
-	}
-	if !prefixed {
-		generated = generated[:2]
 	}
 	for _, l := range generated {
 		want[l.key] = l.value

@@ -162,6 +162,10 @@ func TestJob(t *testing.T) {
 			"spec.template.metadata.labels: Invalid value"},
 		{"bad selector", `spec: {selector: {matchLabels: {app: "a b"}}}`, "spec.selector.matchLabels: Invalid value"},
 	})
+	rowtest.Updates(t, row, "", `{metadata: {name: j, uid: u}, spec: {suspend: true, `+
+		`selector: {matchLabels: {app: work}}, template: `+template+`}}`, []rowtest.Case{
+		{"stored selector that was not generated", `spec: {parallelism: 3}`, ""},
+	})
 	change := `spec: {template: {spec: {nodeSelector: {a: b}, tolerations: [{key: a, operator: Exists}], ` +
 		`containers: [{name: work, image: "work:1", resources: {requests: {cpu: 1}}}]}}}`
 	affinity := func(kind string) string {
