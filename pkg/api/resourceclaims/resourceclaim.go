@@ -42,10 +42,16 @@ func resourceClaimRow(guard Guard) *resource.Row {
 		Versions: append([]resource.Version{{Name: "v1"}}, claimVersions()...), Resource: "resourceclaims",
 		Kind: "ResourceClaim", Namespaced: true,
 
-		Default:                  defaultResourceClaim,
-		MetaOnUpdate:             resource.CheckNameAndFinalizers,
-		PrepareCreate:            parts.ClearStatus,
-		PrepareUpdate:            parts.KeepStatus,
+		Default:      defaultResourceClaim,
+		MetaOnUpdate: resource.CheckNameAndFinalizers,
+		PrepareCreate: func(ctx context.Context, c *resourcev1.ResourceClaim) {
+			parts.ClearStatus(ctx, c)
+			dropDerived(&c.Spec, nil)
+		},
+		PrepareUpdate: func(ctx context.Context, c, old *resourcev1.ResourceClaim) {
+			parts.KeepStatus(ctx, c, old)
+			dropDerived(&c.Spec, &old.Spec)
+		},
 		Validate:                 validate,
 		ValidateUpdate:           validateClaimUpdate,
 		AllowUnconditionalUpdate: true,
@@ -64,6 +70,7 @@ func resourceClaimRow(guard Guard) *resource.Row {
 				PrepareUpdate: func(ctx context.Context, c, old *resourcev1.ResourceClaim) {
 					parts.KeepSpecAndMeta(ctx, c, old)
 					dropFreed(c, old)
+					dropSkipped(c, old)
 				}, ValidateUpdate: validateStatus},
 		},
 	})
@@ -82,8 +89,14 @@ func resourceClaimTemplateRow(guard Guard) *resource.Row {
 		Versions: append([]resource.Version{{Name: "v1"}}, templateVersions()...),
 		Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate", Namespaced: true,
 
-		Default:                  defaultResourceClaimTemplate,
-		MetaOnUpdate:             resource.CheckNameAndFinalizers,
+		Default:      defaultResourceClaimTemplate,
+		MetaOnUpdate: resource.CheckNameAndFinalizers,
+		PrepareCreate: func(_ context.Context, t *resourcev1.ResourceClaimTemplate) {
+			dropDerived(&t.Spec.Spec, nil)
+		},
+		PrepareUpdate: func(_ context.Context, t, old *resourcev1.ResourceClaimTemplate) {
+			dropDerived(&t.Spec.Spec, &old.Spec.Spec)
+		},
 		Validate:                 validate,
 		ValidateUpdate:           validateTemplateUpdate,
 		AllowUnconditionalUpdate: true,
@@ -135,6 +148,48 @@ func defaultDevices(d *resourcev1.DeviceClaim) {
 func defaultTolerations(tolerations []resourcev1.DeviceToleration) {
 	for i := range tolerations {
 		unset.Fill(&tolerations[i].Operator, resourcev1.DeviceTolerationOpEqual)
+	}
+}
+
+// dropDerived clears the derived attributes of requests, unless old has some: their feature is off
+// by default. old is nil for a new object.
+func dropDerived(spec, old *resourcev1.ResourceClaimSpec) {
+	if old != nil && visitDerived(old, func(a *[]resourcev1.DeviceDerivedAttribute) bool { return len(*a) > 0 }) {
+		return
+	}
+	visitDerived(spec, func(a *[]resourcev1.DeviceDerivedAttribute) bool {
+		*a = nil
+		return false
+	})
+}
+
+// visitDerived calls visit for the derived attributes of each request until visit returns true. It
+// reports whether visit returned true.
+func visitDerived(spec *resourcev1.ResourceClaimSpec, visit func(*[]resourcev1.DeviceDerivedAttribute) bool) bool {
+	for i := range spec.Devices.Requests {
+		request := &spec.Devices.Requests[i]
+		if request.Exactly != nil && visit(&request.Exactly.DerivedAttributes) {
+			return true
+		}
+		for j := range request.FirstAvailable {
+			if visit(&request.FirstAvailable[j].DerivedAttributes) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// dropSkipped clears the operations that nodes skip for allocated devices, unless old has some:
+// their feature is off by default.
+func dropSkipped(c, old *resourcev1.ResourceClaim) {
+	skips := func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.SkipNodeOperations) > 0 }
+	now, was := c.Status.Allocation, old.Status.Allocation
+	if now == nil || was != nil && slices.ContainsFunc(was.Devices.Results, skips) {
+		return
+	}
+	for i := range now.Devices.Results {
+		now.Devices.Results[i].SkipNodeOperations = nil
 	}
 }
 

@@ -31,7 +31,7 @@ func resourceSliceRow() *resource.Row {
 		ValidateUpdate:           validateSliceUpdate,
 		Warnings:                 warnSlice,
 		Fields:                   resourceSliceFields,
-		SelectableFields:         []string{"spec.nodeName", "spec.driver"},
+		SelectableFields:         []string{"spec.nodeName", "spec.driver", resourcev1.ResourceSliceSelectorPoolName},
 		UnknownField:             "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: %[1]s",
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
@@ -52,7 +52,10 @@ func resourceSliceFields(s *resourcev1.ResourceSlice) fields.Set {
 	if s.Spec.NodeName != nil {
 		nodeName = *s.Spec.NodeName
 	}
-	return fields.Set{"spec.nodeName": nodeName, "spec.driver": s.Spec.Driver}
+	return fields.Set{
+		"spec.nodeName": nodeName, "spec.driver": s.Spec.Driver,
+		resourcev1.ResourceSliceSelectorPoolName: s.Spec.Pool.Name,
+	}
 }
 
 func prepareSlice(ctx context.Context, s *resourcev1.ResourceSlice) {

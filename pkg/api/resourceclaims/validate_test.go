@@ -4,10 +4,13 @@
 package resourceclaims_test
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/resourceclaims"
@@ -192,6 +195,60 @@ func TestFreedDevices(t *testing.T) {
 				t.Errorf("devices %v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestDropDisabled checks that fields of features that are off are cleared, unless the stored object
+// has them.
+func TestDropDisabled(t *testing.T) {
+	const derived = `"derivedAttributes":[{"name":"d.e/a","expression":"1"}]`
+	requests := func(fields string) string {
+		return `{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c"` + fields + `}},` +
+			`{"name":"s","firstAvailable":[{"name":"t","deviceClassName":"c"` + fields + `}]}]}}`
+	}
+	result := func(fields string) string {
+		return `{"spec":` + requests("") + `,"status":{"allocation":{"devices":{"results":[{"request":"r",` +
+			`"driver":"d.e","pool":"p","device":"x"` + fields + `}]}}}}`
+	}
+	for name, tc := range map[string]struct{ resource, subresource, with, without string }{
+		"claim": {"resourceclaims", "", `{"spec":` + requests(`,`+derived) + `}`, `{"spec":` + requests("") + `}`},
+		"template": {"resourceclaimtemplates", "", `{"spec":{"spec":` + requests(`,`+derived) + `}}`,
+			`{"spec":{"spec":` + requests("") + `}}`},
+		"status of a claim": {"resourceclaims", "status", result(`,"skipNodeOperations":["NodePrepareResources"]`),
+			result("")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row := rowtest.Row(t, resourceclaims.Rows(nil), tc.resource)
+			decode := func(text string) resource.Object { return rowtest.Decode(t, row, "c", text) }
+			prepare := row.PrepareUpdate
+			if tc.subresource == "" {
+				created := decode(tc.with)
+				row.PrepareCreate(t.Context(), created)
+				if !equality.Semantic.DeepEqual(created, decode(tc.without)) {
+					t.Errorf("created: %v", created)
+				}
+			} else {
+				prepare = row.Subresource(tc.subresource).PrepareUpdate
+			}
+			kept, dropped := decode(tc.with), decode(tc.with)
+			prepare(t.Context(), kept, decode(tc.with))
+			prepare(t.Context(), dropped, decode(tc.without))
+			if !equality.Semantic.DeepEqual(kept, decode(tc.with)) {
+				t.Errorf("a field that was used is cleared: %v", kept)
+			}
+			if !equality.Semantic.DeepEqual(dropped, decode(tc.without)) {
+				t.Errorf("not cleared: %v", dropped)
+			}
+		})
+	}
+}
+
+// TestSelectSlices checks by which fields clients can select slices.
+func TestSelectSlices(t *testing.T) {
+	row := rowtest.Row(t, resourceclaims.Rows(nil), "resourceslices")
+	got := row.Fields(rowtest.Decode(t, row, "s", `{"spec":{"driver":"d.e","nodeName":"n","pool":{"name":"p"}}}`))
+	if want := (fields.Set{"spec.nodeName": "n", "spec.driver": "d.e", "spec.pool.name": "p"}); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 
