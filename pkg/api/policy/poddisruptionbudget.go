@@ -10,8 +10,10 @@ package policy
 
 import (
 	"context"
+	"slices"
 
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -40,13 +42,21 @@ func podDisruptionBudgetRow() *resource.Row {
 		Group: "policy", Version: "v1", Resource: "poddisruptionbudgets", Kind: "PodDisruptionBudget", Namespaced: true,
 		ShortNames: []string{"pdb"},
 
-		MetaOnUpdate:   resource.CheckNeither,
-		PrepareCreate:  parts.Create,
-		ValidateName:   report.SegmentName,
-		AnyFinalizer:   true,
-		MetaLast:       true,
-		Validate:       validatePodDisruptionBudget,
-		PrepareUpdate:  parts.Update,
+		MetaOnUpdate: resource.CheckNeither,
+		PrepareCreate: func(ctx context.Context, b *policyv1.PodDisruptionBudget) {
+			parts.Create(ctx, b)
+			dropReserved(b.Spec.Selector)
+		},
+		ValidateName: report.SegmentName,
+		AnyFinalizer: true,
+		MetaLast:     true,
+		Validate:     validatePodDisruptionBudget,
+		PrepareUpdate: func(ctx context.Context, b, old *policyv1.PodDisruptionBudget) {
+			parts.Update(ctx, b, old)
+			if !equality.Semantic.DeepEqual(b.Spec.Selector, old.Spec.Selector) {
+				dropReserved(b.Spec.Selector)
+			}
+		},
 		ValidateUpdate: validatePodDisruptionBudgetUpdate,
 		ResetFields:    []string{"status"},
 
@@ -65,6 +75,21 @@ func podDisruptionBudgetRow() *resource.Row {
 				PrepareUpdate: parts.KeepSpec, ValidateUpdate: validatePodDisruptionBudgetStatus},
 		},
 	})
+}
+
+// reservedLabel is the label with which v1beta1 expressed selectors that match all pods or none.
+const reservedLabel = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
+
+// dropReserved removes the requirements about reservedLabel from a selector that a client sends,
+// unless the whole selector is the one that matches no pod.
+func dropReserved(s *metav1.LabelSelector) {
+	none := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: reservedLabel, Operator: metav1.LabelSelectorOpExists}}}
+	if s == nil || equality.Semantic.DeepEqual(s, none) {
+		return
+	}
+	s.MatchExpressions = slices.DeleteFunc(slices.Clone(s.MatchExpressions),
+		func(e metav1.LabelSelectorRequirement) bool { return e.Key == reservedLabel })
 }
 
 func validatePodDisruptionBudget(_ context.Context, b *policyv1.PodDisruptionBudget) field.ErrorList {
