@@ -144,7 +144,6 @@ func policyPort(r *report.Report, path *field.Path, p *networkingv1.NetworkPolic
 			return
 		}
 		if *p.EndPort < p.Port.IntVal {
-			// As in Kubernetes, the error is about endPort, but shows the value of port.
 			r.Invalid(end, *p.EndPort, "must be greater than or equal to `port`")
 		}
 		r.Each(end, *p.EndPort, validation.IsValidPortNum(int(*p.EndPort)))
