@@ -69,8 +69,8 @@ func patchAnswers() []answer {
 			`{"bogus":1,"metadata":{"name":"d"}}`, 400, `invalid object type: /, Kind=`, ""},
 		{"scale with an invalid generateName", "deployment", "PATCH", deploymentsAPI + "/d/scale",
 			`{"metadata":{"generateName":"/"},"spec":{"replicas":-1}}`, 422,
-			`Scale.autoscaling \"d\" is invalid: [metadata.generateName: Invalid value: \"/\": a lowercase RFC 1123 subdomain`,
-			""},
+			`Scale.autoscaling \"d\" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to ` +
+				`0","reason"`, ""},
 		{"patch with the older version", "autoscaler", "PATCH", scalersAPI + "/h?dryRun=All",
 			`{"apiVersion":"autoscaling/v1"}`, 200,
 			`"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":80}}}]`,

@@ -50,7 +50,9 @@ func (customResource) unreadScale(err error) error {
 	return err
 }
 
-func (builtIn) checkScale(scale *autoscaling.Scale) error { return checkScale(scale) }
+func (builtIn) checkScale(name string, scale *autoscaling.Scale) error {
+	return checkScale(name, scale)
+}
 
 // checkScale does nothing for custom resources: the schema of the resource validates replicas.
-func (customResource) checkScale(*autoscaling.Scale) error { return nil }
+func (customResource) checkScale(string, *autoscaling.Scale) error { return nil }

@@ -47,7 +47,7 @@ type behaviour interface { //nolint:interfacebloat // a list of independent diff
 	// unreadScale returns the error for a body that is not a Scale. err is the decoder's error.
 	unreadScale(err error) error
 	// checkScale validates a Scale. The object that it changes is validated afterwards.
-	checkScale(scale *autoscaling.Scale) error
+	checkScale(name string, scale *autoscaling.Scale) error
 }
 
 // behaviourOf returns the behaviour of a row.

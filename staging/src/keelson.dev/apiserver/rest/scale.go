@@ -15,7 +15,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"keelson.dev/apiserver/naming"
 	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/patch"
 	"keelson.dev/apiserver/registry"
@@ -166,7 +165,7 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 	if err := parameters(query(r), &options); err != nil {
 		return nil, err
 	}
-	if err := invalidOptions("UpdateOptions", validation.ValidateUpdateOptions(&options)); err != nil {
+	if err := invalidOptions("UpdateOptions", metav1validation.ValidateUpdateOptions(&options)); err != nil {
 		return nil, err
 	}
 	mode := options.FieldValidation
@@ -256,7 +255,7 @@ func (s *Server) scaled(t *target, cur resource.Object, who string, change scale
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the spec replicas field %q cannot be empty",
 			"."+t.sub.Scale.SpecPath))
 	}
-	if err := t.behaviour.checkScale(want); err != nil {
+	if err := t.behaviour.checkScale(t.name, want); err != nil {
 		return nil, err
 	}
 	if want.UID != "" && want.UID != cur.GetUID() {
@@ -331,14 +330,16 @@ func (s *Server) ownScale(have, want *autoscaling.Scale, who string) *autoscalin
 	return want
 }
 
-func checkScale(scale *autoscaling.Scale) error {
-	errs := apivalidation.ValidateObjectMeta(&scale.ObjectMeta, true, naming.NameIsDNSSubdomain, field.NewPath("metadata"))
+// checkScale validates the Scale of the object name. The rest of its metadata is neither validated
+// nor stored.
+func checkScale(name string, scale *autoscaling.Scale) error {
+	errs := metav1validation.ValidateManagedFields(scale.ManagedFields, field.NewPath("metadata", "managedFields"))
 	errs = append(errs, apivalidation.ValidateNonnegativeField(int64(scale.Spec.Replicas),
 		field.NewPath("spec", "replicas"))...)
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(scaleKind().GroupKind(), scale.Name, errs)
+	return apierrors.NewInvalid(scaleKind().GroupKind(), name, errs)
 }
 
 func (s *Server) patchScale(r *http.Request, t *target) (resource.Object, error) {
