@@ -154,12 +154,8 @@ func checkSpec(res *authorizationv1.ResourceAttributes, non *authorizationv1.Non
 	subject field.ErrorList) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec")
-	if res != nil && non != nil {
-		errs = append(errs, field.Invalid(path.Child("nonResourceAttributes"), non,
-			"cannot be specified in combination with resourceAttributes"))
-	}
-	if res == nil && non == nil {
-		errs = append(errs, field.Invalid(path.Child("resourceAttributes"), non,
+	if (res == nil) == (non == nil) {
+		errs = append(errs, field.Invalid(path, non,
 			"exactly one of nonResourceAttributes or resourceAttributes must be specified"))
 	}
 	errs = append(errs, subject...)

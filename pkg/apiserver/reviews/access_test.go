@@ -24,9 +24,15 @@ func TestOrderOfFaults(t *testing.T) {
 				`spec.resourceAttributes.fieldSelector.requirements: Required value: when ` +
 				`spec.resourceAttributes.fieldSelector is specified, requirements or rawSelector is required]`,
 		},
+		"both kinds of attributes": {
+			authorizationv1.SubjectAccessReviewSpec{User: "u", ResourceAttributes: &authorizationv1.ResourceAttributes{},
+				NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/x"}},
+			`.authorization.k8s.io "" is invalid: spec: Invalid value: {"path":"/x"}: exactly one of ` +
+				`nonResourceAttributes or resourceAttributes must be specified`,
+		},
 		"nobody, nothing": {
 			authorizationv1.SubjectAccessReviewSpec{},
-			`.authorization.k8s.io "" is invalid: [spec.resourceAttributes: Invalid value: null: exactly ` +
+			`.authorization.k8s.io "" is invalid: [spec: Invalid value: null: exactly ` +
 				`one of nonResourceAttributes or resourceAttributes must be specified, ` +
 				`spec.user: Invalid value: "": at least one of user or group must be specified]`,
 		},
