@@ -27,6 +27,21 @@ func authAnswers() []answer {
 		{"token bound to an object without a name", "", "POST", coreAPI + "serviceaccounts/default/token",
 			`{"spec":{"boundObjectRef":{"kind":"Pod","apiVersion":"v1"}}}`, 400,
 			`"message":"Name parameter required."`, ""},
+		{"token with attestations", "", "POST", coreAPI + "serviceaccounts/default/token",
+			`{"spec":{"expirationSeconds":1,"attestations":{"a":["b"]}}}`, 422,
+			`spec.attestations: Invalid value: {\"a\":[\"b\"]}: attestations may only be specified with a webhook bound ` +
+				`object reference","reason"`, ""},
+		{"token bound to a webhook, without attestations", "", "POST", coreAPI + "serviceaccounts/default/token",
+			`{"spec":{"audiences":["a","b"],"boundObjectRef":{"kind":"MutatingWebhookConfiguration",` +
+				`"apiVersion":"admissionregistration.k8s.io/v1","name":"w"}}}`, 422,
+			`[spec.audiences: Invalid value: [\"a\",\"b\"]: must be length 1 when bound to a webhook config, ` +
+				`spec.attestations: Invalid value: null: webhook bound requests require exactly one ` +
+				`admissionReviewAPIGroups attestation]`, ""},
+		{"token bound to a webhook", "", "POST", coreAPI + "serviceaccounts/default/token",
+			`{"spec":{"audiences":["a"],"attestations":{"admissionReviewAPIGroups":["apps"]},"boundObjectRef":` +
+				`{"kind":"MutatingWebhookConfiguration","apiVersion":"admissionregistration.k8s.io/v1","name":"w"}}}`, 400,
+			`cannot bind token to object of type admissionregistration.k8s.io/v1, Kind=MutatingWebhookConfiguration ` +
+				`(feature gate APIServerWebhookAuthenticationToken is disabled)`, ""},
 		{"token for another uid", "", "POST", coreAPI + "serviceaccounts/default/token", `{"metadata":{"uid":"x"}}`,
 			409,
 			`Operation cannot be fulfilled on TokenRequest.authentication.k8s.io \"default\": the UID in ` +

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -97,8 +99,8 @@ func (t *Tokens) create(ctx context.Context, req *resource.Request, obj runtime.
 	}
 	now := t.Clock.Now()
 	t.complete(tr, sa, now)
-	if err := checkExpiry(*tr.Spec.ExpirationSeconds); err != nil {
-		return nil, apierrors.NewInvalid(tokenRequestKind(), "", field.ErrorList{err})
+	if errs := checkToken(&tr.Spec); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(tokenRequestKind(), "", errs)
 	}
 	if err := validate(ctx, tr); err != nil {
 		return nil, err
@@ -142,15 +144,63 @@ func (t *Tokens) complete(tr *authenticationv1.TokenRequest, sa *corev1.ServiceA
 	tr.Status = authenticationv1.TokenRequestStatus{}
 }
 
-func checkExpiry(seconds int64) *field.Error {
-	at := field.NewPath("spec", "expirationSeconds")
-	switch {
-	case seconds < minExpiry:
-		return field.Invalid(at, seconds, "may not specify a duration less than 10 minutes")
-	case seconds > 1<<32:
-		return field.Invalid(at, seconds, "may not specify a duration larger than 2^32 seconds")
+// checkToken validates a TokenRequest. Only tokens that are bound to a webhook configuration can have
+// attestations; bind then rejects such tokens, because their feature is off by default. As in
+// Kubernetes, no other error is reported if another token has attestations.
+func checkToken(spec *authenticationv1.TokenRequestSpec) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("spec")
+	at, seconds := path.Child("expirationSeconds"), *spec.ExpirationSeconds
+	if seconds < minExpiry {
+		errs = append(errs, field.Invalid(at, seconds, "may not specify a duration less than 10 minutes"))
 	}
-	return nil
+	if seconds > 1<<32 {
+		errs = append(errs, field.Invalid(at, seconds, "may not specify a duration larger than 2^32 seconds"))
+	}
+	if ref := spec.BoundObjectRef; ref == nil || !isWebhook(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)) {
+		if len(spec.Attestations) > 0 {
+			return field.ErrorList{field.Invalid(path.Child("attestations"), spec.Attestations,
+				"attestations may only be specified with a webhook bound object reference")}
+		}
+		return errs
+	}
+	if len(spec.Audiences) != 1 {
+		errs = append(errs, field.Invalid(path.Child("audiences"), spec.Audiences,
+			"must be length 1 when bound to a webhook config"))
+	}
+	return append(errs, checkAttestations(spec.Attestations, path.Child("attestations"))...)
+}
+
+// attestedGroups is the only attestation: the API groups about which the bearer asks a webhook.
+const attestedGroups = "admissionReviewAPIGroups"
+
+func checkAttestations(attestations map[string]authenticationv1.AttestationValue, path *field.Path) field.ErrorList {
+	if len(attestations) != 1 {
+		return field.ErrorList{field.Invalid(path, attestations,
+			"webhook bound requests require exactly one admissionReviewAPIGroups attestation")}
+	}
+	var errs field.ErrorList
+	for key, groups := range attestations {
+		at := path.Key(key)
+		switch {
+		case key != attestedGroups:
+			errs = append(errs, field.NotSupported(at, key, []string{attestedGroups}))
+		case len(groups) != 1:
+			errs = append(errs, field.Invalid(at, groups, "must specify a single value"))
+		case groups[0] == "":
+			errs = append(errs, field.Invalid(at.Index(0), groups[0], "may not be an empty string"))
+		case groups[0] != "*":
+			for _, reason := range validation.IsDNS1123Subdomain(groups[0]) {
+				errs = append(errs, field.Invalid(at.Index(0), groups[0], "must specify a valid API Group: "+reason))
+			}
+		}
+	}
+	return errs
+}
+
+func isWebhook(gvk schema.GroupVersionKind) bool {
+	return gvk.GroupVersion() == admissionregistrationv1.SchemeGroupVersion &&
+		(gvk.Kind == "ValidatingWebhookConfiguration" || gvk.Kind == "MutatingWebhookConfiguration")
 }
 
 func (t *Tokens) limit(ctx context.Context, seconds int64) int64 {
@@ -186,6 +236,10 @@ func (t *Tokens) extended() time.Duration {
 func (t *Tokens) bind(ctx context.Context, req *resource.Request, w *satoken.Wanted,
 	ref *authenticationv1.BoundObjectReference) error {
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	if isWebhook(gvk) {
+		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s "+
+			"(feature gate APIServerWebhookAuthenticationToken is disabled)", gvk.String()))
+	}
 	if gvk.Group != "" || !slices.Contains([]string{"Pod", "Node", "Secret"}, gvk.Kind) {
 		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", gvk.String()))
 	}
