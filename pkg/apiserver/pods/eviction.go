@@ -256,10 +256,12 @@ func (x *eviction) spend(ctx context.Context, pod *corev1.Pod, pdb *policyv1.Pod
 	case s.ObservedGeneration < pdb.Generation:
 		return stillProcessing(pdb.Name)
 	case s.DisruptionsAllowed < 0:
-		return apierrors.NewForbidden(gr, pdb.Name, errors.New("pdb disruptions allowed is negative"))
+		return because(apierrors.NewForbidden(gr, pdb.Name, errors.New("pdb disruptions allowed is negative")), pdb,
+			"pdb disruptions allowed is negative")
 	case len(s.DisruptedPods) > maxDisrupted:
-		return apierrors.NewForbidden(gr, pdb.Name,
-			errors.New("DisruptedPods map too big - too many evictions not confirmed by PDB controller"))
+		return because(apierrors.NewForbidden(gr, pdb.Name,
+			errors.New("DisruptedPods map too big - too many evictions not confirmed by PDB controller")), pdb,
+			"too many pending evictions not confirmed by PDB controller")
 	case s.DisruptionsAllowed == 0:
 		return refusal(pdb)
 	}
@@ -293,6 +295,15 @@ func tooMany(seconds int, message string) error {
 
 func stillProcessing(budget string) error {
 	return tooMany(10, fmt.Sprintf("The disruption budget %s is still being processed by the server.", budget))
+}
+
+// because adds to err that the budget does not allow the eviction, and why.
+func because(err *apierrors.StatusError, pdb *policyv1.PodDisruptionBudget, reason string) error {
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+		Type:    policyv1.DisruptionBudgetCause,
+		Message: fmt.Sprintf("The disruption budget %s does not allow evicting pods currently: %s", pdb.Name, reason),
+	})
+	return err
 }
 
 func refusal(pdb *policyv1.PodDisruptionBudget) error {
