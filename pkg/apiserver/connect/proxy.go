@@ -4,6 +4,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -12,15 +13,16 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/proxy"
@@ -219,45 +221,63 @@ func (p *Proxies) service(ctx context.Context, namespace, id string) (*url.URL, 
 	if !ok {
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", id))
 	}
-	port, err := p.portName(ctx, namespace, name, port)
+	svc, err := p.client.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, nil, err
 	}
-	// As in Kubernetes, use Endpoints and not EndpointSlices.
-	eps, err := p.client.CoreV1().Endpoints(namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		// Kubernetes' error names the service, which is the resource of the request.
-		err = apierrors.NewNotFound(schema.GroupResource{Resource: "services"}, name)
-	}
-	if err != nil {
+	if port, err = portName(svc, port); err != nil {
 		return nil, nil, err
 	}
-	if len(eps.Subsets) == 0 {
+	list, err := p.client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: discoveryv1.LabelServiceName + "=" + name})
+	if err != nil {
+		return nil, nil, apierrors.NewInternalError(err)
+	}
+	host := p.endpoint(svc, list.Items, port, func(e *discoveryv1.Endpoint) bool { return p.isPod(ctx, namespace, e) })
+	if host == "" {
 		return nil, nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
 	}
-	for _, i := range p.shuffled(len(eps.Subsets)) {
-		subset := &eps.Subsets[i]
-		for _, sp := range subset.Ports {
-			if sp.Name != port {
+	return &url.URL{Scheme: scheme, Host: host}, p.transport, nil
+}
+
+// endpoint returns the address and port of a random endpoint of a service that is ready, has the
+// port with the given name, and is accepted, or "" if there is none. It prefers the first address
+// family of the service.
+func (p *Proxies) endpoint(svc *corev1.Service, list []discoveryv1.EndpointSlice, port string,
+	accept func(*discoveryv1.Endpoint) bool) string {
+	order := p.shuffled(len(list))
+	slices.SortStableFunc(order, func(i, j int) int {
+		return cmp.Compare(second(svc, &list[i]), second(svc, &list[j]))
+	})
+	for _, i := range order {
+		for _, sp := range list[i].Ports {
+			if sp.Name == nil || *sp.Name != port || sp.Port == nil {
 				continue
 			}
-			for _, j := range p.shuffled(len(subset.Addresses)) {
-				if a := &subset.Addresses[j]; p.isPod(ctx, namespace, a) {
-					return &url.URL{Scheme: scheme, Host: net.JoinHostPort(a.IP, strconv.Itoa(int(sp.Port)))}, p.transport, nil
+			for _, j := range p.shuffled(len(list[i].Endpoints)) {
+				e := &list[i].Endpoints[j]
+				ready := e.Conditions.Ready == nil || *e.Conditions.Ready
+				if ready && len(e.Addresses) > 0 && accept(e) {
+					return net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*sp.Port)))
 				}
 			}
 		}
 	}
-	return nil, nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", id))
+	return ""
+}
+
+// second returns 0 if the addresses in a slice have the first address family of the service, and 1
+// otherwise.
+func second(svc *corev1.Service, slice *discoveryv1.EndpointSlice) int {
+	if families := svc.Spec.IPFamilies; len(families) > 0 && string(families[0]) != string(slice.AddressType) {
+		return 1
+	}
+	return 0
 }
 
 // portName returns the name of the service port with the given number. If port is no number, it
 // returns port.
-func (p *Proxies) portName(ctx context.Context, namespace, name, port string) (string, error) {
-	svc, err := p.client.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
+func portName(svc *corev1.Service, port string) (string, error) {
 	number, err := strconv.ParseInt(port, 10, 64)
 	if err != nil {
 		return port, nil
@@ -267,26 +287,28 @@ func (p *Proxies) portName(ctx context.Context, namespace, name, port string) (s
 			return sp.Name, nil
 		}
 	}
-	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, name))
+	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, svc.Name))
 }
 
-// isPod reports whether the address of an endpoint is that of the pod that the endpoint refers to.
+// isPod reports whether the first address of an endpoint, the only one that is used, is that of the
+// pod that the endpoint refers to.
 // The pod must be in the service's namespace and must not have finished. (Kubernetes does not check
-// whether it has finished.) The check is needed because users can write any address into endpoints.
-func (p *Proxies) isPod(ctx context.Context, namespace string, a *corev1.EndpointAddress) bool {
-	if a.TargetRef == nil || a.TargetRef.Kind != "Pod" || a.TargetRef.Namespace != namespace || allowed(a.IP) != nil {
+// whether it has finished.) The check is needed because users can write any address into slices.
+func (p *Proxies) isPod(ctx context.Context, namespace string, e *discoveryv1.Endpoint) bool {
+	target, address := e.TargetRef, e.Addresses[0]
+	if target == nil || target.Kind != "Pod" || target.Namespace != namespace || allowed(address) != nil {
 		return false
 	}
-	pod, err := p.client.CoreV1().Pods(namespace).Get(ctx, a.TargetRef.Name, metav1.GetOptions{})
+	pod, err := p.client.CoreV1().Pods(namespace).Get(ctx, target.Name, metav1.GetOptions{})
 	if err != nil || finished(pod) {
 		return false
 	}
 	for _, ip := range pod.Status.PodIPs {
-		if ip.IP == a.IP {
+		if ip.IP == address {
 			return true
 		}
 	}
-	return pod.Status.PodIP == a.IP
+	return pod.Status.PodIP == address
 }
 
 func (p *Proxies) shuffled(n int) []int {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
@@ -148,13 +149,16 @@ func startProxies(t *testing.T) (*testserver.Server, map[string]proxied) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := core.Endpoints("default").Create(t.Context(), &corev1.Endpoints{
-		ObjectMeta: metav1.ObjectMeta{Name: "s"},
-		Subsets: []corev1.EndpointSubset{{
-			Addresses: []corev1.EndpointAddress{
-				{IP: backendIP, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "p", UID: pod.UID}}},
-			Ports: []corev1.EndpointPort{{Port: plain.port(t)}},
-		}},
+	target := &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "p", UID: pod.UID}
+	if _, err := s.Client.DiscoveryV1().EndpointSlices("default").Create(t.Context(), &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: "s", Labels: map[string]string{discoveryv1.LabelServiceName: "s"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{
+			{Addresses: []string{"192.0.2.1"}, TargetRef: target}, // not an address of the pod
+			{Addresses: []string{backendIP}, TargetRef: target},
+			{Addresses: []string{backendIP}, Conditions: discoveryv1.EndpointConditions{Ready: new(false)}},
+		},
+		Ports: []discoveryv1.EndpointPort{{Name: new(""), Port: new(plain.port(t))}},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
