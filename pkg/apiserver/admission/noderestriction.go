@@ -163,6 +163,9 @@ func podStatus(node string, a admission.Attributes) error {
 		return forbid(a, "node %q cannot update resource claim statues", node)
 	case !equality.Semantic.DeepEqual(old.Status.ExtendedResourceClaimStatus, pod.Status.ExtendedResourceClaimStatus):
 		return forbid(a, "node %q cannot update extended resource claim status", node)
+	case !equality.Semantic.DeepEqual(old.Status.NodeAllocatableResourceClaimStatuses,
+		pod.Status.NodeAllocatableResourceClaimStatuses):
+		return forbid(a, "node %q cannot update node allocatable resource claim statuses", node)
 	}
 	return nil
 }
@@ -310,6 +313,9 @@ func csiNodes(node string, a admission.Attributes) error {
 	}
 	if name != node {
 		return forbid(a, "can only access CSINode with the same name as the requesting node")
+	}
+	if a.GetSubresource() == "status" {
+		return forbid(a, "CSIVolumeHealth feature gate is disabled") // the feature is off by default
 	}
 	return nil
 }
