@@ -187,11 +187,31 @@ func (c *Controller) markUnknown(ctx context.Context, n *v1.Node) error {
 	if !changed {
 		return nil
 	}
+	if renewed, err := c.renewed(ctx, n.Name); renewed || err != nil {
+		return err
+	}
 	if _, err := c.Client.CoreV1().Nodes().UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil &&
 		!apierrors.IsNotFound(err) {
 		return fmt.Errorf("status: %w", err)
 	}
 	return nil
+}
+
+// renewed reports whether a node has renewed its Lease since the last heartbeat that this process has
+// seen. It reads the Lease from the server, because a watch that lags behind would otherwise make
+// the controller evict the pods of healthy nodes. The watch reports the heartbeat later.
+func (c *Controller) renewed(ctx context.Context, node string) (bool, error) {
+	lease, err := c.Client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("lease: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	seen := c.heartbeats[node].lease
+	return lease.Spec.RenewTime != nil && !lease.Spec.RenewTime.Equal(&seen), nil
 }
 
 // sync sets a node's taints according to its conditions, and marks its pods as not ready if the
