@@ -177,7 +177,7 @@ func (c *Controller) run(ctx context.Context, m *migration) error {
 	if refused != nil {
 		return c.fail(ctx, m, fmt.Sprintf("migration encountered unhandled error: %s", refused))
 	}
-	return c.addCondition(ctx, m, storagemigrationv1.MigrationSucceeded, reasonSucceeded, "")
+	return c.addCondition(ctx, m, storagemigrationv1.MigrationSucceeded, reasonSucceeded, "Migration completed")
 }
 
 // recordStart records the present resource version in the status, as the beginning of the

@@ -103,20 +103,20 @@ func (c *Controller) migrate(ctx context.Context, what *target, version string) 
 // refusal wraps an error that is caused by an object, so that a retry would fail in the same way.
 type refusal struct{ error }
 
-// rewrite makes the API server store an object again. Because of the UID and resource version in
-// the request, it does not create a deleted object again and does not overwrite a newer version.
+// rewrite makes the API server store an object again. Because of the resource version in the
+// request, it does not overwrite a newer version.
 // After a Conflict error it does not assume that another client wrote the object, because the error
 // may come from a proxy in front of the server. The migration is retried, and its next list shows
 // whether the object was written.
 func (c *Controller) rewrite(ctx context.Context, what *target, o *metav1.PartialObjectMetadata) error {
 	version, kind := what.gvk.ToAPIVersionAndKind()
 	body, err := json.Marshal(map[string]any{
-		"apiVersion": version, "kind": kind, "metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion},
+		"apiVersion": version, "kind": kind, "metadata": map[string]any{"resourceVersion": o.ResourceVersion},
 	})
 	if err != nil {
 		return err
 	}
-	_, err = c.Metadata.Resource(what.gvr).Namespace(o.Namespace).Patch(ctx, o.Name, types.ApplyPatchType, body,
+	_, err = c.Metadata.Resource(what.gvr).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, body,
 		metav1.PatchOptions{FieldManager: Name})
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
