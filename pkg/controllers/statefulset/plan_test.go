@@ -327,7 +327,11 @@ func TestStatus(t *testing.T) {
 		"a third":   {setOf(1), "0:ready:third", 1, "1/1/1 old:0 new:0 at old"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			tc.set.Status.Conditions = []appsv1.StatefulSetCondition{{Type: "Other"}}
 			s, again := status(stateOf(tc.set, tc.pods), 0, tc.replaced)
+			if len(s.Conditions) != 1 || s.Conditions[0].Type != "Other" {
+				t.Errorf("conditions of other clients: %v", s.Conditions)
+			}
 			got := fmt.Sprintf("%d/%d/%d old:%d new:%d at %s", s.Replicas, s.ReadyReplicas, s.AvailableReplicas,
 				s.CurrentReplicas, s.UpdatedReplicas, s.CurrentRevision)
 			if again > 0 {

@@ -4,6 +4,7 @@
 package statefulset
 
 import (
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -18,6 +19,7 @@ func status(s state, collisions, replaced int32) (appsv1.StatefulSetStatus, time
 	out := appsv1.StatefulSetStatus{
 		ObservedGeneration: s.set.Generation, CurrentRevision: s.current.name, UpdateRevision: s.update.name,
 		CollisionCount: &collisions,
+		Conditions:     slices.Clone(s.set.Status.Conditions), // other clients set them
 	}
 	var again time.Duration
 	for _, pod := range s.pods {
