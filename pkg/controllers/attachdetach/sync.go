@@ -343,10 +343,10 @@ func (c *Controller) reportUnanswered(w wanted) {
 // reportBlocked writes an event on each pod that waits for the volume. The event says that the
 // volume is attached to another node, and names the pods that use it there, if there are any.
 func (c *Controller) reportBlocked(w wanted, node string) {
-	message := fmt.Sprintf("Multi-Attach error for volume %q Volume is already exclusively attached to one "+
-		"node and can't be attached to another", w.volume.Name)
+	message := fmt.Sprintf("Waiting for detach for volume %q Volume is already exclusively attached to one "+
+		"node, waiting on detach before it can be attached to another node", w.volume.Name)
 	if users := c.usersElsewhere(w, node); len(users) > 0 {
-		message = fmt.Sprintf("Multi-Attach error for volume %q Volume is already used by pod(s) %s",
+		message = fmt.Sprintf("Waiting for detach for volume %q Volume is already used by pod(s) %s",
 			w.volume.Name, strings.Join(users, ", "))
 	}
 	for _, pod := range w.pods {
