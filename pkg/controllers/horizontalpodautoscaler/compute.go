@@ -203,8 +203,8 @@ func (p *pass) ofObject(ctx context.Context, m *autoscalingv2.ObjectMetricSource
 	}
 	total, err := p.metrics.object(ctx, m.Metric.Name, p.hpa.Namespace, m.DescribedObject, metricSelector)
 	if err != nil {
-		return proposal{}, fmt.Errorf("unable to get metric %s: %w on %s %s/%s", m.Metric.Name, err,
-			m.DescribedObject.Kind, p.hpa.Namespace, m.DescribedObject.Name)
+		return proposal{}, fmt.Errorf("unable to get metric %s on %s %s/%s: %w", m.Metric.Name,
+			m.DescribedObject.Kind, p.hpa.Namespace, m.DescribedObject.Name, err)
 	}
 	n, current, err := p.ofTotal(m.Target, total)
 	if err != nil {

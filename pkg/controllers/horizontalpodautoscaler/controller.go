@@ -238,8 +238,8 @@ func (c *Controller) newPass(hpa *autoscalingv2.HorizontalPodAutoscaler, target 
 		return nil, fmt.Errorf("pods: %w", err)
 	}
 	if all := c.autoscalersOf(hpa, selector, pods); len(all) > 1 {
-		message := fmt.Sprintf("pods by selector %v are controlled by multiple HPAs: [%s]",
-			target.Status.Selector, strings.Join(all, " "))
+		message := fmt.Sprintf("pods by selector %v are controlled by more than one HPA (e.g. [%s])",
+			target.Status.Selector, strings.Join(all[:2], " "))
 		return nil, invalid("AmbiguousSelector", "AmbiguousSelector", message, message)
 	}
 	return &pass{Controller: c, hpa: hpa, scale: target, selector: selector, pods: pods}, nil
