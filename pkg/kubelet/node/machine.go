@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -59,6 +60,7 @@ func ReadMachine(rootDir string) (Machine, error) {
 		MachineID: readText("/etc/machine-id"), SystemUUID: readText("/sys/class/dmi/id/product_uuid"),
 		BootID: readText("/proc/sys/kernel/random/boot_id"), KernelVersion: readText("/proc/sys/kernel/osrelease"),
 		OSImage: osImage(), OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
+		RunningInUserNamespace: new(inUserNamespace(readText("/proc/self/uid_map"))),
 	}
 	if m.Info.SystemUUID == "" {
 		m.Info.SystemUUID = m.Info.MachineID
@@ -67,6 +69,14 @@ func ReadMachine(rootDir string) (Machine, error) {
 		m.Info.Swap = &v1.NodeSwapStatus{Capacity: &m.Swap}
 	}
 	return m, nil
+}
+
+// inUserNamespace reports whether a process with the given map of user IDs is in a user namespace
+// other than that of the machine, which has all IDs. The map is empty if the kernel has no user
+// namespaces.
+func inUserNamespace(ids string) bool {
+	fields := strings.Fields(ids)
+	return len(fields) > 0 && !slices.Equal(fields, []string{"0", "0", "4294967295"})
 }
 
 // booted returns the time of the machine's boot from the content of /proc/stat. It returns the zero

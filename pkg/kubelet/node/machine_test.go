@@ -16,3 +16,13 @@ func TestBooted(t *testing.T) {
 		t.Errorf("booted at %v although the statistics have no boot time", got)
 	}
 }
+
+func TestInUserNamespace(t *testing.T) {
+	for ids, want := range map[string]bool{
+		"": false, "         0          0 4294967295": false, "0 100000 65536": true, "0 1000 1\n1 100000 65536": true,
+	} {
+		if got := inUserNamespace(ids); got != want {
+			t.Errorf("%q: %v, want %v", ids, got, want)
+		}
+	}
+}
