@@ -18,8 +18,8 @@ import (
 // or maintainers get for it.
 var budget = map[string]int{
 	"hack":                              590,
-	"pkg/api":                           9820,
-	"pkg/apiserver":                     12350,
+	"pkg/api":                           9910,
+	"pkg/apiserver":                     12395,
 	"pkg/cluster":                       2660,
 	"pkg/controllers":                   11800,
 	"pkg/ctl":                           510,
