@@ -174,8 +174,7 @@ func checkRaw(r *report.Report, path *field.Path, raw runtime.RawExtension, limi
 }
 
 // checkSelectors validates CEL expressions that select devices. stored is true if the expressions
-// are stored already. Such expressions may use features that are too new for new expressions,
-// because a newer server may have accepted them.
+// are stored already. Such expressions were valid when they were stored, and are not checked again.
 func checkSelectors(r *report.Report, path *field.Path, list []resourcev1.DeviceSelector, stored bool) {
 	checkSlice(r, path, list, resourcev1.DeviceSelectorsMaxSize, func(at *field.Path, s *resourcev1.DeviceSelector) {
 		if s.CEL == nil {
@@ -187,14 +186,14 @@ func checkSelectors(r *report.Report, path *field.Path, list []resourcev1.Device
 }
 
 func checkExpression(r *report.Report, path *field.Path, expression string, stored bool) {
+	if stored {
+		return
+	}
 	if len(expression) > resourcev1.CELSelectorExpressionMaxLength {
 		r.TooLong(path, resourcev1.CELSelectorExpressionMaxLength)
 		return
 	}
 	kind := environment.NewExpressions
-	if stored {
-		kind = environment.StoredExpressions
-	}
 	result := dracel.GetCompiler(dracel.Features{EnableConsumableCapacity: true}).CompileCELExpression(
 		expression, dracel.Options{EnvType: &kind})
 	switch {

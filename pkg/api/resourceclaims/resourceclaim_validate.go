@@ -259,6 +259,9 @@ func checkAllocation(r *report.Report, path *field.Path, a *resourcev1.Allocatio
 			checkPoolName(r, at.Child("pool"), d.Pool)
 			r.Label(at.Child("device"), d.Device)
 			checkBinding(r, at, d.BindingConditions, d.BindingFailureConditions)
+			for i := range d.Tolerations {
+				checkToleration(r, at.Child("tolerations").Index(i), &d.Tolerations[i])
+			}
 			if d.ShareID != nil {
 				checkUID(r, at.Child("shareID"), string(*d.ShareID))
 			}

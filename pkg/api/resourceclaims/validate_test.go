@@ -139,6 +139,16 @@ func TestValidateClaimStatus(t *testing.T) {
 		want     []string
 	}{
 		"allocated": {status(`{}`), allocated("x", ""), nil},
+		"allocated, invalid toleration": {status(`{}`),
+			status(`{"allocation":{"devices":{"results":[{"request":"r","driver":"d","pool":"p","device":"x",` +
+				`"tolerations":[{"key":"a b","operator":"Exists","value":"v"}]}]}}}`), []string{
+				"status.allocation.devices.results[0].tolerations[0].key: Invalid value: \"a b\": name part must consist of " +
+					"alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. " +
+					"'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?" +
+					"[A-Za-z0-9]')",
+				"status.allocation.devices.results[0].tolerations[0].value: Invalid value: \"v\": must be empty for " +
+					"operator `Exists`",
+			}},
 		"reserved, allocated": {status(`{}`),
 			allocated("x", `,"reservedFor":[{"resource":"pods","name":"a","uid":"u"}]`), nil},
 		"reserved only": {status(`{}`), status(`{"reservedFor":[{"resource":"pods","name":"a","uid":"u"}]}`), []string{
@@ -249,6 +259,20 @@ func TestSelectSlices(t *testing.T) {
 	got := row.Fields(rowtest.Decode(t, row, "s", `{"spec":{"driver":"d.e","nodeName":"n","pool":{"name":"p"}}}`))
 	if want := (fields.Set{"spec.nodeName": "n", "spec.driver": "d.e", "spec.pool.name": "p"}); !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestStoredSelectors checks that the expressions of a class are checked only if they change.
+func TestStoredSelectors(t *testing.T) {
+	row := rowtest.Row(t, resourceclaims.Rows(nil), "deviceclasses")
+	class := func(expression, labels string) resource.Object {
+		return rowtest.Decode(t, row, "c", `{"metadata":{"labels":`+labels+`},"spec":{"selectors":[{"cel":{"expression":"`+
+			expression+`"}}]}}`)
+	}
+	stored := class("device.unknown", `{}`)
+	rowtest.Check(t, row.ValidateUpdate(t.Context(), class("device.unknown", `{"a":"b"}`), stored), nil)
+	if errs := row.ValidateUpdate(t.Context(), class("device.other", `{}`), stored); len(errs) != 1 {
+		t.Errorf("a new expression: %v", errs)
 	}
 }
 
