@@ -21,7 +21,7 @@ var budget = map[string]int{
 	"pkg/api":                           9910,
 	"pkg/apiserver":                     12395,
 	"pkg/cluster":                       2660,
-	"pkg/controllers":                   11800,
+	"pkg/controllers":                   11810,
 	"pkg/ctl":                           510,
 	"pkg/daemon":                        680,
 	"pkg/follow":                        190,
