@@ -21,10 +21,10 @@ import (
 // "api/beta" or "api/alpha".
 type RuntimeConfig map[string]bool
 
-// Served returns the rows of the resources that a server with this configuration serves. Each row
-// has only the versions that the server serves. If several entries of config apply to a version,
-// the most specific one decides. If none applies, the version is served if it is stable or if its
-// row is OnByDefault.
+// Served returns the rows of the kind table for the resources that a server with this configuration
+// serves. Each row has only the versions that the server serves. If several entries of config apply
+// to a version, the most specific one decides. If none applies, the version is served if it is
+// stable or if its row is OnByDefault.
 //
 // enabled reports whether a feature gate is on. scheme must have the kinds of all versions,
 // including those that are not served. deps has the dependencies of the rows.
@@ -55,8 +55,9 @@ func Served(config RuntimeConfig, enabled func(feature string) bool, scheme *run
 	return served, nil
 }
 
-// storedVersions returns the versions of a row that have their own Go types and are not served. The
-// server must still read objects that were stored in these versions while they were served.
+// storedVersions returns the versions of a resource that have their own Go types and are not
+// served. The server must still read objects that were stored in these versions while they were
+// served.
 func storedVersions(row *resource.Row, served []resource.Version) (others []resource.StoredForm) {
 	for i := range row.Versions {
 		v := &row.Versions[i]
@@ -79,7 +80,7 @@ const (
 	legacyVersions = "api/legacy"
 )
 
-// enables reports whether the server is to serve the version called name of a row.
+// enables reports whether the server has to serve the version called name of a resource.
 func (c RuntimeConfig) enables(row *resource.Row, name string) bool {
 	version := schema.GroupVersion{Group: row.Group, Version: name}.String()
 	stage := gaVersions
@@ -97,8 +98,8 @@ func (c RuntimeConfig) enables(row *resource.Row, name string) bool {
 	return stage == gaVersions || row.OnByDefault
 }
 
-// notImplemented reports whether gv is a version that Kubernetes can serve but this server cannot,
-// because it has no row for it.
+// notImplemented reports whether Kubernetes can serve the group version gv but this server cannot,
+// because no row of the kind table has this version.
 func notImplemented(gv schema.GroupVersion) bool {
 	switch gv.String() {
 	case "admissionregistration.k8s.io/v1alpha1", "admissionregistration.k8s.io/v1beta1",

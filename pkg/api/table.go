@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api is the table of the built-in kinds. A row of the table (resource.Row) contains
-// everything that the API server needs to serve one kind. Each API group has a package below this
-// one, which returns the rows of the group.
+// Package api is the kind table: the table of the built-in kinds. A row of the table (resource.Row)
+// contains everything that the API server needs to serve one kind. Each API group has a package
+// below this one, which returns the rows of the group.
 package api
 
 import (
@@ -38,7 +38,7 @@ import (
 	"keelson.dev/keelson/pkg/api/storagemigration"
 )
 
-// Deps has the dependencies of those functions in the rows that do more than compute, such as
+// Deps has the dependencies of those functions in the kind table that do more than compute, such as
 // handlers of subresources. With the zero value, objects can be decoded and validated, but
 // subresources such as logs cannot be served, and no addresses or ports are allocated.
 type Deps struct {
@@ -60,9 +60,9 @@ type Deps struct {
 	Batches podbatches.Deps
 }
 
-// Rows returns the rows of all built-in resources, in the order in which discovery lists them. The
-// server has no other resources except custom resources. Served returns the rows of the resources
-// that a server with a given configuration serves.
+// Rows returns the kind table: the rows of all built-in resources, in the order in which discovery
+// lists them. The server has no other resources except custom resources. Served returns the rows of
+// the resources that a server with a given configuration serves.
 func Rows(deps Deps) []*resource.Row {
 	return slices.Concat(
 		core.Rows(deps.Core),

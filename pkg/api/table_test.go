@@ -30,7 +30,7 @@ import (
 	"keelson.dev/keelson/pkg/api"
 )
 
-// rows runs check in a subtest for every row of the table.
+// rows runs check in a subtest for every row of the kind table.
 func rows(t *testing.T, check func(t *testing.T, row *resource.Row)) {
 	t.Helper()
 	all := api.Rows(api.Deps{})
@@ -132,7 +132,7 @@ func TestCellsFitColumns(t *testing.T) {
 			}
 			want := len(row.Columns)
 			if row.Resource == "ipaddresses" {
-				want++ // like Kubernetes, the row has a cell for the age but no column for it
+				want++ // like Kubernetes, a printed row has a cell for the age, but there is no column for it
 			}
 			if cells := row.Cells(obj, env); len(cells) != want {
 				t.Fatalf("%d cells for %d columns: %v", len(cells), len(row.Columns), cells)
@@ -141,8 +141,8 @@ func TestCellsFitColumns(t *testing.T) {
 	})
 }
 
-// filler returns a generator of random objects of the row's kind. It always generates the same
-// objects.
+// filler returns a generator of random objects of the kind that row declares. It always generates
+// the same objects.
 func filler(row *resource.Row) *randfill.Filler {
 	funcs := fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, func(serializer.CodecFactory) []any {
 		return []any{
@@ -241,8 +241,8 @@ func same(t *testing.T, row *resource.Row, how string, want, got resource.Object
 	t.Fatalf("%s changes the object:\n%s", how, cmp.Diff(string(a), string(b)))
 }
 
-// TestStrategiesDoNotPanic calls all functions of each row with random objects, most of which are
-// invalid, to find functions that panic.
+// TestStrategiesDoNotPanic calls all functions of each row of the kind table with random objects,
+// most of which are invalid, to find functions that panic.
 func TestStrategiesDoNotPanic(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -17,8 +17,8 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// randomObjects generates n random objects of a row, stores each of them, and calls check with the
-// object and its stored bytes.
+// randomObjects generates n random objects of the kind that row declares, stores each of them, and
+// calls check with the object and its stored bytes.
 func randomObjects(t *testing.T, row *resource.Row, n int, check func(obj resource.Object, data []byte)) {
 	fill, codec := filler(row), registry.Codec(row)
 	for i := range n {
@@ -105,7 +105,8 @@ func TestTranscode(t *testing.T) {
 }
 
 // TestPaths computes cells and selectable fields twice: from only those parts of an object that the
-// row lists as needed, and from the whole object. The results must be equal.
+// kind's row of the kind table lists as needed, and from the whole object. The results must be
+// equal.
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	types := transcode.NewTypes()

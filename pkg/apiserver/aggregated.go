@@ -25,7 +25,8 @@ func (a *assembly) groupVersions() []schema.GroupVersion {
 	return list
 }
 
-// ownVersions returns the group versions of rows. It repeats the group version of each row.
+// ownVersions returns the group versions of the resources in rows, one entry for each resource, so
+// a group version can occur several times.
 func ownVersions(rows []*resource.Row) (own []schema.GroupVersion) {
 	for _, row := range rows {
 		for _, v := range row.Versions {
@@ -35,7 +36,8 @@ func ownVersions(rows []*resource.Row) (own []schema.GroupVersion) {
 	return own
 }
 
-// newAggregator returns the aggregator, which adds the APIs of extension servers to those of rows.
+// newAggregator returns the aggregator, which adds the APIs of extension servers to the server's
+// own APIs.
 func (a *assembly) newAggregator(rows []*resource.Row) (*aggregation.Aggregator, error) {
 	services, err := admission.Resolver(a.self.informers, a.cfg.AggregatorRouting)
 	if err != nil {

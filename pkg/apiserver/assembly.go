@@ -79,7 +79,7 @@ type assembly struct {
 	services        *services.Allocator
 	ports           *services.Ports
 	verifier        *satoken.Verifier
-	rows            []*resource.Row // the rows that this server serves
+	rows            []*resource.Row // the rows of the kind table that this server serves
 	api             *rest.Server
 	custom          *customresources.Controller
 	aggregator      *aggregation.Aggregator

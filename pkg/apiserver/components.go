@@ -48,7 +48,7 @@ type componentCheck struct {
 	run func(ctx context.Context) (ok bool, message string)
 }
 
-// components returns the store for the row of componentstatuses.
+// components returns the store of the resource componentstatuses.
 func (a *assembly) components(row *resource.Row) store.Interface {
 	c := &components{row: row, codec: registry.Codec(row), attrs: registry.Attrs(row)}
 	// The components sign their own certificates, so there is no CA to verify them with.

@@ -178,10 +178,10 @@ func (d *databases) have(gr schema.GroupResource) *database {
 	return d.first()
 }
 
-// location returns the resource by which the configuration selects the database of a row. For
-// events of both groups, it is the resource of the core group. CustomResourceDefinitions and
-// APIServices are always in the default database: in Kubernetes, separate servers store them, and
-// these servers ignore --etcd-servers-overrides.
+// location returns the resource by which the configuration selects the database of the resource
+// that row declares. For events of both groups, it is the resource of the core group.
+// CustomResourceDefinitions and APIServices are always in the default database: in Kubernetes,
+// separate servers store them, and these servers ignore --etcd-servers-overrides.
 func location(row *resource.Row) schema.GroupResource {
 	gr := row.GroupResource()
 	switch gr.Group {

@@ -21,9 +21,9 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// namespaceCheck returns the check that a new object of row may be stored in its namespace. It
-// repeats the check of the NamespaceLifecycle plugin after all other admission plugins have run. It
-// returns nil if that plugin is disabled.
+// namespaceCheck returns the check that a new object of the resource may be stored in its
+// namespace. It repeats the check of the NamespaceLifecycle plugin after all other admission
+// plugins have run. It returns nil if that plugin is disabled.
 func (a *assembly) namespaceCheck(row *resource.Row) registry.NamespaceCheck {
 	if !slices.Contains(a.admission.Names(), lifecycle.PluginName) {
 		return nil

@@ -37,12 +37,12 @@ func (a *assembly) buildRows() error {
 	return err
 }
 
-// newRows returns the rows that this server serves.
+// newRows returns the rows of the kind table that this server serves.
 func (a *assembly) newRows() ([]*resource.Row, error) {
 	return api.Served(a.cfg.RuntimeConfig, a.cfg.Features.Turned.Enabled, a.scheme, a.rowDeps())
 }
 
-// rowDeps returns the dependencies of the rows' rules.
+// rowDeps returns the dependencies of the functions in the kind table.
 func (a *assembly) rowDeps() api.Deps {
 	client := a.self.client
 	access := &reviews.Access{Authorizer: a.authz, Rules: a.ruleSource}

@@ -23,20 +23,21 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// stores creates the store of each row over the database that holds its objects.
+// stores creates the store of each resource over the database that holds the resource's objects.
 type stores struct {
 	databases *databases
 	types     *transcode.Types
 	shared    map[schema.GroupVersionKind]*shared // the key is the kind that is stored
 }
 
-// shared is a store whose objects several rows serve, each row in its own version or group.
+// shared is a store whose objects several rows of the kind table serve, each row in its own version
+// or group.
 type shared struct {
 	store *store.Store
 	forms []resource.StoredForm
 }
 
-// of returns the store of a built-in row.
+// of returns the store of a built-in resource.
 func (s stores) of(row *resource.Row) *store.Store {
 	return s.in(s.databases.have(location(row)), row)
 }
@@ -63,8 +64,8 @@ func (s stores) in(db *database, row *resource.Row) *store.Store {
 	return made
 }
 
-// alias returns the store of another row whose objects row serves in its own form. It returns nil if
-// row has objects of its own, or if the other row is not served.
+// alias returns the store of another resource whose objects this resource serves in its own form.
+// It returns nil if the resource has objects of its own, or if the other resource is not served.
 func (s stores) alias(row *resource.Row) *store.Alias {
 	of := s.shared[row.StoredAs]
 	if of == nil || row.StoredFields == nil {
@@ -79,7 +80,7 @@ func (s stores) alias(row *resource.Row) *store.Alias {
 	return nil
 }
 
-// storeOf returns the store of a built-in row.
+// storeOf returns the store of a built-in resource.
 func (a *assembly) storeOf(row *resource.Row) store.Interface {
 	if row.Computed {
 		return a.components(row)
@@ -91,7 +92,7 @@ func (a *assembly) storeOf(row *resource.Row) store.Interface {
 	return s
 }
 
-// hidden returns the row of objects that are stored but not served.
+// hidden returns a row of the kind table for objects that are stored but not served.
 func hidden[L, T any](kind, prefix string, ttl int64) *resource.Row {
 	k := resource.Kind[*T]{
 		Version: "v1", Resource: prefix, Kind: kind, StoragePrefix: prefix,

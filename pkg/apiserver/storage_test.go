@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/api"
 )
 
-// TestEventsAreKeptOnce checks that objects served by several rows are cached once.
+// TestEventsAreKeptOnce checks that objects that several resources serve are cached once.
 func TestEventsAreKeptOnce(t *testing.T) {
 	kvs := memory.New(clock.Real())
 	defer func() { _ = kvs.Close() }()

@@ -20,7 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// mutatingAdmissionPolicyRow returns the row of the resource mutatingadmissionpolicies.
+// mutatingAdmissionPolicyRow returns the row of the kind table for the resource
+// mutatingadmissionpolicies.
 func mutatingAdmissionPolicyRow(v *validator, check CheckParams) *resource.Row {
 	return resource.Of[admissionregistrationv1.MutatingAdmissionPolicyList](
 		resource.Kind[*admissionregistrationv1.MutatingAdmissionPolicy]{

@@ -18,7 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// validatingAdmissionPolicyBindingRow returns the row of the resource validatingadmissionpolicybindings.
+// validatingAdmissionPolicyBindingRow returns the row of the kind table for the resource
+// validatingadmissionpolicybindings.
 func validatingAdmissionPolicyBindingRow(check CheckParams) *resource.Row {
 	return resource.Of[admissionregistrationv1.ValidatingAdmissionPolicyBindingList](
 		resource.Kind[*admissionregistrationv1.ValidatingAdmissionPolicyBinding]{
@@ -51,7 +52,8 @@ func validatingAdmissionPolicyBindingRow(check CheckParams) *resource.Row {
 		})
 }
 
-// mutatingAdmissionPolicyBindingRow returns the row of the resource mutatingadmissionpolicybindings.
+// mutatingAdmissionPolicyBindingRow returns the row of the kind table for the resource
+// mutatingadmissionpolicybindings.
 func mutatingAdmissionPolicyBindingRow(check CheckParams) *resource.Row {
 	return resource.Of[admissionregistrationv1.MutatingAdmissionPolicyBindingList](
 		resource.Kind[*admissionregistrationv1.MutatingAdmissionPolicyBinding]{

@@ -18,8 +18,8 @@ import (
 // policy or a policy binding. old is the object that obj replaces, or nil if obj is new.
 type CheckParams func(ctx context.Context, obj, old resource.Object) field.ErrorList
 
-// Rows returns the rows of the group, in the order in which discovery lists them. check is called
-// for policies and bindings in which validation finds no errors. It may be nil.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
+// check is called for policies and bindings in which validation finds no errors. It may be nil.
 func Rows(check CheckParams) []*resource.Row {
 	j := newValidator()
 	return []*resource.Row{
@@ -32,8 +32,9 @@ func Rows(check CheckParams) []*resource.Row {
 	}
 }
 
-// storedAsBeta makes a row store objects in v1beta1 and read them in v1beta1 and v1, which have the
-// same fields. Kubernetes also stores v1beta1, until its previous release can read v1.
+// storedAsBeta changes a row of the kind table so that the server stores the objects in v1beta1 and
+// reads them in v1beta1 and v1, which have the same fields. Kubernetes also stores v1beta1, until
+// its previous release can read v1.
 func storedAsBeta(row *resource.Row) *resource.Row {
 	stored := *row
 	stored.Version = "v1beta1"

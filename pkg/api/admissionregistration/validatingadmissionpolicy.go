@@ -26,7 +26,8 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// validatingAdmissionPolicyRow returns the row of the resource validatingadmissionpolicies.
+// validatingAdmissionPolicyRow returns the row of the kind table for the resource
+// validatingadmissionpolicies.
 func validatingAdmissionPolicyRow(v *validator, check CheckParams) *resource.Row {
 	parts := strategy.Parts[admissionregistrationv1.ValidatingAdmissionPolicy,
 		admissionregistrationv1.ValidatingAdmissionPolicySpec,

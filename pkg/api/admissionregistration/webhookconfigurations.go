@@ -26,7 +26,8 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// validatingWebhookConfigurationRow returns the row of the resource validatingwebhookconfigurations.
+// validatingWebhookConfigurationRow returns the row of the kind table for the resource
+// validatingwebhookconfigurations.
 func validatingWebhookConfigurationRow(v *validator) *resource.Row {
 	return resource.Of[admissionregistrationv1.ValidatingWebhookConfigurationList](
 		resource.Kind[*admissionregistrationv1.ValidatingWebhookConfiguration]{
@@ -56,7 +57,8 @@ func validatingWebhookConfigurationRow(v *validator) *resource.Row {
 		})
 }
 
-// mutatingWebhookConfigurationRow returns the row of the resource mutatingwebhookconfigurations.
+// mutatingWebhookConfigurationRow returns the row of the kind table for the resource
+// mutatingwebhookconfigurations.
 func mutatingWebhookConfigurationRow(v *validator) *resource.Row {
 	return resource.Of[admissionregistrationv1.MutatingWebhookConfigurationList](
 		resource.Kind[*admissionregistrationv1.MutatingWebhookConfiguration]{

@@ -3,9 +3,9 @@
 
 // Package apiextensions declares custom resource definitions.
 //
-// Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
-// which the row refers (defaults, preparation, validation and table cells) are next to it. All of
-// them are pure: they do no I/O and keep no state.
+// Each kind has a row in the API server's kind table (type resource.Row), which describes the kind.
+// The functions to which the row refers (defaults, preparation, validation and table cells) are
+// next to it. All of them are pure: they do no I/O and keep no state.
 package apiextensions
 
 import (
@@ -30,15 +30,16 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Rows returns the rows of the group, in the order in which discovery lists them. hooks are called
-// when definitions are written.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
+// hooks are called when definitions are written.
 func Rows(hooks resource.Hooks[*apiextensionsv1.CustomResourceDefinition]) []*resource.Row {
 	return []*resource.Row{
 		customResourceDefinitionRow(hooks),
 	}
 }
 
-// customResourceDefinitionRow returns the row of the resource customresourcedefinitions.
+// customResourceDefinitionRow returns the row of the kind table for the resource
+// customresourcedefinitions.
 func customResourceDefinitionRow(hooks resource.Hooks[*apiextensionsv1.CustomResourceDefinition]) *resource.Row {
 	return resource.Of[apiextensionsv1.CustomResourceDefinitionList](
 		resource.Kind[*apiextensionsv1.CustomResourceDefinition]{

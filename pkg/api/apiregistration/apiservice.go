@@ -4,9 +4,9 @@
 // Package apiregistration declares API services. An API service names an API group version that
 // another server serves.
 //
-// Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
-// which the row refers (defaults, preparation, validation and table cells) are next to it. All of
-// them are pure: they do no I/O and keep no state.
+// Each kind has a row in the API server's kind table (type resource.Row), which describes the kind.
+// The functions to which the row refers (defaults, preparation, validation and table cells) are
+// next to it. All of them are pure: they do no I/O and keep no state.
 package apiregistration
 
 import (
@@ -32,14 +32,14 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Rows returns the rows of the group, in the order in which discovery lists them.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{
 		apiServiceRow(),
 	}
 }
 
-// apiServiceRow returns the row of the resource apiservices.
+// apiServiceRow returns the row of the kind table for the resource apiservices.
 func apiServiceRow() *resource.Row {
 	row := resource.Of[apiregistrationv1.APIServiceList](resource.Kind[*apiregistrationv1.APIService]{
 		Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices", Kind: "APIService",

@@ -27,12 +27,12 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// Rows returns the rows of the group, in the order in which discovery lists them.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{storageVersionRow()}
 }
 
-// storageVersionRow returns the row of the resource storageversions.
+// storageVersionRow returns the row of the kind table for the resource storageversions.
 func storageVersionRow() *resource.Row {
 	parts := strategy.Parts[apiserverinternalv1alpha1.StorageVersion,
 		apiserverinternalv1alpha1.StorageVersionSpec, apiserverinternalv1alpha1.StorageVersionStatus](

@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// controllerRevisionRow returns the row of the resource controllerrevisions.
+// controllerRevisionRow returns the row of the kind table for the resource controllerrevisions.
 func controllerRevisionRow() *resource.Row {
 	return resource.Of[appsv1.ControllerRevisionList](resource.Kind[*appsv1.ControllerRevision]{
 		Group: "apps", Version: "v1", Resource: "controllerrevisions", Kind: "ControllerRevision", Namespaced: true,

@@ -24,7 +24,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// daemonSetRow returns the row of the resource daemonsets.
+// daemonSetRow returns the row of the kind table for the resource daemonsets.
 func daemonSetRow(p podspec.Policy) *resource.Row {
 	return resource.Of[appsv1.DaemonSetList](resource.Kind[*appsv1.DaemonSet]{
 		Group: "apps", Version: "v1", Resource: "daemonsets", Kind: "DaemonSet", Namespaced: true,

@@ -25,7 +25,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// deploymentRow returns the row of the resource deployments.
+// deploymentRow returns the row of the kind table for the resource deployments.
 func deploymentRow(p podspec.Policy) *resource.Row {
 	return resource.Of[appsv1.DeploymentList](resource.Kind[*appsv1.Deployment]{
 		Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true,

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// replicaSetRow returns the row of the resource replicasets.
+// replicaSetRow returns the row of the kind table for the resource replicasets.
 func replicaSetRow(p podspec.Policy) *resource.Row {
 	parts := strategy.Parts[appsv1.ReplicaSet, appsv1.ReplicaSetSpec,
 		appsv1.ReplicaSetStatus](func(o *appsv1.ReplicaSet) (*appsv1.ReplicaSetSpec, *appsv1.ReplicaSetStatus) {

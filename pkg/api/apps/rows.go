@@ -4,9 +4,9 @@
 // Package apps declares the kinds that keep pods running: deployments, replica sets, stateful sets
 // and daemon sets. It also declares controller revisions.
 //
-// Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
-// which the row refers (defaults, preparation, validation and table cells) are next to it. All of
-// them are pure: they do no I/O and keep no state.
+// Each kind has a row in the API server's kind table (type resource.Row), which describes the kind.
+// The functions to which the row refers (defaults, preparation, validation and table cells) are
+// next to it. All of them are pure: they do no I/O and keep no state.
 package apps
 
 import (
@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// Rows returns the rows of the group, in the order in which discovery lists them. p restricts the
-// pod templates that the server accepts.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them. p
+// restricts the pod templates that the server accepts.
 func Rows(p podspec.Policy) []*resource.Row {
 	return []*resource.Row{
 		controllerRevisionRow(),

@@ -26,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// statefulSetRow returns the row of the resource statefulsets.
+// statefulSetRow returns the row of the kind table for the resource statefulsets.
 func statefulSetRow(p podspec.Policy) *resource.Row {
 	parts := strategy.Parts[appsv1.StatefulSet, appsv1.StatefulSetSpec,
 		appsv1.StatefulSetStatus](func(o *appsv1.StatefulSet) (*appsv1.StatefulSetSpec, *appsv1.StatefulSetStatus) {

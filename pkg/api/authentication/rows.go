@@ -3,9 +3,9 @@
 
 // Package authentication declares the reviews that identify a user. They are never stored.
 //
-// Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
-// which the row refers (defaults, preparation, validation and table cells) are next to it. All of
-// them are pure: they do no I/O and keep no state.
+// Each kind has a row in the API server's kind table (type resource.Row), which describes the kind.
+// The functions to which the row refers (defaults, preparation, validation and table cells) are
+// next to it. All of them are pure: they do no I/O and keep no state.
 package authentication
 
 import (
@@ -16,11 +16,11 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Deps has the functions that answer reviews. Rows that are made from the zero value cannot answer
-// reviews.
+// Deps has the functions that answer reviews. A server whose kind table is made from the zero value
+// cannot answer reviews.
 type Deps struct{ SelfSubjectReview, TokenReview *resource.Creator }
 
-// Rows returns the rows of the group, in the order in which discovery lists them.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
 func Rows(deps Deps) []*resource.Row {
 	return []*resource.Row{
 		selfSubjectReviewRow(deps.SelfSubjectReview),
@@ -28,7 +28,7 @@ func Rows(deps Deps) []*resource.Row {
 	}
 }
 
-// tokenReviewRow returns the row of the resource tokenreviews.
+// tokenReviewRow returns the row of the kind table for the resource tokenreviews.
 func tokenReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authenticationv1.TokenReview]{
 		Group: "authentication.k8s.io", Version: "v1", Resource: "tokenreviews", Kind: "TokenReview",
@@ -38,7 +38,7 @@ func tokenReviewRow(create *resource.Creator) *resource.Row {
 	})
 }
 
-// selfSubjectReviewRow returns the row of the resource selfsubjectreviews.
+// selfSubjectReviewRow returns the row of the kind table for the resource selfsubjectreviews.
 func selfSubjectReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authenticationv1.SelfSubjectReview]{
 		Group: "authentication.k8s.io", Version: "v1", Resource: "selfsubjectreviews", Kind: "SelfSubjectReview",

@@ -4,9 +4,9 @@
 // Package authorization declares the reviews that check what a user may do. They are never
 // stored.
 //
-// Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
-// which the row refers (defaults, preparation, validation and table cells) are next to it. All of
-// them are pure: they do no I/O and keep no state.
+// Each kind has a row in the API server's kind table (type resource.Row), which describes the kind.
+// The functions to which the row refers (defaults, preparation, validation and table cells) are
+// next to it. All of them are pure: they do no I/O and keep no state.
 package authorization
 
 import (
@@ -16,13 +16,13 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Deps has the functions that answer reviews. Rows that are made from the zero value cannot answer
-// reviews.
+// Deps has the functions that answer reviews. A server whose kind table is made from the zero value
+// cannot answer reviews.
 type Deps struct {
 	LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview *resource.Creator
 }
 
-// Rows returns the rows of the group, in the order in which discovery lists them.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
 func Rows(deps Deps) []*resource.Row {
 	return []*resource.Row{
 		localSubjectAccessReviewRow(deps.LocalSubjectAccessReview),
@@ -32,7 +32,7 @@ func Rows(deps Deps) []*resource.Row {
 	}
 }
 
-// subjectAccessReviewRow returns the row of the resource subjectaccessreviews.
+// subjectAccessReviewRow returns the row of the kind table for the resource subjectaccessreviews.
 func subjectAccessReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authorizationv1.SubjectAccessReview]{
 		Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews", Kind: "SubjectAccessReview",
@@ -42,7 +42,8 @@ func subjectAccessReviewRow(create *resource.Creator) *resource.Row {
 	})
 }
 
-// localSubjectAccessReviewRow returns the row of the resource localsubjectaccessreviews.
+// localSubjectAccessReviewRow returns the row of the kind table for the resource
+// localsubjectaccessreviews.
 func localSubjectAccessReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authorizationv1.LocalSubjectAccessReview]{
 		Group: "authorization.k8s.io", Version: "v1", Resource: "localsubjectaccessreviews",
@@ -53,7 +54,8 @@ func localSubjectAccessReviewRow(create *resource.Creator) *resource.Row {
 	})
 }
 
-// selfSubjectAccessReviewRow returns the row of the resource selfsubjectaccessreviews.
+// selfSubjectAccessReviewRow returns the row of the kind table for the resource
+// selfsubjectaccessreviews.
 func selfSubjectAccessReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authorizationv1.SelfSubjectAccessReview]{
 		Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews", Kind: "SelfSubjectAccessReview",
@@ -63,7 +65,8 @@ func selfSubjectAccessReviewRow(create *resource.Creator) *resource.Row {
 	})
 }
 
-// selfSubjectRulesReviewRow returns the row of the resource selfsubjectrulesreviews.
+// selfSubjectRulesReviewRow returns the row of the kind table for the resource
+// selfsubjectrulesreviews.
 func selfSubjectRulesReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authorizationv1.SelfSubjectRulesReview]{
 		Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectrulesreviews", Kind: "SelfSubjectRulesReview",

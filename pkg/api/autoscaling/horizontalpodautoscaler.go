@@ -4,9 +4,9 @@
 // Package autoscaling declares horizontal pod autoscalers. They are stored as autoscaling/v2 and
 // served as v1 and v2.
 //
-// Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
-// which the row refers (defaults, preparation, validation and table cells) are next to it. All of
-// them are pure: they do no I/O and keep no state.
+// Each kind has a row in the API server's kind table (type resource.Row), which describes the kind.
+// The functions to which the row refers (defaults, preparation, validation and table cells) are
+// next to it. All of them are pure: they do no I/O and keep no state.
 package autoscaling
 
 import (
@@ -24,7 +24,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Rows returns the rows of the group, in the order in which discovery lists them.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{
 		horizontalPodAutoscalerRow(),

@@ -49,7 +49,7 @@ func withoutCarriers(annotations map[string]string) map[string]string {
 	return out
 }
 
-// v1 returns the description of the version autoscaling/v1 for the row.
+// v1 returns the description of the version autoscaling/v1 for the row of the kind table.
 func v1() resource.Version {
 	return resource.Version{
 		Name:        "v1",

@@ -26,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// cronJobRow returns the row of the resource cronjobs.
+// cronJobRow returns the row of the kind table for the resource cronjobs.
 func cronJobRow(p podspec.Policy) *resource.Row {
 	parts := strategy.Parts[batchv1.CronJob, batchv1.CronJobSpec,
 		batchv1.CronJobStatus](func(o *batchv1.CronJob) (*batchv1.CronJobSpec, *batchv1.CronJobStatus) {

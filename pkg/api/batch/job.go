@@ -25,7 +25,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// jobRow returns the row of the resource jobs.
+// jobRow returns the row of the kind table for the resource jobs.
 func jobRow(p podspec.Policy) *resource.Row {
 	return resource.Of[batchv1.JobList](resource.Kind[*batchv1.Job]{
 		Group: "batch", Version: "v1", Resource: "jobs", Kind: "Job", Namespaced: true,

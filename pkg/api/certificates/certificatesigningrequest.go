@@ -4,9 +4,9 @@
 // Package certificates declares certificate signing requests, bundles of trusted certificates, and
 // the requests by which kubelets get certificates for pods.
 //
-// Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
-// which the row refers (defaults, preparation, validation and table cells) are next to it. All of
-// them are pure: they do no I/O and keep no state.
+// Each kind has a row in the API server's kind table (type resource.Row), which describes the kind.
+// The functions to which the row refers (defaults, preparation, validation and table cells) are
+// next to it. All of them are pure: they do no I/O and keep no state.
 package certificates
 
 import (
@@ -37,8 +37,9 @@ import (
 // pemCertificate is the type of PEM blocks with a certificate.
 const pemCertificate = "CERTIFICATE"
 
-// Rows returns the rows of the group, in the order in which discovery lists them. maySign is called for
-// changes of the status of pod certificate requests. If it is nil, all users may make them.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
+// maySign is called for changes of the status of pod certificate requests. If it is nil, all users
+// may make them.
 func Rows(maySign MaySign) []*resource.Row {
 	return []*resource.Row{
 		certificateSigningRequestRow(),
@@ -47,7 +48,8 @@ func Rows(maySign MaySign) []*resource.Row {
 	}
 }
 
-// certificateSigningRequestRow returns the row of the resource certificatesigningrequests.
+// certificateSigningRequestRow returns the row of the kind table for the resource
+// certificatesigningrequests.
 func certificateSigningRequestRow() *resource.Row {
 	return resource.Of[certificatesv1.CertificateSigningRequestList](
 		resource.Kind[*certificatesv1.CertificateSigningRequest]{

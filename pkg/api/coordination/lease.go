@@ -3,9 +3,9 @@
 
 // Package coordination declares leases.
 //
-// Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
-// which the row refers (defaults, preparation, validation and table cells) are next to it. All of
-// them are pure: they do no I/O and keep no state.
+// Each kind has a row in the API server's kind table (type resource.Row), which describes the kind.
+// The functions to which the row refers (defaults, preparation, validation and table cells) are
+// next to it. All of them are pure: they do no I/O and keep no state.
 package coordination
 
 import (
@@ -20,14 +20,14 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// Rows returns the rows of the group, in the order in which discovery lists them.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{
 		leaseRow(),
 	}
 }
 
-// leaseRow returns the row of the resource leases.
+// leaseRow returns the row of the kind table for the resource leases.
 func leaseRow() *resource.Row {
 	return resource.Of[coordinationv1.LeaseList](resource.Kind[*coordinationv1.Lease]{
 		Group: "coordination.k8s.io", Version: "v1", Resource: "leases", Kind: "Lease", Namespaced: true,

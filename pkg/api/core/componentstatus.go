@@ -11,7 +11,7 @@ import (
 	"keelson.dev/keelson/pkg/api/column"
 )
 
-// componentStatusRow returns the row of the resource componentstatuses.
+// componentStatusRow returns the row of the kind table for the resource componentstatuses.
 func componentStatusRow() *resource.Row {
 	return resource.Of[corev1.ComponentStatusList](resource.Kind[*corev1.ComponentStatus]{
 		Group: "", Version: "v1", Resource: "componentstatuses", Kind: "ComponentStatus",

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// configMapRow returns the row of the resource configmaps.
+// configMapRow returns the row of the kind table for the resource configmaps.
 func configMapRow() *resource.Row {
 	return resource.Of[corev1.ConfigMapList](resource.Kind[*corev1.ConfigMap]{
 		Group: "", Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true,

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// endpointsRow returns the row of the resource endpoints.
+// endpointsRow returns the row of the kind table for the resource endpoints.
 func endpointsRow() *resource.Row {
 	return resource.Of[corev1.EndpointsList](resource.Kind[*corev1.Endpoints]{
 		Group: "", Version: "v1", Resource: "endpoints", Kind: "Endpoints", Namespaced: true,

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// EventRow returns the row of the resource events.
+// EventRow returns the row of the kind table for the resource events.
 func EventRow() *resource.Row {
 	return resource.Of[corev1.EventList](resource.Kind[*corev1.Event]{
 		Group: "", Version: "v1", Resource: "events", Kind: "Event", Namespaced: true,

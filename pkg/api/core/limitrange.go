@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// limitRangeRow returns the row of the resource limitranges.
+// limitRangeRow returns the row of the kind table for the resource limitranges.
 func limitRangeRow() *resource.Row {
 	return resource.Of[corev1.LimitRangeList](resource.Kind[*corev1.LimitRange]{
 		Group: "", Version: "v1", Resource: "limitranges", Kind: "LimitRange", Namespaced: true,

@@ -24,7 +24,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// namespaceRow returns the row of the resource namespaces.
+// namespaceRow returns the row of the kind table for the resource namespaces.
 func namespaceRow() *resource.Row {
 	parts := strategy.Parts[corev1.Namespace, corev1.NamespaceSpec,
 		corev1.NamespaceStatus](func(o *corev1.Namespace) (*corev1.NamespaceSpec, *corev1.NamespaceStatus) {

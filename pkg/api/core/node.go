@@ -29,7 +29,7 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// nodeRow returns the row of the resource nodes.
+// nodeRow returns the row of the kind table for the resource nodes.
 func nodeRow(proxy resource.ConnectFunc) *resource.Row {
 	return resource.Of[corev1.NodeList](resource.Kind[*corev1.Node]{
 		Group: "", Version: "v1", Resource: "nodes", Kind: "Node",

@@ -26,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// persistentVolumeRow returns the row of the resource persistentvolumes.
+// persistentVolumeRow returns the row of the kind table for the resource persistentvolumes.
 func persistentVolumeRow() *resource.Row {
 	parts := strategy.Parts[corev1.PersistentVolume, corev1.PersistentVolumeSpec,
 		corev1.PersistentVolumeStatus](func(o *corev1.PersistentVolume) (*corev1.PersistentVolumeSpec,

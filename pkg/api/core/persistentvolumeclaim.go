@@ -26,7 +26,8 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// persistentVolumeClaimRow returns the row of the resource persistentvolumeclaims.
+// persistentVolumeClaimRow returns the row of the kind table for the resource
+// persistentvolumeclaims.
 func persistentVolumeClaimRow() *resource.Row {
 	parts := strategy.Parts[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimSpec,
 		corev1.PersistentVolumeClaimStatus](

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// podRow returns the row of the resource pods.
+// podRow returns the row of the kind table for the resource pods.
 func podRow(d Deps) *resource.Row {
 	p, c := d.Policy, d.Pods
 	return resource.Of[corev1.PodList](resource.Kind[*corev1.Pod]{
@@ -109,7 +109,7 @@ func podRow(d Deps) *resource.Row {
 	})
 }
 
-// bindingRow returns the row of the resource bindings.
+// bindingRow returns the row of the kind table for the resource bindings.
 func bindingRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*corev1.Binding]{
 		Group: "", Version: "v1", Resource: "bindings", Kind: "Binding", Namespaced: true,

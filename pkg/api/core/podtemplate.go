@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// podTemplateRow returns the row of the resource podtemplates.
+// podTemplateRow returns the row of the kind table for the resource podtemplates.
 func podTemplateRow(p podspec.Policy) *resource.Row {
 	return resource.Of[corev1.PodTemplateList](resource.Kind[*corev1.PodTemplate]{
 		Group: "", Version: "v1", Resource: "podtemplates", Kind: "PodTemplate", Namespaced: true,

@@ -24,7 +24,8 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// replicationControllerRow returns the row of the resource replicationcontrollers.
+// replicationControllerRow returns the row of the kind table for the resource
+// replicationcontrollers.
 func replicationControllerRow(p podspec.Policy) *resource.Row {
 	parts := strategy.Parts[corev1.ReplicationController, corev1.ReplicationControllerSpec,
 		corev1.ReplicationControllerStatus](

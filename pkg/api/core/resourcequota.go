@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// resourceQuotaRow returns the row of the resource resourcequotas.
+// resourceQuotaRow returns the row of the kind table for the resource resourcequotas.
 func resourceQuotaRow() *resource.Row {
 	parts := strategy.Parts[corev1.ResourceQuota, corev1.ResourceQuotaSpec,
 		corev1.ResourceQuotaStatus](func(o *corev1.ResourceQuota) (*corev1.ResourceQuotaSpec, *corev1.ResourceQuotaStatus) {

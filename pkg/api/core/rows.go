@@ -4,9 +4,9 @@
 // Package core declares the kinds of the core group: pods, services, nodes and the kinds that they
 // use.
 //
-// Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
-// which the row refers (defaults, preparation, validation and table cells) are next to it. All of
-// them are pure: they do no I/O and keep no state.
+// Each kind has a row in the API server's kind table (type resource.Row), which describes the kind.
+// The functions to which the row refers (defaults, preparation, validation and table cells) are
+// next to it. All of them are pure: they do no I/O and keep no state.
 package core
 
 import (
@@ -18,8 +18,9 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// Deps has the dependencies of those functions in the rows that do more than compute. With the zero
-// value, subresources such as logs cannot be served, and no addresses or ports are allocated.
+// Deps has the dependencies of those functions in the kind table that do more than compute. With
+// the zero value, subresources such as logs cannot be served, and no addresses or ports are
+// allocated.
 type Deps struct {
 	// Policy says which pods and pod templates the server accepts.
 	Policy podspec.Policy
@@ -51,7 +52,7 @@ type ServiceAllocator interface {
 	Restore(svc *corev1.Service)
 }
 
-// Rows returns the rows of the group, in the order in which discovery lists them.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
 func Rows(deps Deps) []*resource.Row {
 	return []*resource.Row{
 		bindingRow(deps.Bindings),

@@ -13,7 +13,7 @@ import (
 	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
-// rowOf returns the row of the resource called name.
+// rowOf returns the row of the kind table for the resource called name.
 func rowOf(t *testing.T, name string) *resource.Row {
 	t.Helper()
 	return rowtest.Row(t, Rows(Deps{}), name)

@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// secretRow returns the row of the resource secrets.
+// secretRow returns the row of the kind table for the resource secrets.
 func secretRow() *resource.Row {
 	return resource.Of[corev1.SecretList](resource.Kind[*corev1.Secret]{
 		Group: "", Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true,

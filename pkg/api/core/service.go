@@ -27,7 +27,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// serviceRow returns the row of the resource services.
+// serviceRow returns the row of the kind table for the resource services.
 func serviceRow(allocator ServiceAllocator, proxy resource.ConnectFunc) *resource.Row {
 	parts := strategy.Parts[corev1.Service, corev1.ServiceSpec,
 		corev1.ServiceStatus](func(o *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) {

@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/api/column"
 )
 
-// serviceAccountRow returns the row of the resource serviceaccounts.
+// serviceAccountRow returns the row of the kind table for the resource serviceaccounts.
 func serviceAccountRow(token *resource.Creator) *resource.Row {
 	return resource.Of[corev1.ServiceAccountList](resource.Kind[*corev1.ServiceAccount]{
 		Group: "", Version: "v1", Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true,

@@ -3,9 +3,9 @@
 
 // Package discovery declares endpoint slices.
 //
-// Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
-// which the row refers (defaults, preparation, validation and table cells) are next to it. All of
-// them are pure: they do no I/O and keep no state.
+// Each kind has a row in the API server's kind table (type resource.Row), which describes the kind.
+// The functions to which the row refers (defaults, preparation, validation and table cells) are
+// next to it. All of them are pure: they do no I/O and keep no state.
 package discovery
 
 import (
@@ -31,14 +31,14 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Rows returns the rows of the group, in the order in which discovery lists them.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{
 		endpointSliceRow(),
 	}
 }
 
-// endpointSliceRow returns the row of the resource endpointslices.
+// endpointSliceRow returns the row of the kind table for the resource endpointslices.
 func endpointSliceRow() *resource.Row {
 	return resource.Of[discoveryv1.EndpointSliceList](resource.Kind[*discoveryv1.EndpointSlice]{
 		Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices", Kind: "EndpointSlice", Namespaced: true,

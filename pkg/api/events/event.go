@@ -22,12 +22,12 @@ import (
 	"keelson.dev/keelson/pkg/api/core"
 )
 
-// Rows returns the rows of the group, in the order in which discovery lists them.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{eventRow(registry.Codec(core.EventRow()))}
 }
 
-// eventRow returns the row of the resource events.
+// eventRow returns the row of the kind table for the resource events.
 func eventRow(stored store.Codec) *resource.Row {
 	return resource.Of[eventsv1.EventList](resource.Kind[*eventsv1.Event]{
 		Group: "events.k8s.io", Version: "v1", Resource: "events", Kind: "Event", Namespaced: true,

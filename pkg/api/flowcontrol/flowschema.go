@@ -24,7 +24,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// flowSchemaRow returns the row of the resource flowschemas.
+// flowSchemaRow returns the row of the kind table for the resource flowschemas.
 func flowSchemaRow() *resource.Row {
 	parts := strategy.Parts[flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaSpec,
 		flowcontrolv1.FlowSchemaStatus](func(o *flowcontrolv1.FlowSchema) (*flowcontrolv1.FlowSchemaSpec,

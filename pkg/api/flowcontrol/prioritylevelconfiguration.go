@@ -25,7 +25,8 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// priorityLevelConfigurationRow returns the row of the resource prioritylevelconfigurations.
+// priorityLevelConfigurationRow returns the row of the kind table for the resource
+// prioritylevelconfigurations.
 func priorityLevelConfigurationRow() *resource.Row {
 	parts := strategy.Parts[flowcontrolv1.PriorityLevelConfiguration,
 		flowcontrolv1.PriorityLevelConfigurationSpec, flowcontrolv1.PriorityLevelConfigurationStatus](

@@ -26,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// ingressRow returns the row of the resource ingresses.
+// ingressRow returns the row of the kind table for the resource ingresses.
 func ingressRow() *resource.Row {
 	parts := strategy.Parts[networkingv1.Ingress, networkingv1.IngressSpec,
 		networkingv1.IngressStatus](func(o *networkingv1.Ingress) (*networkingv1.IngressSpec, *networkingv1.IngressStatus) {

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// ingressClassRow returns the row of the resource ingressclasses.
+// ingressClassRow returns the row of the kind table for the resource ingressclasses.
 func ingressClassRow() *resource.Row {
 	return resource.Of[networkingv1.IngressClassList](resource.Kind[*networkingv1.IngressClass]{
 		Group: "networking.k8s.io", Version: "v1", Resource: "ingressclasses", Kind: "IngressClass",

@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// ipAddressRow returns the row of the resource ipaddresses.
+// ipAddressRow returns the row of the kind table for the resource ipaddresses.
 func ipAddressRow() *resource.Row {
 	return resource.Of[networkingv1.IPAddressList](resource.Kind[*networkingv1.IPAddress]{
 		Group: "networking.k8s.io", Version: "v1",

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// networkPolicyRow returns the row of the resource networkpolicies.
+// networkPolicyRow returns the row of the kind table for the resource networkpolicies.
 func networkPolicyRow() *resource.Row {
 	return resource.Of[networkingv1.NetworkPolicyList](resource.Kind[*networkingv1.NetworkPolicy]{
 		Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies", Kind: "NetworkPolicy", Namespaced: true,

@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// serviceCIDRRow returns the row of the resource servicecidrs.
+// serviceCIDRRow returns the row of the kind table for the resource servicecidrs.
 func serviceCIDRRow() *resource.Row {
 	parts := strategy.Parts[networkingv1.ServiceCIDR, networkingv1.ServiceCIDRSpec,
 		networkingv1.ServiceCIDRStatus](func(o *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDRSpec,

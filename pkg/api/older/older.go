@@ -29,7 +29,7 @@ type Version struct {
 	Default func(resource.Object)
 }
 
-// Row returns the description of the version for the row of the kind.
+// Row returns the description of the version for the kind's row of the kind table.
 func (v *Version) Row() resource.Version {
 	return resource.Version{
 		Name:        v.Name,

@@ -13,16 +13,16 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Deps has the functions that handle requests with batches. Rows that are made from the zero value
-// cannot handle such requests.
+// Deps has the functions that handle requests with batches. A server whose kind table is made from
+// the zero value cannot handle such requests.
 type Deps struct{ Bindings, Verdicts resource.ConnectFunc }
 
-// Rows returns the rows of the group, in the order in which discovery lists them.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
 func Rows(deps Deps) []*resource.Row {
 	return []*resource.Row{bindingBatchRow(deps.Bindings), verdictBatchRow(deps.Verdicts)}
 }
 
-// bindingBatchRow returns the row of the resource bindingbatches.
+// bindingBatchRow returns the row of the kind table for the resource bindingbatches.
 func bindingBatchRow(handle resource.ConnectFunc) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*v1alpha1.BindingBatch]{
 		Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: "bindingbatches", Kind: "BindingBatch",
@@ -33,7 +33,7 @@ func bindingBatchRow(handle resource.ConnectFunc) *resource.Row {
 	})
 }
 
-// verdictBatchRow returns the row of the resource verdictbatches.
+// verdictBatchRow returns the row of the kind table for the resource verdictbatches.
 func verdictBatchRow(handle resource.ConnectFunc) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*v1alpha1.VerdictBatch]{
 		Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: "verdictbatches", Kind: "VerdictBatch",

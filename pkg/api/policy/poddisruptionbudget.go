@@ -3,9 +3,9 @@
 
 // Package policy declares pod disruption budgets.
 //
-// Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
-// which the row refers (defaults, preparation, validation and table cells) are next to it. All of
-// them are pure: they do no I/O and keep no state.
+// Each kind has a row in the API server's kind table (type resource.Row), which describes the kind.
+// The functions to which the row refers (defaults, preparation, validation and table cells) are
+// next to it. All of them are pure: they do no I/O and keep no state.
 package policy
 
 import (
@@ -24,14 +24,14 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// Rows returns the rows of the group, in the order in which discovery lists them.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{
 		podDisruptionBudgetRow(),
 	}
 }
 
-// podDisruptionBudgetRow returns the row of the resource poddisruptionbudgets.
+// podDisruptionBudgetRow returns the row of the kind table for the resource poddisruptionbudgets.
 func podDisruptionBudgetRow() *resource.Row {
 	parts := strategy.Parts[policyv1.PodDisruptionBudget, policyv1.PodDisruptionBudgetSpec,
 		policyv1.PodDisruptionBudgetStatus](

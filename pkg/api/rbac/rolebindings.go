@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// roleBindingRow returns the row of the resource rolebindings.
+// roleBindingRow returns the row of the kind table for the resource rolebindings.
 func roleBindingRow(check CheckEscalation) *resource.Row {
 	return resource.Of[rbacv1.RoleBindingList](resource.Kind[*rbacv1.RoleBinding]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings", Kind: "RoleBinding", Namespaced: true,
@@ -48,7 +48,7 @@ func roleBindingRow(check CheckEscalation) *resource.Row {
 	})
 }
 
-// clusterRoleBindingRow returns the row of the resource clusterrolebindings.
+// clusterRoleBindingRow returns the row of the kind table for the resource clusterrolebindings.
 func clusterRoleBindingRow(check CheckEscalation) *resource.Row {
 	return resource.Of[rbacv1.ClusterRoleBindingList](resource.Kind[*rbacv1.ClusterRoleBinding]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings", Kind: "ClusterRoleBinding",

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// roleRow returns the row of the resource roles.
+// roleRow returns the row of the kind table for the resource roles.
 func roleRow(check CheckEscalation) *resource.Row {
 	return resource.Of[rbacv1.RoleList](resource.Kind[*rbacv1.Role]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles", Kind: "Role", Namespaced: true,
@@ -33,7 +33,7 @@ func roleRow(check CheckEscalation) *resource.Row {
 	})
 }
 
-// clusterRoleRow returns the row of the resource clusterroles.
+// clusterRoleRow returns the row of the kind table for the resource clusterroles.
 func clusterRoleRow(check CheckEscalation) *resource.Row {
 	return resource.Of[rbacv1.ClusterRoleList](resource.Kind[*rbacv1.ClusterRole]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole",

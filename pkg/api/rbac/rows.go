@@ -3,9 +3,9 @@
 
 // Package rbac declares roles and their bindings.
 //
-// Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
-// which the row refers (defaults, preparation, validation and table cells) are next to it. All of
-// them are pure: they do no I/O and keep no state.
+// Each kind has a row in the API server's kind table (type resource.Row), which describes the kind.
+// The functions to which the row refers (defaults, preparation, validation and table cells) are
+// next to it. All of them are pure: they do no I/O and keep no state.
 package rbac
 
 import (
@@ -20,8 +20,8 @@ import (
 // user who writes it does not have. obj replaces old, which is nil on create.
 type CheckEscalation func(ctx context.Context, obj, old runtime.Object) error
 
-// Rows returns the rows of the group, in the order in which discovery lists them. check is called
-// when roles and bindings are written. It may be nil.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
+// check is called when roles and bindings are written. It may be nil.
 func Rows(check CheckEscalation) []*resource.Row {
 	return []*resource.Row{
 		clusterRoleBindingRow(check),

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// deviceClassRow returns the row of the resource deviceclasses.
+// deviceClassRow returns the row of the kind table for the resource deviceclasses.
 func deviceClassRow() *resource.Row {
 	return resource.Of[resourcev1.DeviceClassList](resource.Kind[*resourcev1.DeviceClass]{
 		Group: "resource.k8s.io", Version: "v1",

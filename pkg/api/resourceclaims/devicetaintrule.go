@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// deviceTaintRuleRow returns the row of the resource devicetaintrules.
+// deviceTaintRuleRow returns the row of the kind table for the resource devicetaintrules.
 func deviceTaintRuleRow() *resource.Row {
 	parts := strategy.Parts[resourcev1.DeviceTaintRule, resourcev1.DeviceTaintRuleSpec, resourcev1.DeviceTaintRuleStatus](
 		func(o *resourcev1.DeviceTaintRule) (*resourcev1.DeviceTaintRuleSpec, *resourcev1.DeviceTaintRuleStatus) {

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// resourceClaimRow returns the row of the resource resourceclaims.
+// resourceClaimRow returns the row of the kind table for the resource resourceclaims.
 func resourceClaimRow(guard Guard) *resource.Row {
 	parts := strategy.Parts[resourcev1.ResourceClaim, resourcev1.ResourceClaimSpec,
 		resourcev1.ResourceClaimStatus](func(o *resourcev1.ResourceClaim) (*resourcev1.ResourceClaimSpec,
@@ -76,7 +76,8 @@ func resourceClaimRow(guard Guard) *resource.Row {
 	})
 }
 
-// resourceClaimTemplateRow returns the row of the resource resourceclaimtemplates.
+// resourceClaimTemplateRow returns the row of the kind table for the resource
+// resourceclaimtemplates.
 func resourceClaimTemplateRow(guard Guard) *resource.Row {
 	validate := validateTemplate
 	if guard != nil {

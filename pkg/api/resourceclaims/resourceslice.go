@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// resourceSliceRow returns the row of the resource resourceslices.
+// resourceSliceRow returns the row of the kind table for the resource resourceslices.
 func resourceSliceRow() *resource.Row {
 	return resource.Of[resourcev1.ResourceSliceList](resource.Kind[*resourcev1.ResourceSlice]{
 		Group: "resource.k8s.io", Version: "v1",

@@ -5,9 +5,9 @@
 // allocation): resource claims, their templates, device classes, resource slices and rules that
 // taint devices.
 //
-// Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
-// which the row refers (defaults, preparation, validation and table cells) are next to it. All of
-// them are pure: they do no I/O and keep no state.
+// Each kind has a row in the API server's kind table (type resource.Row), which describes the kind.
+// The functions to which the row refers (defaults, preparation, validation and table cells) are
+// next to it. All of them are pure: they do no I/O and keep no state.
 package resourceclaims
 
 import (
@@ -29,8 +29,8 @@ type Guard interface {
 	CheckStatus(ctx context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList
 }
 
-// Rows returns the rows of the group, in the order in which discovery lists them. guard checks
-// writes of claims and templates. It may be nil.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
+// guard checks writes of claims and templates. It may be nil.
 func Rows(guard Guard) []*resource.Row {
 	return []*resource.Row{
 		deviceClassRow(),

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rowtest has helpers for tests of the rules of kinds. It finds rows, decodes objects and
-// sets their defaults, and compares the errors of validation.
+// Package rowtest has helpers for tests of the rules of kinds. It finds rows of the kind table,
+// decodes objects and sets their defaults, and compares the errors of validation.
 package rowtest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Row returns the row of the resource with the given plural name.
+// Row returns the row of the kind table for the resource with the given plural name.
 func Row(tb testing.TB, rows []*resource.Row, name string) *resource.Row {
 	tb.Helper()
 	i := slices.IndexFunc(rows, func(row *resource.Row) bool { return row.Resource == name })

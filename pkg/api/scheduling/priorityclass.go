@@ -3,9 +3,9 @@
 
 // Package scheduling declares priority classes.
 //
-// Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
-// which the row refers (defaults, preparation, validation and table cells) are next to it. All of
-// them are pure: they do no I/O and keep no state.
+// Each kind has a row in the API server's kind table (type resource.Row), which describes the kind.
+// The functions to which the row refers (defaults, preparation, validation and table cells) are
+// next to it. All of them are pure: they do no I/O and keep no state.
 package scheduling
 
 import (
@@ -27,14 +27,14 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Rows returns the rows of the group, in the order in which discovery lists them.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{
 		priorityClassRow(),
 	}
 }
 
-// priorityClassRow returns the row of the resource priorityclasses.
+// priorityClassRow returns the row of the kind table for the resource priorityclasses.
 func priorityClassRow() *resource.Row {
 	return resource.Of[schedulingv1.PriorityClassList](resource.Kind[*schedulingv1.PriorityClass]{
 		Group: "scheduling.k8s.io", Version: "v1", Resource: "priorityclasses", Kind: "PriorityClass",

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// csiDriverRow returns the row of the resource csidrivers.
+// csiDriverRow returns the row of the kind table for the resource csidrivers.
 func csiDriverRow() *resource.Row {
 	return resource.Of[storagev1.CSIDriverList](resource.Kind[*storagev1.CSIDriver]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "csidrivers", Kind: "CSIDriver",

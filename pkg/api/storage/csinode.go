@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// csiNodeRow returns the row of the resource csinodes.
+// csiNodeRow returns the row of the kind table for the resource csinodes.
 func csiNodeRow() *resource.Row {
 	parts := strategy.Parts[storagev1.CSINode, storagev1.CSINodeSpec, storagev1.CSINodeStatus](
 		func(n *storagev1.CSINode) (*storagev1.CSINodeSpec, *storagev1.CSINodeStatus) {

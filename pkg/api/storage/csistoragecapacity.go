@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// csiStorageCapacityRow returns the row of the resource csistoragecapacities.
+// csiStorageCapacityRow returns the row of the kind table for the resource csistoragecapacities.
 func csiStorageCapacityRow() *resource.Row {
 	return resource.Of[storagev1.CSIStorageCapacityList](resource.Kind[*storagev1.CSIStorageCapacity]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "csistoragecapacities", Kind: "CSIStorageCapacity",

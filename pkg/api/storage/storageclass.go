@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// storageClassRow returns the row of the resource storageclasses.
+// storageClassRow returns the row of the kind table for the resource storageclasses.
 func storageClassRow() *resource.Row {
 	return resource.Of[storagev1.StorageClassList](resource.Kind[*storagev1.StorageClass]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses", Kind: "StorageClass",

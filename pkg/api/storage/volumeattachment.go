@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// volumeAttachmentRow returns the row of the resource volumeattachments.
+// volumeAttachmentRow returns the row of the kind table for the resource volumeattachments.
 func volumeAttachmentRow() *resource.Row {
 	parts := strategy.Parts[storagev1.VolumeAttachment, storagev1.VolumeAttachmentSpec,
 		storagev1.VolumeAttachmentStatus](func(o *storagev1.VolumeAttachment) (*storagev1.VolumeAttachmentSpec,

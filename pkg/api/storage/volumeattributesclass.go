@@ -17,7 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// volumeAttributesClassRow returns the row of the resource volumeattributesclasses.
+// volumeAttributesClassRow returns the row of the kind table for the resource
+// volumeattributesclasses.
 func volumeAttributesClassRow() *resource.Row {
 	return resource.Of[storagev1.VolumeAttributesClassList](resource.Kind[*storagev1.VolumeAttributesClass]{
 		Group: "storage.k8s.io", Version: "v1",

@@ -28,12 +28,12 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// Rows returns the rows of the group, in the order in which discovery lists them.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{migrationRow()}
 }
 
-// migrationRow returns the row of the resource storageversionmigrations.
+// migrationRow returns the row of the kind table for the resource storageversionmigrations.
 func migrationRow() *resource.Row {
 	parts := strategy.Parts[storagemigrationv1.StorageVersionMigration,
 		storagemigrationv1.StorageVersionMigrationSpec,

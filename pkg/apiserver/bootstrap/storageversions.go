@@ -26,7 +26,8 @@ type StorageVersions struct {
 	rows     []*resource.Row
 }
 
-// NewStorageVersions returns the StorageVersions of rows for the server with the given identity.
+// NewStorageVersions returns the StorageVersions of the resources in rows for the server with the
+// given identity.
 func NewStorageVersions(identity *Identity, rows []*resource.Row) *StorageVersions {
 	return &StorageVersions{identity, rows}
 }
@@ -45,8 +46,8 @@ func (s *StorageVersions) Publish(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// stored returns the rows whose objects are stored. If several rows share a prefix of keys, it
-// returns the first of them.
+// stored returns the rows of the kind table whose objects are stored. If several rows share a
+// prefix of keys, it returns the first of them.
 func stored(rows []*resource.Row) []*resource.Row {
 	var out []*resource.Row
 	places := map[string]bool{}
@@ -92,7 +93,7 @@ func (s *StorageVersions) publish(ctx context.Context, row *resource.Row) error 
 	return named("storage version", name, err)
 }
 
-// own returns this server's entry in the StorageVersion object of a row.
+// own returns this server's entry in the StorageVersion object of a resource.
 func (s *StorageVersions) own(row *resource.Row) apiserverinternalv1alpha1.ServerStorageVersion {
 	as := row.StoredAs
 	if as.Empty() {

@@ -74,7 +74,8 @@ func (c *Controller) missing(present map[string]bool) []string {
 	return out
 }
 
-// changes are the changes of served rows that a batch of events causes.
+// changes are the changes of the kind table's rows for custom resources that a batch of events
+// causes.
 type changes struct {
 	gone []schema.GroupResource
 	rows map[schema.GroupResource][]rest.Addition
@@ -174,7 +175,7 @@ func (c *Controller) learn(r *store.Record, ch *changes) {
 	c.serve(e, crd, ch)
 }
 
-// serve determines the rows of a definition, and records in ch how they change.
+// serve determines the rows of the kind table for a definition, and records in ch how they change.
 func (c *Controller) serve(e *entry, crd *apiextensionsv1.CustomResourceDefinition, ch *changes) {
 	gr := schema.ParseGroupResource(crd.Name)
 	if !servable(crd) || c.builtIn(gr) {
@@ -207,7 +208,8 @@ func (c *Controller) serve(e *entry, crd *apiextensionsv1.CustomResourceDefiniti
 	ch.rows[gr] = rows
 }
 
-// servable reports whether a definition has all the names that its rows need.
+// servable reports whether a CustomResourceDefinition has all the names (plural, singular, kind and
+// list kind) that the server needs to serve it, and whether these names have been accepted.
 func servable(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	n := &crd.Status.AcceptedNames
 	return n.Plural != "" && n.Singular != "" && n.Kind != "" && n.ListKind != "" &&

@@ -34,7 +34,8 @@ type version struct {
 func object(obj resource.Object) *unstructured.Unstructured {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
-		// Cannot happen, because the row creates and decodes its own objects.
+		// Cannot happen, because the functions of the kind table's row create and decode all its
+		// objects.
 		panic("a custom resource of another type")
 	}
 	return u
@@ -174,8 +175,8 @@ func (v *version) validator() (*validator, field.ErrorList) {
 	return j, nil
 }
 
-// ownKind reports whether obj has the version and kind of this row. For an object of another kind,
-// which the registry rejects later, only rules and list types are validated.
+// ownKind reports whether obj has the version and kind that v serves. For an object of another
+// kind, which the registry rejects later, only rules and list types are validated.
 func (v *version) ownKind(obj resource.Object) bool {
 	return obj.GetObjectKind().GroupVersionKind() == schema.GroupVersionKind{Group: v.d.group, Version: v.name,
 		Kind: v.d.kind}

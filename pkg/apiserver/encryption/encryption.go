@@ -25,7 +25,7 @@ type Config struct {
 	// changes.
 	File   string
 	Reload bool
-	// Root is the prefix of all keys. With Rows, it determines the resource of a key.
+	// Root is the prefix of all keys. With the field Rows, it determines the resource of a key.
 	Root string
 	Rows []*resource.Row
 }

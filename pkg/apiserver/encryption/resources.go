@@ -17,9 +17,9 @@ type resources struct {
 	prefixes map[string]schema.GroupResource
 }
 
-// newResources collects the prefixes of keys from rows. If several rows have the same prefix, the
-// resource of the first one is used. As in Kubernetes, objects that are stored but not served are
-// never encrypted: the bitmap of node ports and the leases of servers.
+// newResources collects the prefixes of keys from rows of the kind table. If several rows have the
+// same prefix, the resource of the first one is used. As in Kubernetes, objects that are stored but
+// not served are never encrypted: the bitmap of node ports and the leases of servers.
 func newResources(root string, rows []*resource.Row) *resources {
 	r := &resources{root: strings.TrimSuffix(root, "/") + "/", prefixes: map[string]schema.GroupResource{}}
 	for _, row := range rows {

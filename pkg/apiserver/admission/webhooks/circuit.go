@@ -29,7 +29,8 @@ const (
 // Callers pass times to its methods, so it needs no clock.
 type circuit struct {
 	mu sync.Mutex
-	// row is the number of consecutive failures, and since is the time of the first one.
+	// The field row is the number of consecutive failures. The field since is the time of the first
+	// one.
 	row   int
 	since time.Time
 	open  bool

@@ -87,8 +87,8 @@ func (asJSON) Decode(data []byte, revision int64) (store.Object, error) {
 	return book, nil
 }
 
-// books returns the row (package resource) that declares the kind: its defaults, its validation and
-// its columns in a table.
+// books returns the row of the kind table (package resource) that declares the kind: its defaults,
+// its validation and its columns in a table.
 func books() *resource.Row {
 	row := resource.Of[BookList](resource.Kind[*Book]{
 		Group: bookVersion.Group, Version: bookVersion.Version, Resource: "books", Kind: "Book", Namespaced: true,
@@ -111,8 +111,8 @@ func books() *resource.Row {
 	return row
 }
 
-// newLibrary makes a server with its rows and a store for each of them. The handler that it returns
-// sets the user of each request and then calls the server.
+// newLibrary makes a server with its kind table and a store for each resource. The handler that it
+// returns sets the user of each request and then calls the server.
 func newLibrary(ctx context.Context) (http.Handler, error) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(bookVersion, &Book{}, &BookList{})

@@ -1,9 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package discovery makes Kubernetes' discovery documents from rows (package resource). They list
-// the groups, versions and resources of a server, in the older form (APIGroupList, APIResourceList)
-// and in the aggregated form (apidiscovery.k8s.io). The package has no state and no side effects.
+// Package discovery makes Kubernetes' discovery documents from the rows of the kind table (package
+// resource). They list the groups, versions and resources of a server, in the older form
+// (APIGroupList, APIResourceList) and in the aggregated form (apidiscovery.k8s.io). The package has
+// no state and no side effects.
 package discovery
 
 import (
@@ -20,7 +21,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Verbs returns the verbs of row, sorted.
+// Verbs returns the verbs of a resource, sorted.
 func Verbs(row *resource.Row) []string {
 	switch {
 	case row.Verbs != nil:
@@ -31,7 +32,7 @@ func Verbs(row *resource.Row) []string {
 	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 }
 
-// listedVerbs returns the verbs that discovery lists for a row.
+// listedVerbs returns the verbs that discovery lists for a resource.
 func listedVerbs(row *resource.Row) []string {
 	if row.ListedVerbs != nil {
 		return row.ListedVerbs
@@ -50,7 +51,8 @@ func StorageVersionHash(group, version, kind string) string {
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 
-// Resources returns the resources that rows serve in a version. All rows must be of one group.
+// Resources returns those of the resources in rows that are served in a version. All of them must
+// be of one group.
 func Resources(rows []*resource.Row, version string) []metav1.APIResource {
 	list := []metav1.APIResource{}
 	for _, row := range sorted(rows) {
@@ -77,7 +79,7 @@ func Resources(rows []*resource.Row, version string) []metav1.APIResource {
 	return list
 }
 
-// sorted returns rows sorted by name.
+// sorted returns the resources in rows, sorted by name.
 func sorted(rows []*resource.Row) []*resource.Row {
 	return slices.SortedFunc(slices.Values(rows),
 		func(a, b *resource.Row) int { return cmp.Compare(a.Resource, b.Resource) })
@@ -92,7 +94,7 @@ func subresource(row *resource.Row, s *resource.RowSub, version string) metav1.A
 }
 
 // kindOf returns the kind of a subresource. Group and version are empty if they are those of the
-// row.
+// resource.
 func kindOf(row *resource.Row, s *resource.RowSub, version string) schema.GroupVersionKind {
 	switch {
 	case s.Kind.Empty():
@@ -155,8 +157,8 @@ func aggregatedResources(rows []*resource.Row, version string) []apidiscovery.AP
 }
 
 // responseKind returns kind as aggregated discovery lists it. Group and version are empty if they
-// are those of the row, except for custom resources: Kubernetes serves these from another server,
-// which fills them in.
+// are those of the resource, except for custom resources: Kubernetes serves these from another
+// server, which fills them in.
 func responseKind(row *resource.Row, kind schema.GroupVersionKind) *metav1.GroupVersionKind {
 	if row.Custom && kind.Version == "" {
 		kind.Group, kind.Version = row.Group, row.Version

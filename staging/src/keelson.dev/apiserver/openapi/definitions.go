@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package openapi makes OpenAPI v2 and v3 documents from rows (package resource) and the
-// definitions of their kinds: paths with Kubernetes' operation ids and extensions, and the
+// Package openapi makes OpenAPI v2 and v3 documents from rows of the kind table (package resource)
+// and the definitions of their kinds: paths with Kubernetes' operation ids and extensions, and the
 // definitions that the paths refer to. It has no state; its callers cache documents.
 package openapi
 
@@ -74,8 +74,8 @@ func (d *Definitions) Clone() *Definitions {
 // Name returns the name of a kind's definition. It is empty if the kind has no definition.
 func (d *Definitions) Name(gvk schema.GroupVersionKind) string { return d.names[gvk] }
 
-// AddKind adds the schema of a row's kind in one version and that of its list. An empty schema
-// describes an object with unknown fields.
+// AddKind adds the schema of the kind that row declares in one version, and that of its list. An
+// empty schema describes an object with unknown fields.
 func (d *Definitions) AddKind(row *resource.Row, version string, def []byte) error {
 	gvk := schema.GroupVersionKind{Group: row.Group, Version: version, Kind: row.Kind}
 	var fields map[string]any
@@ -98,7 +98,7 @@ func (d *Definitions) AddKind(row *resource.Row, version string, def []byte) err
 	return d.add(KindName(list), list, schema)
 }
 
-// listKind returns the kind of a list of row's objects.
+// listKind returns the kind of a list of the resource's objects.
 func listKind(row *resource.Row) string {
 	if row.ListKind != "" {
 		return row.ListKind

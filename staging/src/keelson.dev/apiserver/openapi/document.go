@@ -71,7 +71,7 @@ func bearer() map[string]any {
 }
 
 // V3 returns the OpenAPI v3 document of a group version: the paths of rows, which are all rows of
-// the group, and the definitions that these need.
+// the kind table for this group, and the definitions that these need.
 func V3(defs *Definitions, serverVersion, group, version string, rows []*resource.Row) ([]byte, error) {
 	p := groupPaths(dialect{v: 3}, defs, group, version, rows)
 	if custom(rows) {

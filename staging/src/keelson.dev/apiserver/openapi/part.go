@@ -18,20 +18,20 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Part is the contribution of one row in one version to a v2 document. A document is assembled from
-// its parts, so if one row changes, only that row's parts have to be made again.
+// Part is the contribution of one resource in one version to a v2 document. A document is assembled
+// from its parts, so if one resource changes, only its parts have to be made again.
 type Part struct {
 	paths       []byte   // members of a JSON object, separated by commas
-	definitions []byte   // members for the definitions of the row's own kinds
+	definitions []byte   // members for the definitions of the resource's own kinds
 	uses        []string // names of other definitions that the part needs
 	parameters  []member // parameters that several operations use
 }
 
 type member struct{ name, value string }
 
-// NewPart returns the part of a row in a version that it serves. own reports whether defs was
-// extended with the definitions of the row's kind, so that they belong to the part. If row is nil,
-// the part has the paths of the group version itself.
+// NewPart returns the part of a resource in a version in which it is served. The argument own
+// reports whether defs was extended with the definitions of the resource's kind, so that they
+// belong to the part. If row is nil, the part has the paths of the group version itself.
 func NewPart(defs *Definitions, group, version string, row *resource.Row, own bool) (*Part, error) {
 	shared := newParameters()
 	p := newPaths(dialect{v: 2, shared: shared}, defs, group, version)
@@ -61,7 +61,7 @@ func NewPart(defs *Definitions, group, version string, row *resource.Row, own bo
 	return part, nil
 }
 
-// take moves the definitions of row's kind and its list into the part.
+// take moves the definitions of the resource's kind and its list into the part.
 func (part *Part) take(p *paths, row *resource.Row) error {
 	gvk := schema.GroupVersionKind{Group: p.group, Version: p.version, Kind: row.Kind}
 	own := map[string]any{}

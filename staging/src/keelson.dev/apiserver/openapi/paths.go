@@ -28,7 +28,7 @@ type paths struct {
 	used           map[string]bool // names of definitions that the paths refer to
 }
 
-// groupPaths returns the paths of rows in a version.
+// groupPaths returns the paths of the resources in rows, in a version.
 func groupPaths(d dialect, defs *Definitions, group, version string, rows []*resource.Row) *paths {
 	p := newPaths(d, defs, group, version)
 	if !custom(rows) {

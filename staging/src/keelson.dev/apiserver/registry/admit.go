@@ -241,10 +241,10 @@ func forbiddenCreate(a authorizer.AttributesRecord, reason string) error {
 		fmt.Errorf("%s", message))
 }
 
-// interfaces implements admission.ObjectInterfaces for the objects of a row.
+// interfaces implements admission.ObjectInterfaces for the objects of a resource.
 type interfaces struct{ c *convertor }
 
-// Interfaces returns the admission.ObjectInterfaces of the row's objects.
+// Interfaces returns the admission.ObjectInterfaces of the resource's objects.
 func (r *Registry) Interfaces() admission.ObjectInterfaces { return interfaces{r.convert} }
 
 func (i interfaces) GetObjectCreater() runtime.ObjectCreater     { return anyCreater(i) }
@@ -255,8 +255,8 @@ func (i interfaces) GetEquivalentResourceMapper() runtime.EquivalentResourceMapp
 	return equivalents{i.c.row}
 }
 
-// anyCreater creates empty objects: of the row's kind with the row, and of other kinds with the
-// scheme.
+// anyCreater creates empty objects: those of the resource's kind with the function New of the kind
+// table's row, and those of other kinds with the scheme.
 type anyCreater struct{ c *convertor }
 
 // New returns an empty object of a kind.
@@ -267,7 +267,7 @@ func (a anyCreater) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 	return a.c.scheme.New(kind)
 }
 
-// equivalents implements runtime.EquivalentResourceMapper for the served versions of a row.
+// equivalents implements runtime.EquivalentResourceMapper for the served versions of a resource.
 type equivalents struct{ row *resource.Row }
 
 // EquivalentResourcesFor lists the served versions of the resource.
@@ -346,14 +346,14 @@ func sameBool(a, b *bool) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// InterfacesOf returns the admission.ObjectInterfaces of a row's objects.
+// InterfacesOf returns the admission.ObjectInterfaces of a resource's objects.
 func InterfacesOf(row *resource.Row, scheme *runtime.Scheme) admission.ObjectInterfaces {
 	return interfaces{newConvertor(row, scheme)}
 }
 
-// SchemeInterfaces returns the admission.ObjectInterfaces for objects of kinds that have no row,
-// such as options of connections, bindings, evictions and reviews. These kinds have one version and
-// no defaults.
+// SchemeInterfaces returns the admission.ObjectInterfaces for objects of kinds without a row of the
+// kind table, such as options of connections, bindings, evictions and reviews. These kinds have one
+// version and no defaults.
 func SchemeInterfaces(scheme *runtime.Scheme) admission.ObjectInterfaces {
 	return schemeInterfaces{scheme}
 }
@@ -369,7 +369,7 @@ func (i schemeInterfaces) GetEquivalentResourceMapper() runtime.EquivalentResour
 }
 
 // facadeInterfaces implements admission.ObjectInterfaces for the kind of a Facade. The resource
-// paths are those of all versions of the row.
+// paths are those of all versions of the resource.
 type facadeInterfaces struct {
 	schemeInterfaces
 	row *resource.Row

@@ -22,8 +22,8 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// Codec returns the codec for row's stored objects: row.Codec if it is set, or else one that uses
-// Kubernetes' protobuf envelope in the storage version.
+// Codec returns the codec for the stored objects of a resource: row.Codec if it is set, or else one
+// that uses Kubernetes' protobuf envelope in the storage version.
 func Codec(row *resource.Row) store.Codec {
 	if row.Codec != nil {
 		return row.Codec
@@ -71,7 +71,7 @@ func (c *envelopeCodec) Encode(obj store.Object) ([]byte, error) {
 	return data, err
 }
 
-// Decode reads an object stored in any version of the row.
+// Decode reads an object stored in any version of the resource.
 func (c *envelopeCodec) Decode(data []byte, rev int64) (store.Object, error) {
 	obj, err := c.decode(data)
 	if err != nil {
@@ -82,8 +82,8 @@ func (c *envelopeCodec) Decode(data []byte, rev int64) (store.Object, error) {
 	return obj, nil
 }
 
-// complete sets fields that older servers did not store, with the row's functions Default and
-// Restore.
+// complete sets fields that older servers did not store, with the functions Default and Restore of
+// the kind table's row.
 func complete(row *resource.Row, obj store.Object) {
 	if row.Default != nil {
 		row.Default(obj)
@@ -152,7 +152,7 @@ func (c *envelopeCodec) decodeJSON(data []byte) (store.Object, error) {
 }
 
 // formOf returns the form of stored bytes that declare the kind said. If they declare no apiVersion
-// or kind, those of the row are used.
+// or kind, those of the resource are used.
 func (c *envelopeCodec) formOf(said schema.GroupVersionKind) (resource.StoredForm, error) {
 	own, kind := resource.StoredForm{New: c.row.New}, c.row.GroupVersionKind()
 	if said.Kind == "" {
@@ -179,8 +179,8 @@ func (c *envelopeCodec) formOf(said schema.GroupVersionKind) (resource.StoredFor
 	return own, nil
 }
 
-// toStorage converts an object in a stored form to the row's own type, and clears its apiVersion
-// and kind.
+// toStorage converts an object in a stored form to the resource's own type, and clears its
+// apiVersion and kind.
 func toStorage(obj store.Object, form resource.StoredForm) (store.Object, error) {
 	if form.ToStorage != nil {
 		var err error

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// convertor converts, creates and defaults the objects of one row in all of its versions. If an
-// object already is in the requested version, it returns the object itself and not a copy.
+// convertor converts, creates and defaults the objects of one resource in all of its versions. If
+// an object already is in the requested version, it returns the object itself and not a copy.
 type convertor struct {
 	row     *resource.Row
 	scheme  *runtime.Scheme
@@ -78,8 +78,8 @@ func (c *convertor) fromStorage(obj resource.Object, v *resource.Version) (resou
 	return v.FromStorage(obj)
 }
 
-// form returns how objects of the given kind are converted to the row's own type. The kind may be
-// in one of the row's versions, or one of its StoredForms.
+// form returns how objects of the given kind are converted to the resource's own type. The kind may
+// be in one of the resource's versions, or one of its StoredForms.
 func (c *convertor) form(kind schema.GroupVersionKind) (resource.StoredForm, bool) {
 	if i := slices.IndexFunc(c.row.StoredForms, func(o resource.StoredForm) bool { return o.Kind == kind }); i >= 0 {
 		return c.row.StoredForms[i], true
@@ -144,7 +144,7 @@ func (c *convertor) versionOf(obj runtime.Object) string {
 	return c.row.Version
 }
 
-// ConvertToVersion returns in as the first version of the row that gv accepts.
+// ConvertToVersion converts an object to the first version of the resource that gv accepts.
 func (c *convertor) ConvertToVersion(in runtime.Object, gv runtime.GroupVersioner) (runtime.Object, error) {
 	candidates := make([]schema.GroupVersionKind, 0, len(c.row.Versions))
 	for _, v := range c.row.Versions {
@@ -173,7 +173,7 @@ func (c *convertor) ConvertToVersion(in runtime.Object, gv runtime.GroupVersione
 	return obj, nil
 }
 
-// typed converts an unstructured object to its Go type, if the row has one.
+// typed converts an unstructured object to its Go type, if the resource has one.
 func (c *convertor) typed(in runtime.Object) (resource.Object, error) {
 	obj, ok := in.(resource.Object)
 	if !ok {
@@ -198,7 +198,7 @@ func (c *convertor) typed(in runtime.Object) (resource.Object, error) {
 }
 
 // convertible returns Kubernetes' error for an object without a Go type if a plugin has given it
-// another group, or a version that the row does not have.
+// another group, or a version that the resource does not have.
 func (c *convertor) convertible(kind schema.GroupVersionKind, known bool) error {
 	switch {
 	case kind.Group != c.row.Group:
@@ -225,8 +225,8 @@ func (c *convertor) between(obj resource.Object, from, to string) (resource.Obje
 	return c.fromStorage(obj, vTo)
 }
 
-// holds reports whether obj has one of the row's types. It may not, because a plugin may replace
-// the object by one of another type.
+// holds reports whether obj has one of the resource's Go types. It may not, because a plugin may
+// replace the object by one of another type.
 func (c *convertor) holds(obj runtime.Object) bool {
 	t := reflect.TypeOf(obj)
 	return t == reflect.TypeOf(c.row.New()) ||
@@ -236,7 +236,8 @@ func (c *convertor) holds(obj runtime.Object) bool {
 		})
 }
 
-// Convert copies in to out. Both have the same type, or the types of two versions of the row.
+// Convert copies the object in the first argument to the second. Both have the same type, or the
+// types of two versions of the resource.
 func (c *convertor) Convert(in, out, _ any) error {
 	src, ok := in.(resource.Object)
 	dst, ok2 := out.(resource.Object)
@@ -265,7 +266,7 @@ func (c *convertor) Convert(in, out, _ any) error {
 	return nil
 }
 
-// ConvertFieldLabel accepts the row's selectable fields and rejects all others.
+// ConvertFieldLabel accepts the resource's selectable fields and rejects all others.
 func (c *convertor) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
 	return c.fieldLabel(label, value)
 }

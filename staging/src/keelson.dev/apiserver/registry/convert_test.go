@@ -119,7 +119,7 @@ func TestConvertCustom(t *testing.T) {
 }
 
 // TestInterfaces checks the creator, defaulter and resource mapper that admission plugins get for
-// the objects of a row.
+// the objects of a resource.
 func TestInterfaces(t *testing.T) {
 	known := known()
 	row := autoscalers()

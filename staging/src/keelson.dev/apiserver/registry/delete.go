@@ -390,13 +390,13 @@ func (d *deletion) finalizers(obj resource.Object) (list []string, changed bool)
 	return list, !slices.Equal(slices.Compact(a), slices.Compact(b))
 }
 
-// unsupportedGarbageCollection is a value of a row's DefaultGarbageCollection. It means that the
-// row's objects (events) own no other objects. Deletes then remove the garbage collector's
-// finalizers, whatever the request says.
+// unsupportedGarbageCollection is a value of the field DefaultGarbageCollection in a row of the
+// kind table. It means that the resource's objects (events) own no other objects. Deletes then
+// remove the garbage collector's finalizers, whatever the request says.
 const unsupportedGarbageCollection metav1.DeletionPropagation = "Unsupported"
 
 // propagation returns what happens to the object's dependents. The request takes precedence over
-// the object's finalizers, and these take precedence over the row's default.
+// the object's finalizers, and these take precedence over the resource's default.
 func (d *deletion) propagation(have []string) metav1.DeletionPropagation {
 	o := d.options
 	if d.r.row.DefaultGarbageCollection == unsupportedGarbageCollection {

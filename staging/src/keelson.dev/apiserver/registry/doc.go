@@ -5,7 +5,7 @@
 // metadata, defaults, admission, the kind's own rules, managedFields, optimistic concurrency,
 // graceful deletion, finalizers and propagation policies. The order is the same for every kind.
 //
-// A Registry takes objects of the row's storage version and returns store records. It is
+// A Registry takes objects of the resource's storage version and returns store records. It is
 // independent of HTTP. The user, the audit event and the receiver of warnings are in the context,
 // as k8s.io/apiserver's packages request and warning put them there.
 //

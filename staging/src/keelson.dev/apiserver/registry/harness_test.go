@@ -67,7 +67,7 @@ type env struct {
 	warnings *[]string
 }
 
-// newEnv returns the registry of a row. change may change its configuration.
+// newEnv returns the registry of a resource. The functions in change may change its configuration.
 func newEnv(t testing.TB, row *resource.Row, change ...func(*registry.Config)) *env {
 	t.Helper()
 	running, cancel := context.WithCancel(context.Background())

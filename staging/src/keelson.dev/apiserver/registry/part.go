@@ -13,10 +13,10 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// Part returns a function that decodes only the given paths of a row's stored objects. The function
-// returns false if the object has to be decoded whole: if there are no paths, if types does not
-// support the object's type, or if the stored bytes are not an envelope of the storage version. It
-// does not apply defaults, because stored objects have them.
+// Part returns a function that decodes only the given paths of a resource's stored objects. The
+// function returns false if the object has to be decoded whole: if there are no paths, if types
+// does not support the object's type, or if the stored bytes are not an envelope of the storage
+// version. It does not apply defaults, because stored objects have them.
 func Part(row *resource.Row, types *transcode.Types, paths ...string) func(data []byte) (store.Object, bool) {
 	read := partReader(row, types, paths)
 	return func(data []byte) (store.Object, bool) {

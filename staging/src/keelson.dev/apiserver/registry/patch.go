@@ -197,7 +197,7 @@ func (pp *patching) typed(cur resource.Object, merge func(obj any, patch []byte)
 	return obj, true
 }
 
-// readable returns the error of the row's Readable function for a patched object, or nil.
+// readable returns the error of the resource's function Readable for a patched object, or nil.
 func (r *Registry) readable(obj resource.Object) error {
 	if r.row.Readable == nil {
 		return nil

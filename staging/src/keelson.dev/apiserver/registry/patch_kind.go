@@ -21,8 +21,8 @@ import (
 	"keelson.dev/apiserver/typedjson"
 )
 
-// decode decodes a patched document into out. The document must be an object of the row, either of
-// the request's kind and version or in another form that can be converted to it.
+// decode decodes a patched document into out. The document must be an object of the resource,
+// either of the request's kind and version or in another form that can be converted to it.
 func (pp *patching) decode(doc []byte, out resource.Object) error {
 	findings, err := pp.read(doc, out)
 	if err != nil {
@@ -74,8 +74,8 @@ func (pp *patching) check(out resource.Object, findings []error) error {
 }
 
 // decodeOther decodes a document that could not be decoded as the request's kind because of err.
-// The document may declare another version, or another kind among the row's StoredForms. If it
-// declares the request's kind, decodeOther returns err.
+// The document may declare another version than the request, or another kind among the resource's
+// StoredForms. If it declares the request's kind, decodeOther returns err.
 func (pp *patching) decodeOther(doc []byte, out resource.Object, err error) error {
 	gvk, kindErr := serializer.DefaultMetaFactory.Interpret(doc)
 	if kindErr != nil {

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// Registry reads and writes the objects of one row.
+// Registry reads and writes the objects of one resource.
 type Registry struct {
 	row     *resource.Row
 	cfg     Config
@@ -27,11 +27,12 @@ type Registry struct {
 	attrs   func(store.Object) store.Attrs
 	convert *convertor
 	managed map[managedKey]*manager
-	dynamic bool // the row's objects have no Go type
+	dynamic bool // the resource's objects have no Go type
 	raw     bool // objects may contain values without a type; see raw.go
 }
 
-// New returns the registry of the resource that row declares. The row must have stored objects.
+// New returns the registry of the resource that row, a row of the kind table, declares. The objects
+// of the resource must be stored.
 func New(row *resource.Row, cfg Config) (*Registry, error) {
 	r := &Registry{
 		row: row, cfg: cfg, store: cfg.Store(row),
@@ -46,7 +47,7 @@ func New(row *resource.Row, cfg Config) (*Registry, error) {
 	return r, nil
 }
 
-// Row returns the registry's row.
+// Row returns the row of the kind table for the registry's resource.
 func (r *Registry) Row() *resource.Row { return r.row }
 
 // Store returns the registry's store.

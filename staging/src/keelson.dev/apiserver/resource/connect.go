@@ -45,7 +45,7 @@ type Creator struct {
 // ValidateFunc runs validating admission for an object.
 type ValidateFunc = func(ctx context.Context, obj runtime.Object) error
 
-// Request is a request to a Create or Connect function of a row.
+// Request is a request to a Create or Connect function of a resource.
 type Request struct {
 	Gate
 	Info *request.RequestInfo
@@ -54,7 +54,7 @@ type Request struct {
 	Version string
 	// Kind is the kind that the endpoint accepts and returns.
 	Kind            schema.GroupVersionKind
-	Subresource     *RowSub // nil for the row itself
+	Subresource     *RowSub // nil for the resource itself
 	Namespace, Name string
 }
 
@@ -69,8 +69,8 @@ type Gate interface {
 	Streams(r *http.Request, stream string) error
 }
 
-// CheckKey rejects a request that cannot refer to an object: one without a namespace if the row is
-// namespaced, one without a name, or one with a name that cannot be part of a path.
+// CheckKey rejects a request that cannot refer to an object: one without a namespace if the
+// resource is namespaced, one without a name, or one with a name that cannot be part of a path.
 func (req *Request) CheckKey(name string) error {
 	if err := req.Row.CheckNamespace(req.Namespace); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (req *Request) CheckKey(name string) error {
 	return CheckName(name)
 }
 
-// CheckNamespace rejects an empty namespace of a namespaced row.
+// CheckNamespace rejects an empty namespace if the resource is namespaced.
 func (k *Kind[O]) CheckNamespace(namespace string) error {
 	if k.Namespaced && namespace == "" {
 		return apierrors.NewBadRequest("Namespace parameter required.")

@@ -15,7 +15,8 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// Row is a kind as servers use it: its functions take any object of the kind.
+// Row is a row of the kind table: a kind as servers use it. Its functions take any object of the
+// kind.
 type Row = Kind[Object]
 
 // Kind is one resource of one API group. O is the type of its objects in the storage version. A nil
@@ -57,16 +58,16 @@ type Kind[O any] struct {
 	// ListedVerbs are the verbs that discovery lists. It is set if the server accepts verbs that
 	// discovery does not list.
 	ListedVerbs []string
-	// OnByDefault reports whether the row's alpha and beta versions are served unless an operator
-	// turns them off. Other rows are served only in stable versions by default.
+	// OnByDefault reports whether the resource's alpha and beta versions are served unless an
+	// operator turns them off. Other resources are served only in stable versions by default.
 	OnByDefault bool
-	// Feature names a feature gate. A server has the row only if the gate is enabled. If Feature is
-	// empty, every server has the row.
+	// Feature names a feature gate. A server has the resource only if the gate is enabled. If
+	// Feature is empty, every server has the resource.
 	Feature string
-	// Custom reports whether the row is one version of a custom resource. Each version has a row of
-	// its own, because schema, subresources and columns may differ. The row serves only Version;
-	// Versions are all versions of the resource. Requests are routed and answered as Kubernetes
-	// does for custom resources.
+	// Custom reports whether this row of the kind table is for one version of a custom resource.
+	// Each version has a row of its own, because schema, subresources and columns may differ. The
+	// row serves only Version; Versions are all versions of the resource. Requests are routed and
+	// answered as Kubernetes does for custom resources.
 	Custom bool
 	// Subresources are the paths below an object, in the order of discovery. The function Of sorts
 	// them by name.
@@ -82,11 +83,11 @@ type Kind[O any] struct {
 	// sometimes differs ("services/specs", "minions") or includes the group ("<group>/<resource>").
 	StoragePrefix string
 	// StoredAs is the kind and version in which Codec stores objects. It is empty if that is the
-	// row's own kind and storage version.
+	// resource's own kind and storage version.
 	StoredAs schema.GroupVersionKind
-	// StoredFields is set if the row of the kind StoredAs serves the same objects and lists this
-	// kind in its StoredForms. It maps selectable fields to their names in that row, if the names
-	// differ.
+	// StoredFields is set if the row of the kind table for the kind StoredAs serves the same
+	// objects and lists this kind in its StoredForms. It maps selectable fields to their names in
+	// that row, if the names differ.
 	StoredFields map[string]string
 	// StoredForms are other kinds and versions in which objects of this kind may have been stored:
 	// kinds of other groups, and versions that are no longer served. As in Kubernetes, a patch may
@@ -100,15 +101,16 @@ type Kind[O any] struct {
 	// Peek returns the labels and selectable fields of stored bytes that Codec has written. It
 	// returns false if the object must be decoded. It is nil if decoding is the fastest way.
 	Peek func(data []byte) (store.Attrs, bool)
-	// Ephemeral reports whether the row's objects are not stored (reviews in authentication.k8s.io
-	// and authorization.k8s.io).
+	// Ephemeral reports whether the resource's objects are not stored (reviews in
+	// authentication.k8s.io and authorization.k8s.io).
 	Ephemeral bool
-	// Create answers POST to an ephemeral row.
+	// Create answers POST to an ephemeral resource.
 	Create *Creator
-	// Connect answers POST to an ephemeral row if Creator does not fit, because the request is not
-	// one object (batches). It reads the body itself, and must limit its size.
+	// Connect answers POST to an ephemeral resource if Creator does not fit, because the request is
+	// not one object (batches). It reads the body itself, and must limit its size.
 	Connect ConnectFunc
-	// Computed rows are read-only: their store computes the objects, and nothing is stored.
+	// Computed reports whether the resource is read-only, because its store computes the objects
+	// and stores nothing.
 	Computed bool
 	// TTL returns the number of seconds for which an object is kept (3600 for events); 0 means that
 	// it does not expire.
@@ -180,8 +182,9 @@ type Kind[O any] struct {
 	// metadata.name and metadata.namespace, which are always allowed.
 	SelectableFields []string
 	// UnknownField is the error for any other field in a selector, with %[1]s for the field. Empty
-	// means the error that most kinds have. A row without SelectableFields and UnknownField accepts
-	// metadata.namespace even if its objects are not namespaced, like most of Kubernetes' kinds.
+	// means the error that most kinds have. A resource without SelectableFields and UnknownField
+	// accepts metadata.namespace even if its objects are not namespaced, like most of Kubernetes'
+	// kinds.
 	UnknownField string
 
 	// Updates and deletes.
@@ -218,9 +221,10 @@ type Kind[O any] struct {
 	// them, table rows can be made without decoding the other fields. Nil means that it may read
 	// all fields.
 	CellPaths []string
-	// RowConditions returns the conditions of the object's row in the table.
+	// RowConditions returns the conditions of the object's row in a printed Table.
 	RowConditions func(obj O) []metav1.TableRowCondition
-	// RowOrder compares two objects for the order of the rows; nil orders them by name.
+	// RowOrder compares two objects for the order of the rows of a printed Table; nil orders them
+	// by name.
 	RowOrder func(a, b O) int
 }
 
@@ -245,5 +249,5 @@ type Sub[O any] struct {
 	Warnings       func(ctx context.Context, obj, old O) []string
 }
 
-// RowSub is a subresource of a Row.
+// RowSub is a subresource of a resource in the kind table.
 type RowSub = Sub[Object]

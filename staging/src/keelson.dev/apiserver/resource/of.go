@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Of returns the row of a kind whose objects have the Go type T (*T is an Object) and whose lists
-// have the Go type L. It fills in what k leaves to defaults.
+// Of returns the row of the kind table for a kind whose objects have the Go type T (*T is an
+// Object) and whose lists have the Go type L. It fills in what k leaves to defaults.
 func Of[L, T any](k Kind[*T]) *Row {
 	row := named(&k)
 	row.New = func() Object { return any(new(T)).(Object) }
@@ -54,7 +54,8 @@ func Of[L, T any](k Kind[*T]) *Row {
 
 func bySubresource[O any](a, b Sub[O]) int { return cmp.Compare(a.Name, b.Name) }
 
-// named returns a row with the fields of k that do not depend on the type of the objects.
+// named returns a row of the kind table with the fields of k that do not depend on the type of the
+// objects.
 func named[O any](k *Kind[O]) *Row {
 	row := &Row{
 		Group: k.Group, Resource: k.Resource, Singular: cmp.Or(k.Singular, strings.ToLower(k.Kind)),

@@ -12,7 +12,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// codec is a store.Codec for a row; the test calls none of its methods.
+// codec is a store.Codec for a resource; the test calls none of its methods.
 type codec struct{ store.Codec }
 
 // fill sets v and all its fields to values that are not zero.

@@ -27,7 +27,8 @@ import (
 // Object is an API object in the Go type that is encoded for clients.
 type Object = store.Object
 
-// CellEnv has what a cell of a Table may depend on in addition to the row's object.
+// CellEnv has what a cell of a printed Table may depend on in addition to the object that the
+// cell's row shows.
 type CellEnv struct {
 	// Age prints the time since t as kubectl does ("5m", "<unknown>" for zero).
 	Age func(t metav1.Time) string
@@ -38,7 +39,7 @@ func (k *Kind[O]) GroupVersionKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind}
 }
 
-// Serves reports whether the row is served in a version.
+// Serves reports whether the resource is served in a version.
 func (k *Kind[O]) Serves(version string) bool {
 	if k.Custom {
 		return version == k.Version
@@ -66,11 +67,11 @@ func (k *Kind[O]) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
 }
 
-// Version is one served version of a row. The storage version needs no conversion.
+// Version is one served version of a resource. The storage version needs no conversion.
 type Version struct {
 	Name string
 	// New, FromStorage and ToStorage are set for versions that have their own types. Other versions
-	// use the row's types.
+	// use the resource's types.
 	New         func() Object
 	NewList     func() runtime.Object
 	FromStorage func(Object) (Object, error)
@@ -80,12 +81,12 @@ type Version struct {
 	Deprecated string // warning that is sent with each use of the version
 }
 
-// StoredForm is a kind and version, other than the row's own, in which objects of the row may have
-// been stored.
+// StoredForm is a kind and version, other than the resource's own, in which objects of the resource
+// may have been stored.
 type StoredForm struct {
 	Kind schema.GroupVersionKind
 	New  func() Object
-	// ToStorage converts an object to the row's own type. The result may share memory with the
+	// ToStorage converts an object to the resource's own type. The result may share memory with the
 	// argument.
 	ToStorage func(Object) (Object, error)
 }
@@ -95,7 +96,7 @@ type Subresource struct {
 	Name  string   // "status", "scale", "log", "proxy" ...
 	Verbs []string // verbs: get, update and patch for status. Discovery lists these verbs.
 	// Kind is the kind of the requests and responses, for example autoscaling/v1 Scale, policy/v1
-	// Eviction or v1 Binding. If it is empty, that is the row's own kind.
+	// Eviction or v1 Binding. If it is empty, that is the resource's own kind.
 	Kind schema.GroupVersionKind
 
 	// View reports whether the subresource shows the object of its parent resource, as status,

@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// NewStoredForm returns the stored form kind for a row whose objects have the type *Out. Objects in
-// this form are decoded to *In. Fields with the same JSON names are copied. convert copies the
-// others, and may be nil.
+// NewStoredForm returns the stored form kind for a resource whose objects have the type *Out.
+// Objects in this form are decoded to *In. Fields with the same JSON names are copied. convert
+// copies the others, and may be nil.
 func NewStoredForm[In, Out any](kind schema.GroupVersionKind, convert func(in *In, out *Out)) StoredForm {
 	return StoredForm{
 		Kind: kind,
@@ -38,8 +38,8 @@ func NewStoredForm[In, Out any](kind schema.GroupVersionKind, convert func(in *I
 	}
 }
 
-// StoredForm returns a form for objects that were stored in this version of the row. ToStorage of
-// the form applies the defaults of the version. kind is the name of the kind in this version.
+// StoredForm returns a form for objects that were stored in this version of the resource. ToStorage
+// of the form applies the defaults of the version. kind is the name of the kind in this version.
 func (v *Version) StoredForm(kind schema.GroupVersionKind) StoredForm {
 	return StoredForm{Kind: kind, New: v.New, ToStorage: func(obj Object) (Object, error) {
 		if v.Default != nil {

@@ -12,8 +12,8 @@ import (
 
 type timeKey struct{}
 
-// WithTime returns a context with the time of the request. Rules of a row take the time from it,
-// because they may not read a clock.
+// WithTime returns a context with the time of the request. The functions in the kind table take the
+// time from it, because they may not read a clock.
 func WithTime(ctx context.Context, t time.Time) context.Context {
 	return context.WithValue(ctx, timeKey{}, metav1.NewTime(t))
 }

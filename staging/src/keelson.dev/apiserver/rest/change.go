@@ -17,13 +17,14 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Addition is a row that is added while the server runs, with its options.
+// Addition is a row of the kind table that is added while the server runs, with its options.
 type Addition struct {
 	Row     *resource.Row
 	Options RowOptions
 }
 
-// Add starts serving row. It replaces all rows of the same resource.
+// Add starts serving the resource that row, a row of the kind table, declares. It replaces all rows
+// of the same resource.
 func (s *Server) Add(row *resource.Row, options RowOptions) error {
 	return s.Change(nil, []Addition{{row, options}})
 }
@@ -33,9 +34,10 @@ func (s *Server) Remove(gr schema.GroupResource) {
 	_ = s.Change([]schema.GroupResource{gr}, nil) // a change without additions cannot fail
 }
 
-// Change stops serving the resources in gone and starts serving the rows in rows. Each row replaces
-// all previous rows of its resource. Each request sees either the state before the change or the
-// state after it. A row that cannot be served is left out, and the error describes why.
+// Change stops serving the resources in gone and starts serving those that rows (of the kind table)
+// declare. Each row replaces all previous rows of its resource. Each request sees either the state
+// before the change or the state after it. A row that cannot be served is left out, and the error
+// describes why.
 //
 // Watches of removed resources end. All other requests in progress are completed.
 func (s *Server) Change(gone []schema.GroupResource, rows []Addition) error {
@@ -169,7 +171,8 @@ func (s *Server) Registry(gr schema.GroupResource) *registry.Registry {
 	return nil
 }
 
-// Row returns the row of a served resource, or nil if the resource is not served.
+// Row returns the row of the kind table for a served resource, or nil if the resource is not
+// served.
 func (s *Server) Row(gr schema.GroupResource) *resource.Row {
 	if list := s.state.Load().resources[gr]; len(list) > 0 {
 		return list[0].row

@@ -25,16 +25,17 @@ import (
 	"keelson.dev/apiserver/transcode"
 )
 
-// Config configures a Server. Rows, Scheme, Store and Clock are required.
+// Config configures a Server. The fields Rows, Scheme, Store and Clock are required.
 type Config struct {
-	// The rows that are served, and the place where their objects are stored.
+	// The resources that are served, and the place where their objects are stored.
 
-	// Rows are the rows that are served from the start. Server.Add adds rows later.
+	// Rows are the rows of the kind table for the resources that are served from the start.
+	// Server.Add adds rows later.
 	Rows []*resource.Row
-	// Scheme has the types of the rows' objects, and those of options, Status and Table.
+	// Scheme has the types of the resources' objects, and those of options, Status and Table.
 	Scheme *runtime.Scheme
-	// Store returns the store of a row. It is called once for each row that is not ephemeral. The
-	// store must use Codec(row) and Attrs(row) of package registry.
+	// Store returns the store of a resource. It is called once for each resource that is not
+	// ephemeral. The store must use Codec(row) and Attrs(row) of package registry.
 	Store func(*resource.Row) store.Interface
 	Clock clock.Clock
 	Log   *slog.Logger // if nil, nothing is logged
@@ -56,8 +57,8 @@ type Config struct {
 	// Authorizer decides whether the user may create an object if an update or an apply creates
 	// one.
 	Authorizer authorizer.UnconditionalAuthorizer
-	// NamespaceCheck returns the NamespaceCheck for the registry of a namespaced row. It may return
-	// nil.
+	// NamespaceCheck returns the NamespaceCheck for the registry of a namespaced resource. It may
+	// return nil.
 	NamespaceCheck func(*resource.Row) registry.NamespaceCheck
 	// NoGarbageCollection is passed to the registries; see registry.Config.
 	NoGarbageCollection bool
@@ -99,7 +100,7 @@ type Config struct {
 	// They appear in OpenAPI documents.
 	Pages []openapi.Page
 	// Groups is the order of the API groups in discovery. Groups that it does not contain come
-	// last, sorted by name. Nil means the order of Rows.
+	// last, sorted by name. Nil means the order of the field Rows.
 	Groups []string
 	// GroupPriority takes precedence over Groups: groups are sorted by descending priority, and
 	// groups of equal priority by name. It may be nil.

@@ -24,13 +24,13 @@ import (
 
 var errNoObject = errors.New("object does not implement the Object interfaces")
 
-// connection is a request that the function Create or Connect of a row or subresource answers.
+// connection is a request that the function Create or Connect of a resource or subresource answers.
 type connection struct {
 	resource.Request
 	server *Server
 }
 
-// connect passes a request to the function Create or Connect of its row or subresource.
+// connect passes a request to the function Create or Connect of its resource or subresource.
 func (s *Server) connect(w http.ResponseWriter, r *http.Request, t *target) error {
 	req := &connection{server: s, Request: resource.Request{
 		Info: t.info, Row: t.row, Version: t.info.APIVersion, Kind: t.view.gvk, Subresource: t.sub,

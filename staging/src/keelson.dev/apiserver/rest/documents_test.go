@@ -246,8 +246,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestOpenAPIParts checks that after each change of the rows, the documents in JSON and protobuf
-// are the same as those that a new server with these rows makes.
+// TestOpenAPIParts checks that after each change of the served resources, the documents in JSON and
+// protobuf are the same as those that a new server with these resources makes.
 func TestOpenAPIParts(t *testing.T) {
 	configure := func(c *rest.Config) { c.OpenAPI, c.Version = definitions{}, "v1.36.0" }
 	e := newEnv(t, configure)

@@ -156,7 +156,8 @@ func deploymentScale() *resource.Scale {
 	}
 }
 
-// autoscalerRow returns a row that is served in two versions. Its objects are stored in the second.
+// autoscalerRow returns a row of the kind table that is served in two versions. Its objects are
+// stored in the second.
 func autoscalerRow() *resource.Row {
 	return resource.Of[autoscalingv2.HorizontalPodAutoscalerList](resource.Kind[*autoscalingv2.HorizontalPodAutoscaler]{
 		Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers",
@@ -179,7 +180,8 @@ func autoscalerRow() *resource.Row {
 	})
 }
 
-// rowOf returns the row of a resource, which the test may change before the server is made.
+// rowOf returns the row of the kind table for a resource, which the test may change before the
+// server is made.
 func rowOf(t *testing.T, c *rest.Config, name string) *resource.Row {
 	t.Helper()
 	i := slices.IndexFunc(c.Rows, func(row *resource.Row) bool { return row.Resource == name })

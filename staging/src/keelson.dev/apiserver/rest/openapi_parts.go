@@ -32,7 +32,8 @@ type parts struct {
 	v3 keptDocuments
 }
 
-// partOf identifies a part. When a row changes, it gets a new endpoint and therefore a new part.
+// partOf identifies a part of the OpenAPI document. When a resource changes, it gets a new endpoint
+// and therefore a new part.
 type partOf struct {
 	endpoint *endpoint
 	version  string

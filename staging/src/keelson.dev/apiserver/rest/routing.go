@@ -14,9 +14,9 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// behaviour says how requests for a row are routed and answered. Kubernetes serves built-in kinds
-// with a router, and custom resources with a handler in another server. Clients can observe the
-// differences.
+// behaviour says how requests for a resource are routed and answered. Kubernetes serves built-in
+// kinds with a router, and custom resources with a handler in another server. Clients can observe
+// the differences.
 type behaviour interface { //nolint:interfacebloat // a list of independent differences
 	// Routing: which paths exist, and which errors requests for other paths get.
 
@@ -31,13 +31,13 @@ type behaviour interface { //nolint:interfacebloat // a list of independent diff
 	warnsFirst() bool
 	// createsFirst reports whether a create validates the body before the namespace in the path.
 	createsFirst() bool
-	// inRouter reports whether Kubernetes' router serves the row's group. The router then answers
-	// requests for all paths of the group.
+	// inRouter reports whether Kubernetes' router serves the resource's group. The router then
+	// answers requests for all paths of the group.
 	inRouter() bool
 
 	// Responses; see answers.go.
 
-	// optionalHash reports whether Config.NoStorageVersionHash omits the hash of the row in
+	// optionalHash reports whether Config.NoStorageVersionHash omits the hash of the resource in
 	// discovery.
 	optionalHash() bool
 	// scaleType returns the name of the Go type of Scale in error messages.
@@ -50,7 +50,7 @@ type behaviour interface { //nolint:interfacebloat // a list of independent diff
 	checkScale(name string, scale *autoscaling.Scale) error
 }
 
-// behaviourOf returns the behaviour of a row.
+// behaviourOf returns the behaviour of a resource.
 func behaviourOf(row *resource.Row) behaviour {
 	if row.Custom {
 		return customResource{}
@@ -169,7 +169,7 @@ func (customResource) check(t *target) error {
 // named reports whether the path names an object.
 func (t *target) named() bool { return len(t.info.Parts) > 1 }
 
-// allVerbs returns the verbs of the row, or of the subresource if the path has one.
+// allVerbs returns the verbs of the resource, or of the subresource if the path has one.
 func (t *target) allVerbs() []string {
 	if t.sub != nil {
 		return t.sub.Verbs
@@ -186,8 +186,8 @@ func (t *target) checkWatch(verbs []string) error {
 	return nil
 }
 
-// hasPath reports whether the row has paths like that of the request. For example, reviews cannot
-// be read, so there are no paths that name a review.
+// hasPath reports whether the resource has paths like that of the request. For example, reviews
+// cannot be read, so there are no paths that name a review.
 func (t *target) hasPath(verbs []string) bool {
 	return !t.named() || t.sub != nil ||
 		slices.ContainsFunc(verbs, func(v string) bool { return fits(v, true) && v != "watch" })

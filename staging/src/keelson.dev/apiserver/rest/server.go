@@ -50,9 +50,10 @@ type Server struct {
 	state atomic.Pointer[state]
 }
 
-// RowOptions are the options of a row that is added while the server runs.
+// RowOptions are the options of a resource that is added while the server runs.
 type RowOptions struct {
-	// TypeConverter is used for this row instead of the server's TypeConverter, unless it is nil.
+	// TypeConverter is used for this resource instead of the server's TypeConverter, unless it is
+	// nil.
 	TypeConverter managedfields.TypeConverter
 	// Structure removes unknown fields from an object of a served version that a client has sent,
 	// and validates its structure, before any other code uses the object. If unknown is true, it
@@ -61,20 +62,20 @@ type RowOptions struct {
 	// OpenAPI returns the definition of the kind in each served version, as OpenAPI v3 and v2 schemas
 	// in JSON. If it is nil, the published schema has no fields.
 	OpenAPI func(version string) (v3, v2 []byte, err error)
-	// Identity identifies how the row interprets stored objects. If a row replaces another one with
-	// the same version and identity, it takes over the other's store and watches. If Identity is
-	// empty, the watches of the replaced row end.
+	// Identity identifies how the row of the kind table interprets stored objects. If a row
+	// replaces another one with the same version and identity, it takes over the other's store and
+	// watches. If Identity is empty, the watches of the replaced row end.
 	Identity string
 	// OpenAPIHash must change whenever the result of OpenAPI changes, and must be the same on every
 	// server. If it is empty, the server hashes the result of OpenAPI.
 	OpenAPIHash string
 }
 
-// endpoint serves one row.
+// endpoint serves one row of the kind table.
 type endpoint struct {
 	row       *resource.Row
 	options   RowOptions
-	registry  *registry.Registry // nil if the row is ephemeral
+	registry  *registry.Registry // nil if the resource is ephemeral
 	views     map[string]*view   // views by version
 	verbs     []string
 	behaviour behaviour
@@ -85,9 +86,9 @@ type endpoint struct {
 // take over its life, so that store and watches continue.
 type life struct {
 	identity string
-	done     context.Context // ends when the row is removed
+	done     context.Context // ends when the resource is removed
 	remove   context.CancelFunc
-	users    atomic.Int64 // number of running requests, plus one while the row is served
+	users    atomic.Int64 // number of running requests, plus one while the resource is served
 	store    store.Interface
 }
 
@@ -103,7 +104,7 @@ type state struct {
 	parts     *parts              // caches for OpenAPI documents
 }
 
-// New returns a server that serves cfg.Rows.
+// New returns a server that serves the resources in cfg.Rows.
 func New(cfg Config) (*Server, error) {
 	if cfg.Scheme == nil || cfg.Store == nil || cfg.Clock == nil {
 		return nil, errors.New("rest: Scheme, Store and Clock are required")
@@ -164,8 +165,8 @@ func newJitter() func() float64 {
 	}
 }
 
-// newEndpoint returns an endpoint for a row. If the row's version and identity are those of old,
-// the endpoint takes over old's life. old may be nil.
+// newEndpoint returns an endpoint for a row of the kind table. If the row's version and identity
+// are those of old, the endpoint takes over old's life. old may be nil.
 func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoint) (*endpoint, error) {
 	e := &endpoint{row: row, options: options, views: make(map[string]*view, 1), verbs: discovery.Verbs(row),
 		behaviour: behaviourOf(row)}
@@ -204,7 +205,7 @@ func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoin
 	return e, nil
 }
 
-// namespaceCheck returns the NamespaceCheck for the registry of a row, or nil.
+// namespaceCheck returns the NamespaceCheck for the registry of a resource, or nil.
 func (s *Server) namespaceCheck(row *resource.Row) registry.NamespaceCheck {
 	if !row.Namespaced || s.cfg.NamespaceCheck == nil {
 		return nil
@@ -212,8 +213,8 @@ func (s *Server) namespaceCheck(row *resource.Row) registry.NamespaceCheck {
 	return s.cfg.NamespaceCheck(row)
 }
 
-// typeConverter returns the type converter for a row: the server's, or for rows without a Go type
-// one that deduces schemas from the objects.
+// typeConverter returns the type converter for a resource. It is the server's, or for a resource
+// without a Go type a converter that deduces schemas from the objects.
 func (s *Server) typeConverter(row *resource.Row) managedfields.TypeConverter {
 	if row.New == nil || s.cfg.TypeConverter == nil {
 		return s.cfg.TypeConverter
@@ -225,7 +226,7 @@ func (s *Server) typeConverter(row *resource.Row) managedfields.TypeConverter {
 }
 
 // Serves reports whether the server serves path: it is a path of an API group and version for which
-// the server has rows, or of a discovery or OpenAPI document ("/api...", "/apis...",
+// the server has resources, or of a discovery or OpenAPI document ("/api...", "/apis...",
 // "/openapi..."). The caller may delegate other paths to another server (aggregation).
 func (s *Server) Serves(path string) bool {
 	parts := strings.Split(strings.Trim(path, "/"), "/")

@@ -254,7 +254,7 @@ func TestWatchTable(t *testing.T) {
 	}
 }
 
-// dynamicRow returns a row whose objects have no Go type.
+// dynamicRow returns a row of the kind table for objects without a Go type.
 func dynamicRow() *resource.Row {
 	return &resource.Row{
 		Group: "example.com", Versions: []resource.Version{{Name: "v1"}}, Version: "v1", Resource: "widgets",

@@ -99,7 +99,7 @@ func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldVali
 	return stored, s.auditConverted(r, t, v, stored)
 }
 
-// decodeCustom decodes a body into obj, for a row whose options have a Structure function. The
+// decodeCustom decodes a body into obj, for a resource whose options have a Structure function. The
 // registry later rejects objects of another kind.
 func (s *Server) decodeCustom(r *http.Request, t *target, body []byte, obj resource.Object,
 	fieldValidation string) error {

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/apiserver/transcode"
 )
 
-// Columns returns the column definitions of row.
+// Columns returns the column definitions of a resource's Table.
 func Columns(row *resource.Row) []metav1.TableColumnDefinition {
 	if row.Columns != nil {
 		return row.Columns
@@ -29,7 +29,8 @@ func Columns(row *resource.Row) []metav1.TableColumnDefinition {
 	}
 }
 
-// CellPaths returns the fields that the cells of a row's objects depend on. Nil means all fields.
+// CellPaths returns the fields of a resource's objects on which the cells of a Table depend. Nil
+// means all fields.
 func CellPaths(row *resource.Row) []string {
 	if row.Cells == nil {
 		return []string{"metadata.name", "metadata.creationTimestamp"}
