@@ -127,8 +127,8 @@ func TestServed(t *testing.T) {
 	}
 }
 
-// names returns the resources and versions that are served, as the keys of a map. wrong is the
-// expected error; if it is missing, no error is expected.
+// names returns the resources and versions that are served, as the keys of a map. The argument
+// wrong is the expected error; if it is missing, no error is expected.
 func names(t *testing.T, config api.RuntimeConfig, feature string, wrong ...string) map[string]bool {
 	t.Helper()
 	scheme := runtime.NewScheme()

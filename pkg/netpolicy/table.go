@@ -75,7 +75,7 @@ func (t *table) addr() nftables.SetDatatype {
 	return nftables.TypeIPAddr
 }
 
-// replace replaces the whole table in one transaction. all are the new contents.
+// replace replaces the whole table in one transaction. The argument all are the new contents.
 func (t *table) replace(all Changes) error {
 	t.forget()
 	t.conn.Renew(t.table)

@@ -138,7 +138,7 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
-// add adds a node with one pod. on is the number of the node's link.
+// add adds a node with one pod. The argument on is the number of the node's link.
 func (l *lab) add(name string, on int, address, podCIDR string) *labNode {
 	l.t.Helper()
 	n := &labNode{host: newSpace(l.t), pod: newSpace(l.t)}
@@ -162,7 +162,8 @@ func (l *lab) add(name string, on int, address, podCIDR string) *labNode {
 	return n
 }
 
-// apply makes the kernel of each node match its plan. known are the nodes that have Node objects.
+// apply makes the kernel of each node match its plan. The argument known are the nodes that have
+// Node objects.
 func (l *lab) apply(known ...*labNode) {
 	l.t.Helper()
 	var api []node

@@ -67,8 +67,8 @@ func (d *devices) latest(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaim 
 	return w.ResourceClaim
 }
 
-// observe handles a claim from the watch. gone is true if the claim was deleted. If the cache is
-// now at least as new as the scheduler's own write, the entry in chosen is dropped.
+// observe handles a claim from the watch. The argument gone is true if the claim was deleted. If
+// the cache is now at least as new as the scheduler's own write, the entry in chosen is dropped.
 func (d *devices) observe(c *resourcev1.ResourceClaim, gone bool) {
 	if w, ok := d.chosen[c.UID]; ok && (gone || w.written && revision(c) >= revision(w.ResourceClaim)) {
 		delete(d.chosen, c.UID)

@@ -134,8 +134,8 @@ func (s *Scheduler) nodeHandler() cache.ResourceEventHandler {
 	}
 }
 
-// claimSet handles an added, updated or deleted resource claim. gone is true if the claim was
-// deleted.
+// claimSet handles an added, updated or deleted resource claim. The argument gone is true if the
+// claim was deleted.
 func (s *Scheduler) claimSet(c *resourcev1.ResourceClaim, gone bool) {
 	s.mu.Lock()
 	s.view.devices.observe(c, gone)

@@ -150,8 +150,8 @@ func (m *meter) compileScorer(by *pluginMeter, p *profile.Score, v *view, pod *s
 	return s, scorer.Score != nil || scorer.ScoreAt != nil
 }
 
-// first does the same as the package's function first, and times each filter. at is the index of
-// the filter that rejected the node, or len(filters).
+// first does the same as the package's function first, and times each filter. The result at is the
+// index of the filter that rejected the node, or len(filters).
 func (m *meter) first(filters []scheduling.Filter, by []*pluginMeter, n *scheduling.Node) (at int,
 	st *scheduling.Status) {
 	for i := range filters {

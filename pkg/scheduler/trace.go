@@ -30,8 +30,8 @@ func (s *Scheduler) traceTime() time.Time {
 	return s.cfg.Clock.Now()
 }
 
-// traceBinding records spans for a pod that was bound. start is when the attempt that bound it
-// began.
+// traceBinding records spans for a pod that was bound. The argument start is when the attempt that
+// bound it began.
 func (s *Scheduler) traceBinding(ctx context.Context, item *queue.Item, d decision, start time.Time) {
 	if s.cfg.Traces == nil {
 		return

@@ -128,7 +128,7 @@ func fields(typ reflect.Type, prefix string, above []reflect.Type,
 type typeDocs map[string]string
 
 // meaningOf returns the first sentence of a field's doc comment, from the source of the type's
-// package. known caches the comments that were read, by import path.
+// package. The argument known caches the comments that were read, by import path.
 func meaningOf(t *testing.T, known map[string]typeDocs, owner reflect.Type, name string) string {
 	t.Helper()
 	docs, ok := known[owner.PkgPath()]

@@ -21,7 +21,7 @@ import (
 const faulty = "n2"
 
 // onNode returns the manifest of a pod on the given node. Its container runs script. It has no
-// termination grace period; more has further lines of its spec.
+// termination grace period; the argument more has further lines of its spec.
 func onNode(name, node, script, more string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod

@@ -114,8 +114,8 @@ func TestDriverCrashes(t *testing.T) {
 	}
 }
 
-// crashedLife uses a volume from its creation to its deletion, and calls kill during each step.
-// first determines whether the first kill comes before or after the step.
+// crashedLife uses a volume from its creation to its deletion, and calls kill during each step. The
+// argument first determines whether the first kill comes before or after the step.
 func crashedLife(t *testing.T, kill func(*testing.T), first int) {
 	ns := namespace(t, fmt.Sprint("crash-", first))
 	moment := func(i int) string { return steps[i].method + [...]string{".before", ".after"}[(first+i)%2] }

@@ -264,8 +264,8 @@ func (x *definitions) run(ctx context.Context, a *api) {
 	}
 }
 
-// until repeats a request until its effect is certain. done is the status code that shows this: for
-// a create, that the object exists; for a delete, that it does not exist.
+// until repeats a request until its effect is certain. The argument done is the status code that
+// shows this: for a create, that the object exists; for a delete, that it does not exist.
 func (x *definitions) until(ctx context.Context, a *api, method, path string, body any, done int) {
 	x.s.eventually(method+" "+path, func(context.Context) error {
 		got := a.do(ctx, method, path, body, nil)

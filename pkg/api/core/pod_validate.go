@@ -32,8 +32,8 @@ func validatePod(ctx context.Context, pod *corev1.Pod) field.ErrorList {
 	return r.Errors
 }
 
-// validatePodContent checks the rules that apply to every create and update of a pod. was is the
-// specification before the update, or nil on create.
+// validatePodContent checks the rules that apply to every create and update of a pod. The argument
+// was is the specification before the update, or nil on create.
 func validatePodContent(ctx context.Context, pod *corev1.Pod, was *corev1.PodSpec) field.ErrorList {
 	var r report.Report
 	spec := field.NewPath("spec")

@@ -56,8 +56,8 @@ func Warn(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) []str
 	return c
 }
 
-// WarnOfName warns about a name that is not a DNS label. uses names the host names or other names
-// that contain it.
+// WarnOfName warns about a name that is not a DNS label. The argument uses names the host names or
+// other names that contain it.
 func WarnOfName(name, uses string) []string {
 	reasons := naming.IsDNS1123Label(name)
 	if len(reasons) == 0 {

@@ -386,8 +386,8 @@ func fractional(q resource.Quantity) bool {
 	return !q.RoundUp(0)
 }
 
-// each reports whether all bounds can be used in computations. fits reports this for one bound, and
-// records an error if the bound cannot be used.
+// each reports whether all bounds can be used in computations. The function fits reports this for
+// one bound, and records an error if the bound cannot be used.
 func (r *sliceRules) each(path *field.Path, bounds []bound, fits func(*field.Path, *resource.Quantity) bool) bool {
 	sound := true
 	for _, b := range bounds {

@@ -48,7 +48,8 @@ func (p *nodeRestriction) podCertificate(ctx context.Context, node string, a adm
 	return p.certificateSigner(ctx, a, req, pod)
 }
 
-// named returns an object that a pod certificate request names. what is its kind in errors.
+// named returns an object that a pod certificate request names. The argument what is its kind in
+// errors.
 func named[T any](ctx context.Context, a admission.Attributes, what, name, shown string,
 	get func(context.Context, string, metav1.GetOptions) (*T, error)) (*T, error) {
 	obj, err := lookUp(ctx, schema.GroupResource{Resource: strings.ReplaceAll(what, " ", "")}, name, get)

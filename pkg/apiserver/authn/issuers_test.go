@@ -39,8 +39,8 @@ func writeFile(t testing.TB, file, text string) {
 
 const authentication = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n"
 
-// issuer returns an entry for i in the list jwt of an AuthenticationConfiguration. rest is appended
-// to the entry.
+// issuer returns an entry for i in the list jwt of an AuthenticationConfiguration. The argument
+// rest is appended to the entry.
 func issuer(i *authntest.Issuer, rest string) string {
 	return fmt.Sprintf("- issuer:\n    url: %s\n    audiences: [api]\n    certificateAuthority: |\n      %s\n%s",
 		i.URL, strings.ReplaceAll(strings.TrimSpace(i.CA), "\n", "\n      "), rest)

@@ -58,7 +58,8 @@ func (m *Metrics) validate(add func(format string, args ...any)) {
 	}
 }
 
-// CheckLabels validates the keys of labels, a value of AllowLabels. at is the position for errors.
+// CheckLabels validates the keys of labels, a value of AllowLabels. The argument at is the position
+// for errors.
 func CheckLabels(at *field.Path, labels map[string]string) error {
 	key := regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*,[a-zA-Z_][a-zA-Z0-9_]*$`)
 	for k := range labels {

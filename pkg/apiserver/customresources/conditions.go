@@ -17,8 +17,8 @@ import (
 
 type condition = apiextensionsv1.CustomResourceDefinitionCondition
 
-// decide returns a copy of crd with its new status, and reports whether the status changed. by has
-// the names that are granted to definitions of the group.
+// decide returns a copy of crd with its new status, and reports whether the status changed. The
+// argument by has the names that are granted to definitions of the group.
 func decide(crd *apiextensionsv1.CustomResourceDefinition, by *taken,
 	now metav1.Time) (next *apiextensionsv1.CustomResourceDefinition, changed bool) {
 	next = crd.DeepCopy()

@@ -86,8 +86,9 @@ func (ch *changes) remove(gr schema.GroupResource) {
 	ch.gone = append(ch.gone, gr)
 }
 
-// take processes a batch of events. gone are definitions that were deleted while there was no
-// watch. inOrder reports whether the events are ordered by revision, which initial events are not.
+// take processes a batch of events. The argument gone are definitions that were deleted while there
+// was no watch. inOrder reports whether the events are ordered by revision, which initial events
+// are not.
 func (c *Controller) take(events []store.Event, gone []string, inOrder bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,9 +22,9 @@ func Family(r netip.Prefix) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-// Follow returns two functions that read informers. known reports whether an IPAddress with a name
-// exists. ranges returns the ranges of a family: the configured ranges, and those of ServiceCIDR
-// objects that are ready and not being deleted.
+// Follow returns two functions that read informers. The result known reports whether an IPAddress
+// with a name exists. ranges returns the ranges of a family: the configured ranges, and those of
+// ServiceCIDR objects that are ready and not being deleted.
 func Follow(informers networkinginformers.Interface, configured []netip.Prefix) (known func(name string) bool,
 	ranges func(corev1.IPFamily) []netip.Prefix) {
 	addresses := informers.IPAddresses().Informer().GetIndexer()

@@ -116,8 +116,8 @@ func checkClient(usages []certificatesv1.KeyUsage) error {
 	return nil
 }
 
-// check returns an error if a request violates the rules of its signer. known reports whether the
-// signer is one of Kubernetes' own signers.
+// check returns an error if a request violates the rules of its signer. The result known reports
+// whether the signer is one of Kubernetes' own signers.
 func check(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) (known bool, err error) {
 	switch csr.Spec.SignerName {
 	case certificatesv1.KubeletServingSignerName:

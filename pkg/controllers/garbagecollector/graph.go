@@ -116,9 +116,10 @@ func isBlocking(r metav1.OwnerReference) bool {
 	return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
 }
 
-// link updates the links from v to its owners; before are its earlier owner references. It adds
-// unknown owners as guessed vertices. It returns earlier owners that may have waited for v. It need
-// not queue a guessed vertex, because each of its dependents looks up its owners itself.
+// link updates the links from v to its owners; the argument before are its earlier owner
+// references. It adds unknown owners as guessed vertices. It returns earlier owners that may have
+// waited for v. It need not queue a guessed vertex, because each of its dependents looks up its
+// owners itself.
 func (g *graph) link(v *vertex, before []metav1.OwnerReference) []types.UID {
 	var look []types.UID
 	for _, r := range before {

@@ -29,9 +29,9 @@ type ledger struct {
 }
 
 // account updates the status. First it counts the pods whose UIDs earlier syncs recorded in the
-// status and that no longer have the finalizer. Then it records the pods that have ended since. end
-// is the condition with which the job ends, or nil; if the job ends without success, all remaining
-// pods count as failed.
+// status and that no longer have the finalizer. Then it records the pods that have ended since. The
+// argument end is the condition with which the job ends, or nil; if the job ends without success,
+// all remaining pods count as failed.
 func (s *survey) account(end *batchv1.JobCondition) *ledger {
 	l := &ledger{open: sets.New[types.UID]()}
 	for _, pod := range s.pods {

@@ -44,8 +44,8 @@ type survey struct {
 	now          time.Time
 }
 
-// newSurvey returns the survey of a job with the given pods. taken are the pods whose finalizer was
-// removed although the cache still shows it. old is the back-off before this sync.
+// newSurvey returns the survey of a job with the given pods. The argument taken are the pods whose
+// finalizer was removed although the cache still shows it. old is the back-off before this sync.
 func newSurvey(job *batchv1.Job, pods []*v1.Pod, taken sets.Set[types.UID], old backoff, now time.Time) *survey {
 	s := &survey{job: job, pods: slices.Clone(pods), released: taken, now: now}
 	if job.Status.UncountedTerminatedPods == nil {

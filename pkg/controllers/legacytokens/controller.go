@@ -145,8 +145,8 @@ const (
 	remove
 )
 
-// plan decides what to do with a generated token that no pod mounts. since is the date since which
-// uses are recorded.
+// plan decides what to do with a generated token that no pod mounts. The argument since is the date
+// since which uses are recorded.
 func plan(s *v1.Secret, since, now time.Time, period time.Duration) action {
 	used := since
 	if at, err := time.Parse(time.DateOnly, s.Labels[lastUsed]); err == nil && at.After(used) {

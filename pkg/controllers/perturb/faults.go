@@ -114,8 +114,8 @@ func (f *Faults) hash(what string, n int) uint64 {
 	return x ^ x>>33
 }
 
-// hit reports whether a fault of this kind occurs now. what identifies the request or watch. Each
-// further call with the same arguments draws another number.
+// hit reports whether a fault of this kind occurs now. The argument what identifies the request or
+// watch. Each further call with the same arguments draws another number.
 func (f *Faults) hit(kind fault, what string) bool {
 	yes, _ := f.draw(kind, what)
 	return yes

@@ -76,8 +76,8 @@ func steps() []step {
 	return []step{{0, 100, 0}, {90, 500, 15}, {450, 1000, 30}, {900, 2000, 60}, {1800, 1 << 31, 300}}
 }
 
-// next returns the index of the step for the given number of nodes. at is the index of the present
-// step.
+// next returns the index of the step for the given number of nodes. The argument at is the index of
+// the present step.
 func next(at, nodes int) int {
 	all := steps()
 	for at < len(all)-1 && nodes > all[at].to {

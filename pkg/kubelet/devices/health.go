@@ -56,8 +56,8 @@ func (m *Manager) condition(name string) map[types.UID][]string {
 	return out
 }
 
-// notifyUsers calls Affected for each pod whose devices of this resource changed their health.
-// before is the result of condition before the change. The caller holds the lock.
+// notifyUsers calls Affected for each pod whose devices of this resource changed their health. The
+// argument before is the result of condition before the change. The caller holds the lock.
 func (m *Manager) notifyUsers(name string, before map[types.UID][]string) {
 	for uid, now := range m.condition(name) {
 		if !slices.Equal(now, before[uid]) {

@@ -75,8 +75,8 @@ func NewManager(cfg Config) *Manager {
 	return m
 }
 
-// Resources returns the extended resources of the node for the Node's status. gone are the names of
-// resources that the node no longer has.
+// Resources returns the extended resources of the node for the Node's status. The result gone are
+// the names of resources that the node no longer has.
 func (m *Manager) Resources() (capacity, allocatable v1.ResourceList, gone []v1.ResourceName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

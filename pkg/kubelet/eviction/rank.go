@@ -57,8 +57,8 @@ func rank(list []Candidate, r v1.ResourceName) {
 	})
 }
 
-// consumes returns how much of a resource the pod uses and requests. known is false if the usage is
-// unknown.
+// consumes returns how much of a resource the pod uses and requests. The result known is false if
+// the usage is unknown.
 func (c *Candidate) consumes(r v1.ResourceName) (used, requested int64, known bool) {
 	if c.Usage == nil {
 		return 0, 0, false

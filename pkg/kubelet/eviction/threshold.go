@@ -169,9 +169,9 @@ func thresholdQuantity(q resource.Quantity, percent float64, capacity int64) *re
 	return &q
 }
 
-// crossed reports whether less than the minimum amount is available. before means that the
-// threshold was crossed at the last check; in this case, the amount in Reclaim must be available in
-// addition.
+// crossed reports whether less than the minimum amount is available. The argument before means that
+// the threshold was crossed at the last check; in this case, the amount in Reclaim must be
+// available in addition.
 func (t *Threshold) crossed(a Amount, before bool) bool {
 	least := t.quantity(a.Capacity)
 	if before {

@@ -40,8 +40,8 @@ func (n *Node) renew(ctx context.Context) {
 	}
 }
 
-// renewOnce writes the Lease. known is its last version. If it is nil, renewOnce reads the Lease
-// first.
+// renewOnce writes the Lease. The argument known is its last version. If it is nil, renewOnce reads
+// the Lease first.
 func (n *Node) renewOnce(ctx context.Context, known *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.LeaseDuration/renewals)
 	defer cancel()

@@ -105,8 +105,8 @@ type step struct {
 	events  []event
 }
 
-// advance applies the outcome of the awaited request and returns the next step. found is nil if the
-// request does not exist, or if none is awaited. jitter delays the next renewal.
+// advance applies the outcome of the awaited request and returns the next step. The argument found
+// is nil if the request does not exist, or if none is awaited. jitter delays the next renewal.
 func (s *source) advance(now time.Time, found *outcome, jitter time.Duration) step {
 	switch {
 	case s.refused != nil:

@@ -93,8 +93,8 @@ func NewManager(ctx context.Context, cfg Config) *Manager {
 // Result is the result of a container's probes, as its status in the API shows it.
 type Result struct{ Started, Ready bool }
 
-// Start starts the probes of a running container. It does nothing if they are already running.
-// known is the result in the API; it is valid until a probe produces another result.
+// Start starts the probes of a running container. It does nothing if they are already running. The
+// argument known is the result in the API; it is valid until a probe produces another result.
 func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started time.Time, known Result) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 )
 
 // mirrors creates missing mirror pods, and deletes those that are outdated, terminating or without
-// a static pod. done is false if something has to be retried.
+// a static pod. The result done is false if something has to be retried.
 func (m *Manager) mirrors(ctx context.Context) (done bool, err error) {
 	seen, known := m.cfg.Seen()
 	node := m.cfg.Node()

@@ -155,7 +155,7 @@ func TestReducedRequest(t *testing.T) {
 }
 
 // bindClaim creates a claim that is bound to a CSI volume, and deletes an earlier claim and volume
-// of the same names. has is the size of the file system, and asks the requested size.
+// of the same names. The argument has is the size of the file system, and asks the requested size.
 func bindClaim(t *testing.T, client kubernetes.Interface, has, asks string, resize v1.ClaimResourceStatus) {
 	t.Helper()
 	bindVolume(t, client,

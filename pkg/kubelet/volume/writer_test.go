@@ -88,8 +88,8 @@ func TestWriter(t *testing.T) {
 	})
 }
 
-// leave creates in dir the files that a killed writer leaves. what selects the point at which it
-// was killed; 0 means that it leaves nothing.
+// leave creates in dir the files that a killed writer leaves. The argument what selects the point
+// at which it was killed; 0 means that it leaves nothing.
 func leave(t *rapid.T, dir string, what int) {
 	var err error
 	switch what {

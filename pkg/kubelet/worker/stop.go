@@ -206,9 +206,9 @@ func initIndex(pod *v1.Pod, name string) int {
 	return slices.IndexFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
 }
 
-// graceOne returns the grace period of a container that is stopped while its pod keeps running. own
-// is the grace period of the failed probe in seconds, or nil. A result of zero means that the
-// preStop handler is skipped.
+// graceOne returns the grace period of a container that is stopped while its pod keeps running. The
+// argument own is the grace period of the failed probe in seconds, or nil. A result of zero means
+// that the preStop handler is skipped.
 func graceOne(pod *v1.Pod, own *int64) time.Duration {
 	for _, seconds := range []*int64{pod.DeletionGracePeriodSeconds, own, pod.Spec.TerminationGracePeriodSeconds} {
 		if seconds != nil {

@@ -63,8 +63,8 @@ func arp(hw []byte, addr netip.Addr) []byte {
 	return append(b, addr.AsSlice()...)
 }
 
-// neighbour returns an IPv6 packet that advertises addr to all nodes on a link. from is the
-// sender's link-local address.
+// neighbour returns an IPv6 packet that advertises addr to all nodes on a link. The argument from
+// is the sender's link-local address.
 func neighbour(hw []byte, from, addr netip.Addr) []byte {
 	all := netip.MustParseAddr("ff02::1")
 	body := append([]byte{advertisement, 0, 0, 0, routerOverride, 0, 0, 0}, addr.AsSlice()...)

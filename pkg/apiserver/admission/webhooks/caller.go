@@ -58,8 +58,8 @@ func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	return passOver(r, why)
 }
 
-// call sends a review and records the outcome in health. of is the API request, or nil if it is
-// unknown.
+// call sends a review and records the outcome in health. The argument of is the API request, or nil
+// if it is unknown.
 func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (*http.Response, error) {
 	start := c.book.clock.Now()
 	resp, err := c.next.RoundTrip(r)

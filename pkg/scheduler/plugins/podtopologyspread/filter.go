@@ -58,7 +58,7 @@ func New(c Config) scheduling.Plugin {
 
 // constraints returns the pod's own constraints with the given action. If the pod has no
 // constraints, it returns the default constraints with the selectors of the Services and controller
-// that the pod belongs to. own is true for the pod's own constraints.
+// that the pod belongs to. The result own is true for the pod's own constraints.
 func (c Config) constraints(view scheduling.View, pod *v1.Pod,
 	action v1.UnsatisfiableConstraintAction) (cs []constraint, own bool) {
 	if len(pod.Spec.TopologySpreadConstraints) > 0 {

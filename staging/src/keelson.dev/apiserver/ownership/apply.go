@@ -24,10 +24,11 @@ type Configuration struct {
 	Force   bool   // take fields from other managers
 }
 
-// Apply merges a configuration into a copy of live and sets its managedFields. out shares no memory
-// with live. changed reports whether out differs from live apart from managedFields; the caller
-// then has to apply defaults. ok is false in cases that Apply does not handle, such as conflicts,
-// invalid fields, and fields that the manager owned and no longer applies.
+// Apply merges a configuration into a copy of live and sets its managedFields. The result out
+// shares no memory with live. The result changed reports whether out differs from live apart from
+// managedFields; the caller then has to apply defaults. ok is false in cases that Apply does not
+// handle, such as conflicts, invalid fields, and fields that the manager owned and no longer
+// applies.
 func (k *Keeper) Apply(live Object, c Configuration, now metav1.Time) (out Object, changed, ok bool) {
 	root := k.kind()
 	if root == nil || !k.usual(live, c) {

@@ -28,9 +28,9 @@ var (
 )
 
 // Delete removes an object. If finalizers or a grace period keep it, Delete marks it as being
-// deleted instead. gone reports whether the object was removed. The record is the last state of the
-// object, or the marked state. If a dry run would only remove the garbage collector's finalizers
-// and then the object, the record is an empty object without a revision.
+// deleted instead. The result gone reports whether the object was removed. The record is the last
+// state of the object, or the marked state. If a dry run would only remove the garbage collector's
+// finalizers and then the object, the record is an empty object without a revision.
 func (r *Registry) Delete(ctx context.Context, namespace, name string, options metav1.DeleteOptions) (
 	rec *store.Record, gone bool, err error) {
 	return r.DeleteIn(ctx, r.row.Version, namespace, name, options)

@@ -37,8 +37,8 @@ func newHollows(sample any) func(store.Object) bool {
 	return func(obj store.Object) bool { return plan.clear(reflect.ValueOf(obj).Elem()) }
 }
 
-// hollowsOf collects the slice and map fields of a struct type, which may be recursive. known has
-// the types that were visited.
+// hollowsOf collects the slice and map fields of a struct type, which may be recursive. The
+// argument known has the types that were visited.
 func hollowsOf(t reflect.Type, known map[reflect.Type]*hollows) *hollows {
 	if plan, ok := known[t]; ok {
 		return plan

@@ -35,8 +35,8 @@ func sorted(raw []byte) ([]byte, error) {
 
 var rawValue = reflect.TypeFor[runtime.RawExtension]()
 
-// holdsRaw reports whether an object of type t may contain a value without a type. seen has the
-// types that were visited.
+// holdsRaw reports whether an object of type t may contain a value without a type. The argument
+// seen has the types that were visited.
 func holdsRaw(t reflect.Type, seen map[reflect.Type]bool) bool {
 	if t == rawValue {
 		return true

@@ -230,8 +230,8 @@ func (up *updating) store(ctx context.Context, key string, apply store.UpdateFun
 	return up.r.makeRecord(key, obj, cur.Revision)
 }
 
-// next computes the new object from existing, which it does not modify. done is the function that
-// the BeforeUpdate hook has returned; it may be nil.
+// next computes the new object from existing, which it does not modify. The result done is the
+// function that the BeforeUpdate hook has returned; it may be nil.
 func (up *updating) next(ctx context.Context, existing resource.Object) (obj resource.Object, done func(bool),
 	err error) {
 	r := up.r

@@ -101,8 +101,8 @@ func (r selectable) Has(field string) bool {
 	return ok || field == nameField || field == namespaceField && namespaceOf(r.Key) != ""
 }
 
-// filter appends the matching records to dst. All records must have the matcher's prefix. seen
-// caches the results of the label selector during one list.
+// filter appends the matching records to dst. All records must have the matcher's prefix. The
+// argument seen caches the results of the label selector during one list.
 func (m *matcher) filter(dst, records []*Record, seen labelMatches) []*Record {
 	if !m.selective() {
 		return append(dst, records...)

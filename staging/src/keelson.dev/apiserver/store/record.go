@@ -151,8 +151,9 @@ func (r *Record) Read() (Object, error) {
 	return r.Object()
 }
 
-// ReadPart is like Read, for callers that need only a part of the object. part decodes this part
-// from the stored bytes. If part is nil or returns false, ReadPart returns the whole object.
+// ReadPart is like Read, for callers that need only a part of the object. The function part decodes
+// this part from the stored bytes. If part is nil or returns false, ReadPart returns the whole
+// object.
 func (r *Record) ReadPart(part func(data []byte) (Object, bool)) (obj Object, err error) {
 	r.mu.Lock()
 	obj = r.obj

@@ -184,8 +184,8 @@ func (w *watcher) takeInitial() []Event {
 	return events
 }
 
-// read returns the next changes from the window. more reports whether the caller should read again
-// at once.
+// read returns the next changes from the window. The result more reports whether the caller should
+// read again at once.
 func (w *watcher) read() (changes []*change, more bool, err error) {
 	c := w.c
 	c.mu.RLock()

@@ -51,8 +51,8 @@ func (r *reader) close() bool {
 	return true
 }
 
-// more reads the comma between two elements, or the end of the object or array. more reports
-// whether another element follows.
+// more reads the comma between two elements, or the end of the object or array. The result more
+// reports whether another element follows.
 func (r *reader) more(end byte) (more, ok bool) {
 	r.space()
 	switch {

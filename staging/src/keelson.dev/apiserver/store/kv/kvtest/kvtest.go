@@ -19,7 +19,7 @@ import (
 // patience bounds how long a test waits. Only a failing test waits so long.
 const patience = 3 * time.Minute
 
-// Run runs the suite. open returns an empty store, which the suite does not close.
+// Run runs the suite. The function open returns an empty store, which the suite does not close.
 func Run(t *testing.T, open func(t *testing.T) kv.Store) {
 	tests := []struct {
 		name string
