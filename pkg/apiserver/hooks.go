@@ -176,8 +176,8 @@ func (a *assembly) bootstrapRoles(ctx context.Context) error {
 	return a.poll(ctx, func(context.Context) bool { return policy.KnownTo(a.rules) })
 }
 
-// poll waits until done reports true. It starts at announceInterval and doubles the interval up to
-// 1 s.
+// poll waits until the function done returns true. It starts at announceInterval and doubles the
+// interval up to 1 s.
 func (a *assembly) poll(ctx context.Context, done func(context.Context) bool) error {
 	for wait := announceInterval; !done(ctx); wait = min(2*wait, time.Second) {
 		select {

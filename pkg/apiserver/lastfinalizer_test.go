@@ -98,7 +98,7 @@ func TestLastFinalizer(t *testing.T) {
 }
 
 // checkDeleted checks that the next event is a deletion, and that its object has the finalizers and
-// labels of before but a newer revision.
+// labels of the object before the deletion, but a newer revision.
 func checkDeleted(t *testing.T, events watch.Interface, before metav1.Object) {
 	t.Helper()
 	e := <-events.ResultChan()

@@ -90,7 +90,8 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// metricsHandler serves the metrics of from that filter lets through. A DELETE request resets them.
+// metricsHandler serves those metrics of a gatherer that filter lets through. A DELETE request
+// resets them.
 func metricsHandler(from prometheus.Gatherer, filter *metricFilter) http.Handler {
 	return &resettable{from: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		families, err := from.Gather()

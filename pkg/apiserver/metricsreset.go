@@ -76,8 +76,8 @@ func (m *resettable) Gather() ([]*dto.MetricFamily, error) {
 	return kept, nil
 }
 
-// takeOff subtracts the values of was from now, and reports whether any value of now is still not
-// zero.
+// takeOff subtracts the earlier values of a metric from its present ones, and reports whether any
+// result is not zero.
 func takeOff(now, was *dto.Metric) bool {
 	if c := now.GetCounter(); c != nil {
 		left := c.GetValue() - was.GetCounter().GetValue()

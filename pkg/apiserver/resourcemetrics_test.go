@@ -137,7 +137,7 @@ func kubelet(t *testing.T, asked *atomic.Int64, summary *statsapi.Summary) strin
 	return srv.Listener.Addr().String()
 }
 
-// node creates a node whose kubelet has the address at.
+// node creates a node whose kubelet has the given address.
 func node(t *testing.T, s *testserver.Server, name, at string) {
 	t.Helper()
 	host, text, err := net.SplitHostPort(at)

@@ -26,8 +26,8 @@ var (
 	errOtherFamily = errors.New("the IP family of an existing cluster cannot change")
 )
 
-// settleFamily sets the IP family of c to has, the family of the existing cluster. It returns an
-// error if c requests another family.
+// settleFamily sets the IP family of c to that of the existing cluster. It returns an error if c
+// requests another family.
 func settleFamily(c *Config, has IPFamily) error {
 	if c.IPFamily != "" && c.IPFamily != cmp.Or(has, IPv4) {
 		return fmt.Errorf("%s has %s, want %s: %w", c.DataDir, cmp.Or(has, IPv4), c.IPFamily, errOtherFamily)

@@ -100,9 +100,9 @@ func renewProxy(by *pair, nd nodeDirs, l leaf, clk clock.Clock, force bool) erro
 	return nil
 }
 
-// dropServing removes a kubelet's serving certificate if it was not signed by the authority by, as
-// in clusters of older versions. A kubelet that starts without a serving certificate requests a new
-// one.
+// dropServing removes a kubelet's serving certificate if it was not signed by the given authority,
+// as in clusters of older versions. A kubelet that starts without a serving certificate requests a
+// new one.
 func dropServing(nd nodeDirs, by *pair) error {
 	cert, err := readCertificate(nd.follow(currentPair(kubeletServer)))
 	if err != nil || cert.CheckSignatureFrom(by.cert) == nil {

@@ -240,8 +240,8 @@ func issuePEM(by *pair, l leaf, c clock.Clock) (cert, key []byte, err error) {
 	return sign(template, by.cert, private, by.key)
 }
 
-// sign issues a certificate for key with the signature of the key by, and returns the certificate
-// and key in PEM.
+// sign issues a certificate for a key, signed with the authority's key (the last argument). It
+// returns the certificate and its key in PEM.
 func sign(template, parent *x509.Certificate, key, by crypto.Signer) (certPEM, keyPEM []byte, err error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {

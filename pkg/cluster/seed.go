@@ -292,7 +292,7 @@ func lockFile(file string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// tail returns the last lines of out, at most the given number.
+// tail returns the last lines of a program's output, at most the given number.
 func tail(out []byte, lines int) string {
 	all := strings.Split(strings.TrimRight(string(out), "\n"), "\n")
 	if len(all) > lines {

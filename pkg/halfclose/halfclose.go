@@ -107,9 +107,9 @@ func (c client) Close() error {
 	return c.Conn.Close()
 }
 
-// limit makes reads and writes of the connection fail when the client has received nothing for
-// patience, unless done is closed earlier. It includes writes, because a write blocks if the client
-// does not read.
+// limit makes reads and writes of the connection fail when the client has received nothing for the
+// time patience, unless the channel done is closed earlier. It includes writes, because a write
+// blocks if the client does not read.
 func (c client) limit(done <-chan struct{}) {
 	ticker := c.clock.NewTicker(c.patience)
 	defer ticker.Stop()

@@ -90,8 +90,8 @@ func (a *admission) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	return nil
 }
 
-// fixed returns why the resources of a running pod can never be changed in place from those in has
-// to those in pod, or nil if they can be changed.
+// fixed returns why the resources of a running pod can never be changed in place to those in pod,
+// or nil if they can be changed. The argument has is the pod with its present resources.
 func (a *admission) fixed(pod, has *v1.Pod) *allocation.Refusal {
 	if swapFixed(a.resources.qos.Swap, pod, has) {
 		return &allocation.Refusal{
@@ -102,9 +102,10 @@ func (a *admission) fixed(pod, has *v1.Pod) *allocation.Refusal {
 	return a.hardware.fixed(pod, has)
 }
 
-// swapFixed reports whether the change from has to pod would alter the memory request of a running
-// container that may use swap. This is impossible without a restart: the container's swap limit
-// depends on its memory request, and the kubelet does not change it while the container runs.
+// swapFixed reports whether the change of a pod from its present resources (the argument has) to
+// those in the argument pod would alter the memory request of a running container that may use
+// swap. This is impossible without a restart: the container's swap limit depends on its memory
+// request, and the kubelet does not change it while the container runs.
 func swapFixed(swap qos.Swap, pod, has *v1.Pod) bool {
 	for _, lists := range [][2][]v1.Container{{pod.Spec.InitContainers, has.Spec.InitContainers},
 		{pod.Spec.Containers, has.Spec.Containers}} {

@@ -160,8 +160,8 @@ func (h *hardware) admit(ctx context.Context, pod *v1.Pod) *allocation.Refusal {
 		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 }
 
-// fixed returns why the resources of a running pod cannot be changed in place from those in has to
-// those in pod, or nil if they can be changed.
+// fixed returns why the resources of a running pod cannot be changed in place to those in pod, or
+// nil if they can be changed. The argument has is the pod with its present resources.
 func (h *hardware) fixed(pod, has *v1.Pod) *allocation.Refusal {
 	if qos.Class(pod) != v1.PodQOSGuaranteed {
 		return nil

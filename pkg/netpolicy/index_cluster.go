@@ -43,8 +43,8 @@ func (x *Index) SetNode(name string, n *Node) {
 	}
 }
 
-// contributeNode adds by to the counts of the node's addresses in a set, if the set's selector
-// matches the node.
+// contributeNode adds a number, the argument by, to the counts of the node's addresses in a set, if
+// the set's selector matches the node.
 func (x *Index) contributeNode(s *set, n *Node, by int) {
 	if n != nil && s.kind == nodesOf && s.nodes.Matches(n.Labels) {
 		x.count(s, s.ofNode(n), by)

@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// realPlugins returns a directory with the CNI plugins that hack/tools.sh builds, and the program
-// own as Keelson's plugin.
+// realPlugins returns a directory with the CNI plugins that hack/tools.sh builds, and with
+// Keelson's plugin, the program at the given path.
 func realPlugins(t testing.TB, own string) string {
 	t.Helper()
 	built, err := filepath.Abs("../../bin/tools/cni")

@@ -32,7 +32,7 @@ func multicast() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("ff00::/8")}
 }
 
-// planMasquerade returns the masquerade of a node with the pod ranges own. It excludes packets to
+// planMasquerade returns the masquerade of a node with the given pod ranges. It excludes packets to
 // every pod range and every node address of the cluster.
 func planMasquerade(own []netip.Prefix, nodes []node) masquerade {
 	except := multicast()

@@ -77,8 +77,9 @@ func NotMember(set string, r uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), SetName: set, Invert: true}
 }
 
-// Get looks up the key in the registers from r in a map, and loads the value into the registers
-// from to. The rule matches only if the map contains the key.
+// Get looks up a key in a map and loads its value. The key is in the registers that begin with r,
+// and the value goes to those that begin with the register to. The rule matches only if the map
+// contains the key.
 func Get(set string, r, to uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), DestRegister: Reg(to), IsDestRegSet: true, SetName: set}
 }

@@ -61,7 +61,7 @@ func (p *pod) sink() {
 }
 
 // program writes the table for a number of services with two endpoints each, and for one service
-// with the endpoint to.
+// with the given endpoint.
 func (n *node) program(services int, to netip.AddrPort) {
 	n.t.Helper()
 	k, err := kernel.Open(kernel.Config{Family: ruleset.IPv4,

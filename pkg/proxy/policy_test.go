@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/netpolicy"
 )
 
-// enforce runs the agent of network policies on the node with the credentials as. The returned
+// enforce runs the agent of network policies on the node with the given credentials. The returned
 // function stops the agent; its tables stay.
 func (c *cluster) enforce(as *rest.Config, audit time.Duration) (stop func()) {
 	c.t.Helper()

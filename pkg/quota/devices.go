@@ -116,8 +116,8 @@ func (d DeviceSources) chargedPod(c *resourcev1.ResourceClaim) *corev1.Pod {
 	return pod
 }
 
-// extendedResourceOwner returns the owner reference of a claim to the pod for whose extended
-// resources the claim says it was created. It returns nil if the claim does not say so.
+// extendedResourceOwner returns a claim's owner reference to a pod if, according to its annotation,
+// the claim was created for the extended resources of this pod. Otherwise it returns nil.
 func extendedResourceOwner(c *resourcev1.ResourceClaim) *metav1.OwnerReference {
 	ref := metav1.GetControllerOfNoCopy(c)
 	if c.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" || ref == nil || ref.Kind != "Pod" ||

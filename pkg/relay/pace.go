@@ -40,15 +40,16 @@ const (
 	holdTime = 10 * time.Second
 )
 
-// pace is a connection that reports whether its owner has read all data that has arrived. If so,
-// the send queue of a runtime on the same machine is empty too.
+// pace is a connection to a container runtime. It reports whether its owner, the code that reads
+// from it, has read all data that has arrived. If so, the send queue of a runtime on the same
+// machine is empty too.
 type pace struct {
 	net.Conn
 	raw   syscall.RawConn
 	clock clock.Clock
-	// reading is true while the owner waits in Read.
+	// reading is true while the code that owns the connection waits in Read.
 	reading atomic.Bool
-	// Read sends a value to reads each time that the owner calls it, unless a value waits already.
+	// Read sends a value to this channel each time that it is called, unless a value waits already.
 	reads chan struct{}
 }
 
@@ -75,8 +76,8 @@ func (p *pace) Read(b []byte) (int, error) {
 	return p.Conn.Read(b)
 }
 
-// behind reports whether data has arrived that the owner has not read yet, or that it has read and
-// still handles.
+// behind reports whether data has arrived that the connection's owner (the code that reads from it)
+// has not read yet, or has read and still handles.
 func (p *pace) behind() bool {
 	n := 0
 	_ = p.raw.Control(func(fd uintptr) {
@@ -87,8 +88,8 @@ func (p *pace) behind() bool {
 	return n > 0 || !p.reading.Load()
 }
 
-// wait waits until the owner has read and handled all data that has arrived. It returns earlier
-// when end is closed, or after holdTime.
+// wait waits until the connection's owner (the code that reads from it) has read and handled all
+// data that has arrived. It returns earlier when end is closed, or after holdTime.
 func (p *pace) wait(end <-chan bool) {
 	if !p.behind() {
 		return

@@ -71,8 +71,8 @@ func (d *devices) unseen() []*resourcev1.ResourceClaim {
 	return out
 }
 
-// made records that the claim for extended resources, which u planned, was created as claim as. The
-// devices of u stay reserved for it.
+// made records that the claim for extended resources, which u planned, was created. The argument as
+// is the created claim. The devices of u stay reserved for it.
 func (d *devices) made(u *dynamicresources.Use, as *resourcev1.ResourceClaim) {
 	delete(d.chosen, u.Claim.UID)
 	u.Claim = as

@@ -33,7 +33,7 @@ func stand(t *testing.T, c kubernetes.Interface, class, name string) {
 	}
 }
 
-// asks returns a change of a pod that makes its container request the extended resources in what.
+// asks returns a change of a pod that makes its container request the given extended resources.
 func asks(what ...string) func(*v1.Pod) {
 	list := amounts(what...)
 	return func(p *v1.Pod) {

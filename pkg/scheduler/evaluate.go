@@ -241,8 +241,8 @@ func (e *evaluation) narrow() {
 	e.statuses = *b
 }
 
-// rejectMore calls the filter with index at in e.cell for the nodes that are not rejected yet. If
-// the filter fails to evaluate a node, rejectMore returns the filter's status.
+// rejectMore calls the filter with the given index in e.cell for the nodes that are not rejected
+// yet. If the filter fails to evaluate a node, rejectMore returns the filter's status.
 func (e *evaluation) rejectMore(at int) *scheduling.Status {
 	from, st := e.rejectTimed(at)
 	if st != nil {

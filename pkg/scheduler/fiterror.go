@@ -12,7 +12,7 @@ import (
 )
 
 // fitMessage returns the message, worded as in Kubernetes, that says why no node fits: for each
-// reason the number of nodes, and then the result of preemption in after.
+// reason the number of nodes, and then the result of preemption (the argument after).
 func fitMessage(nodes int, reject *scheduling.Status, objections map[*scheduling.Status]int, after string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "0/%d nodes are available", nodes)

@@ -174,8 +174,8 @@ func (c *clearing) fitsWhereItIs(i int) (fits bool) {
 	return fits
 }
 
-// bringBack takes the victims with index from or higher in lifted, puts them back on their nodes,
-// and removes them from lifted.
+// bringBack puts the victims in lifted whose index is not lower than the given one back on their
+// nodes, and removes them from lifted.
 func (c *clearing) bringBack(from int) {
 	for i := from; i < len(c.lifted); i++ {
 		if c.lifted[i].off {

@@ -87,8 +87,8 @@ func (c *gangCell) rank() int32 {
 	return priorityOf(slices.MinFunc(c.gang, func(a, b *v1.Pod) int { return int(priorityOf(a) - priorityOf(b)) }))
 }
 
-// free returns the CPU that is left on each node without the running pods for which without returns
-// true.
+// free returns the CPU that each node has left if the running pods for which the given function
+// returns true are gone.
 func (c *gangCell) free(without func(*v1.Pod) bool) map[string]int64 {
 	free := maps.Clone(c.cpu)
 	for _, p := range c.running {
@@ -99,8 +99,8 @@ func (c *gangCell) free(without func(*v1.Pod) bool) map[string]int64 {
 	return free
 }
 
-// most returns how many of the gang's pods fit if the running pods for which without returns true
-// are gone. All pods of the gang request the same.
+// most returns how many of the gang's pods fit if the running pods for which the given function
+// returns true are gone. All pods of the gang request the same.
 func (c *gangCell) most(without func(*v1.Pod) bool) int {
 	n := int64(0)
 	for _, free := range c.free(without) {

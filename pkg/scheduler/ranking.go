@@ -41,7 +41,7 @@ func (r *ranking) set(node int, total int64) {
 }
 
 // put changes the total of a leaf without updating the inner vertices. After all changes, the
-// caller must update them, for example with rebuild. put returns the index of the leaf.
+// caller must update them, for example with rebuild. The result is the index of the leaf.
 func (r *ranking) put(node int, total int64) int {
 	i := r.size + node
 	r.highest[i], r.count[i] = total, 1

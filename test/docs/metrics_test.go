@@ -73,10 +73,10 @@ How to read them: [Monitor the processes](../howto/monitor.md).
 	return b.String()
 }
 
-// metrics adds the metrics that a file defines to found. A metric is defined by a composite literal
-// with the fields Name and Help, by a call with a name and a help text as its first two arguments
-// (or as its second and third), or by a table row that begins with them. Some functions add a
-// prefix to the name in their parameter (Name: "keelson_audit_" + name). For calls of such a
+// metrics adds the metrics that a file defines to the map found. A metric is defined by a composite
+// literal with the fields Name and Help, by a call with a name and a help text as its first two
+// arguments (or as its second and third), or by a table row that begins with them. Some functions
+// add a prefix to the name in their parameter (Name: "keelson_audit_" + name). For calls of such a
 // function in the file, metrics adds the prefix.
 func (s *source) metrics(found map[string]metric) {
 	prefixes := s.prefixes()

@@ -67,7 +67,8 @@ func podNamed(t *testing.T, ns, name string) *v1.Pod {
 	return p
 }
 
-// unchanged checks that the containers in before are still running and have not been restarted.
+// unchanged checks that the containers that ran before are still running and have not been
+// restarted.
 func unchanged(t *testing.T, ns string, before map[string]string) {
 	t.Helper()
 	now := runs(t, ns)

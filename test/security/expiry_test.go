@@ -54,7 +54,8 @@ func (a *authority) sign(t *testing.T, template *x509.Certificate, key *ecdsa.Pr
 	return der
 }
 
-// pair returns a certificate for one end of a loopback connection, which expires at end.
+// pair returns a certificate for one end of a loopback connection. The certificate expires at the
+// given time.
 func (a *authority) pair(t *testing.T, name string, end time.Time) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

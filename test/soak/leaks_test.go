@@ -88,7 +88,8 @@ func (s *soak) takeInventory(ctx context.Context) (inventory, error) {
 	return found, s.machineInventory(found)
 }
 
-// objects adds the API objects that are leaks to found, and the addresses in use to live.
+// objects adds the API objects that are leaks to the inventory found, and the addresses in use to
+// live.
 func (s *soak) objects(ctx context.Context, found inventory, live *alive) error {
 	services, err := s.client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -161,7 +162,8 @@ cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | awk 'id { print "shim " $0
 nft list ruleset | grep -oE '10\.(244|96)\.[0-9]+\.[0-9]+(/[0-9]+)?' | sort -u | sed 's/^/rule with /'
 `
 
-// nodeInventory adds everything on a node that belongs to none of the node's pods to found.
+// nodeInventory adds everything on a node that belongs to none of the node's pods to the inventory
+// found.
 func (s *soak) nodeInventory(ctx context.Context, n cluster.NodeStatus, live *alive, found inventory) error {
 	if n.Pid == 0 {
 		return errors.New("does not run")
@@ -283,7 +285,7 @@ func (s *soak) owners(ctx context.Context, n cluster.NodeStatus, services map[ne
 }
 
 // machineInventory adds everything that the cluster has created on the machine outside its nodes to
-// found.
+// the inventory found.
 func (s *soak) machineInventory(found inventory) error {
 	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {

@@ -257,7 +257,8 @@ func (r *rollout) incomplete(ctx context.Context) error {
 	return nil
 }
 
-// run starts a rollout again and again until ctx ends, with pauses between.
+// run starts a rollout again and again until ctx ends. The argument between is the pause after each
+// rollout.
 func (r *rollout) run(ctx context.Context, between time.Duration) {
 	for pause(ctx, between) {
 		if r.roll(ctx) == nil {

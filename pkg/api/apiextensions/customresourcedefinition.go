@@ -209,9 +209,9 @@ func validateWith(by func(...*apiextensions.CustomResourceDefinition) field.Erro
 	return slices.DeleteFunc(errs, checkedForAllKinds)
 }
 
-// attempt calls by. If by panics, attempt returns false. The library's validation panics if the
-// path of a selectable field leads through a schema that is missing or that it has already
-// rejected.
+// attempt calls the function by, which validates a definition. If this function panics, attempt
+// returns false. The library's validation panics if the path of a selectable field leads through a
+// schema that is missing or that it has already rejected.
 func attempt(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList,
 	in []*apiextensions.CustomResourceDefinition) (errs field.ErrorList, ok bool) {
 	defer func() {

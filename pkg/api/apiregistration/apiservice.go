@@ -125,8 +125,8 @@ func validateAPIServiceStatus(ctx context.Context, s, old *apiregistrationv1.API
 	}, s, old)
 }
 
-// validateWith converts services to the unversioned type and validates them with by, a function of
-// the aggregator's library.
+// validateWith converts services to the unversioned type and validates them with the given function
+// of the aggregator's library.
 func validateWith(by func(...*apiregistration.APIService) field.ErrorList,
 	services ...*apiregistrationv1.APIService) field.ErrorList {
 	in := make([]*apiregistration.APIService, len(services))

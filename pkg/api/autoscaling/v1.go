@@ -110,7 +110,7 @@ func toV1(o resource.Object) (resource.Object, error) {
 	return out, carry(out, others, current, in)
 }
 
-// carry writes values that have no fields in v1 into annotations of out.
+// carry writes values that have no fields in v1 into annotations of the object.
 func carry(out *autoscalingv1.HorizontalPodAutoscaler, others []autoscalingv1.MetricSpec,
 	current []autoscalingv1.MetricStatus, in *autoscalingv2.HorizontalPodAutoscaler) error {
 	carried := map[string]any{}
@@ -187,8 +187,8 @@ func fromV1(o resource.Object) (resource.Object, error) {
 	return out, nil
 }
 
-// unpack sets the fields of out that v1 does not have, from the annotations of in and the CPU
-// fields of v1. It ignores annotations that it cannot parse.
+// unpack sets those fields of the v2 object that v1 does not have, from the annotations and the CPU
+// fields of the v1 object. It ignores annotations that it cannot parse.
 func unpack(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.HorizontalPodAutoscaler) {
 	var others []autoscalingv1.MetricSpec
 	if text, there := in.Annotations[metricsAnnotation]; there && json.Unmarshal([]byte(text), &others) == nil {

@@ -78,9 +78,9 @@ func validateConfigMapUpdate(ctx context.Context, cm, old *corev1.ConfigMap) fie
 
 const immutableText = "field is immutable when `immutable` is set"
 
-// frozen reports whether the stored object is immutable. The argument was is the stored value of
-// the field immutable, and is the updated one. If the update makes the object mutable, frozen also
-// reports an error.
+// frozen reports whether the stored object is immutable. The last argument is the field immutable
+// of the stored object, and the argument before it is that of the updated one. If the update makes
+// the object mutable, frozen also reports an error.
 func frozen(r *report.Report, is, was *bool) bool {
 	if was == nil || !*was {
 		return false

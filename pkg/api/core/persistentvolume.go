@@ -202,8 +202,8 @@ func validatePersistentVolumeUpdate(ctx context.Context, pv, old *corev1.Persist
 	return r.Errors
 }
 
-// sameAffinity reports whether the node affinity is unchanged. A change from a deprecated label to
-// the current name of the label does not count.
+// sameAffinity reports whether the node affinity is unchanged. A change from a deprecated label,
+// such as failure-domain.beta.kubernetes.io/zone, to the label that replaced it does not count.
 func sameAffinity(affinity, old *corev1.VolumeNodeAffinity) bool {
 	was := old.DeepCopy()
 	if affinity != nil && affinity.Required != nil && was.Required != nil {
@@ -224,8 +224,8 @@ func renameLabels(is, was []corev1.NodeSelectorRequirement) {
 		corev1.LabelInstanceType:            corev1.LabelInstanceTypeStable,
 	}
 	for i := range min(len(is), len(was)) {
-		// If an old key has no current name, today has "" for it. An empty new key is then kept
-		// here, but another check rejects it.
+		// If the stored key is not a deprecated label, the lookup returns "". So an empty new key
+		// also replaces the stored key here, but another check rejects empty keys.
 		if is[i].Key == today[was[i].Key] {
 			was[i].Key = is[i].Key
 		}
@@ -239,8 +239,8 @@ func namesGroup(spec *corev1.PersistentVolumeClaimSpec) bool {
 		spec.DataSourceRef.APIGroup != nil
 }
 
-// ValidateVolumeSource validates the source of a persistent volume. name is the name of the volume,
-// and at the path of its spec.
+// ValidateVolumeSource validates the source of a persistent volume. The argument name is the name
+// of the volume, and the argument at is the path of its spec.
 func ValidateVolumeSource(r *report.Report, name string, spec *corev1.PersistentVolumeSpec, at *field.Path) {
 	v, s := &spec.PersistentVolumeSource, &podspec.Sources{Report: r, Path: at}
 	s.One("hostPath", v.HostPath != nil, func(p *field.Path) { r.Add(podspec.ValidateHostPath(v.HostPath, p)...) })

@@ -138,8 +138,8 @@ func removes(list, old corev1.ResourceList) bool {
 	return false
 }
 
-// checkResized sets CPU and memory in rest, a copy of the new spec, to their old values. It then
-// reports every difference between rest and old.
+// checkResized sets CPU and memory in the argument rest, which is a copy of the new spec, to their
+// old values. It then reports every other difference from the old spec.
 func checkResized(r *report.Report, rest, old *corev1.PodSpec, spec *field.Path) {
 	for i := range rest.Containers {
 		restoreComputing(&rest.Containers[i].Resources, &old.Containers[i].Resources)
@@ -192,8 +192,8 @@ func restoredList(list, old corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// checkOwnResize checks changes of the pod-level resources. In rest, a copy of the new spec, it
-// sets their CPU and memory to the old values.
+// checkOwnResize checks changes of the pod-level resources. In the argument rest, which is a copy
+// of the new spec, it sets their CPU and memory to the old values.
 func checkOwnResize(r *report.Report, rest, old *corev1.PodSpec, spec *field.Path) {
 	has := func(own *corev1.ResourceRequirements) bool {
 		return own != nil && len(own.Requests)+len(own.Limits) > 0

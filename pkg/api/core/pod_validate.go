@@ -185,8 +185,8 @@ func withoutMutable(pod, old *corev1.Pod) *corev1.PodSpec {
 }
 
 // onlyNarrower checks the changes of node selector and node affinity of a pod with scheduling
-// gates. The pod may only select fewer nodes than before. onlyNarrower sets both fields of rest to
-// the old values, because it has checked them.
+// gates. The pod may only select fewer nodes than before. In the argument rest, which is a copy of
+// the new specification, it sets both fields to the old values, because it has checked them.
 func onlyNarrower(r *report.Report, rest, old *corev1.PodSpec, path *field.Path) {
 	for key, value := range old.NodeSelector {
 		if got, ok := rest.NodeSelector[key]; !ok || got != value {

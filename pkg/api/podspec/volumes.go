@@ -293,7 +293,8 @@ func (c *check) checkMounts(container *corev1.Container, at *field.Path) {
 }
 
 // checkMountOptions validates the options of a mount. The argument here is the path of the mount,
-// and at that of the list of mounts. As in Kubernetes, most errors have the path of the list.
+// and the argument at is that of the list of mounts. As in Kubernetes, most errors have the path of
+// the list.
 func (c *check) checkMountOptions(container *corev1.Container, mount *corev1.VolumeMount, at, here *field.Path) {
 	if mount.SubPath != "" {
 		c.checkDescends(mount.SubPath, at.Child("subPath"))

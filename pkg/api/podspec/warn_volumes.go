@@ -94,8 +94,8 @@ func (c *cautions) collisions(volume, what string, paths []placed) {
 	c.collide(volume, what, nil, paths)
 }
 
-// collide adds paths to known and returns the result. It warns about each path that collides with
-// an earlier one.
+// collide adds paths to the list known and returns the result. It warns about each path that
+// collides with an earlier one.
 func (c *cautions) collide(volume, what string, known, paths []placed) []placed {
 	for _, p := range paths {
 		p.path = strings.TrimRight(p.path, "/")

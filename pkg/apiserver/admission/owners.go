@@ -95,7 +95,8 @@ func blocks(r metav1.OwnerReference) bool {
 	return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
 }
 
-// blocking returns the references in now that have blockOwnerDeletion and did not have it in was.
+// blocking returns the new references that have blockOwnerDeletion and did not have it among the
+// old references.
 func blocking(now, was []metav1.OwnerReference) []metav1.OwnerReference {
 	var out []metav1.OwnerReference
 	for _, r := range now {

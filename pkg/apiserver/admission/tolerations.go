@@ -133,8 +133,8 @@ func (p *tolerations) of(ctx context.Context, a admission.Attributes, annotation
 	return append([]corev1.Toleration{}, list...), nil
 }
 
-// mergeTolerations returns list and more without tolerations that another one covers. Of equal
-// tolerations, it keeps the first.
+// mergeTolerations returns the tolerations of both lists, without those that another one covers. Of
+// equal tolerations, it keeps the first.
 func mergeTolerations(list, more []corev1.Toleration) []corev1.Toleration {
 	all := slices.Concat(list, more)
 	var merged []corev1.Toleration

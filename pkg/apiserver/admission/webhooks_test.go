@@ -81,7 +81,8 @@ func (h *hooks) on(path string, reply func(admissionv1.AdmissionRequest) admissi
 	h.reply[path] = reply
 }
 
-// take returns the requests that the webhook at path has received since the last call of take.
+// take returns the requests that the webhook at path has received since the last call of this
+// method.
 func (h *hooks) take(path string) []admissionv1.AdmissionRequest {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -179,7 +179,8 @@ func withKinds(v *apidiscovery.APIVersionDiscovery) *apidiscovery.APIVersionDisc
 	return v
 }
 
-// get requests a JSON document from the handler of, as the user of the aggregator, and decodes it.
+// get requests a JSON document from the given handler, as the user of the aggregator, and decodes
+// it.
 func get(ctx context.Context, of http.HandlerFunc, path, accept string, into any) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()

@@ -199,8 +199,9 @@ func sorted(carriers map[schema.GroupVersion]*carrier) []schema.GroupVersion {
 	return list
 }
 
-// of returns a handler of the document that is merged from own and extensions. If the document of
-// an extension server cannot be merged, the merged document omits it.
+// of returns a handler of the document that is merged from the server's own document and those of
+// extension servers. If the document of an extension server cannot be merged, the merged document
+// omits it.
 func (m *merged) of(own []byte, extensions []extension, log *slog.Logger) (http.Handler, error) {
 	sources := [][]byte{own}
 	for _, e := range extensions {
@@ -227,7 +228,8 @@ func (m *merged) of(own []byte, extensions []extension, log *slog.Logger) (http.
 	return mux, nil
 }
 
-// addTo adds to all those paths and definitions of e.doc that belong to the group versions of e.
+// addTo adds the paths and definitions of e.doc to the merged document, but only those that belong
+// to the group versions of e.
 func (e *extension) addTo(all *openapi.Swagger) error {
 	var part openapi.Swagger
 	if err := json.Unmarshal(e.doc, &part); err != nil {
@@ -244,9 +246,9 @@ func (e *extension) addTo(all *openapi.Swagger) error {
 // documents have equal definitions, the library kube-openapi merges their lists.
 const kindsOf = "x-kubernetes-group-version-kind"
 
-// confineKinds removes from the definitions in doc the kinds whose group and version own rejects,
-// or nothing if own is nil. It also replaces nil maps of extensions by empty ones, because
-// kube-openapi writes to these maps without checking for nil.
+// confineKinds removes from the definitions in doc the kinds whose group and version the function
+// own rejects. If this function is nil, it removes nothing. It also replaces nil maps of extensions
+// by empty ones, because kube-openapi writes to these maps without checking for nil.
 func confineKinds(doc *openapi.Swagger, own func(group, version string) bool) {
 	for name, def := range doc.Definitions {
 		if def.Extensions == nil {

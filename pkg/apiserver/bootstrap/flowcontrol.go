@@ -25,7 +25,7 @@ const flowControlManager = "api-priority-and-fairness-config-producer-v1"
 // FlowControl maintains the default flow schemas and priority levels. Mandatory objects are always
 // reset to their defaults. Suggested objects are updated, unless a user has edited them or has set
 // their annotation apf.kubernetes.io/autoupdate-spec to "false". Objects that are no longer among
-// the defaults are deleted. Objects are read from the informers in known if these are synced.
+// the defaults are deleted. Objects are read from informers if these are synced.
 func FlowControl(ctx context.Context, client kubernetes.Interface, known informers.Interface) error {
 	api := client.FlowcontrolV1()
 	knownSchemas, knownLevels := known.FlowSchemas(), known.PriorityLevelConfigurations()
@@ -148,8 +148,8 @@ func (d *defaults[T]) ensure(ctx context.Context, want []T, mandatory bool) []fu
 	return tasks
 }
 
-// revise changes have to match want, unless it is a suggested object that belongs to the user. It
-// reports whether it changed have.
+// revise changes the present object, the argument have, so that it matches want, unless it is a
+// suggested object that belongs to the user. It reports whether it changed the object.
 func (d *defaults[T]) revise(have, want T, mandatory bool) bool {
 	ours, err := strconv.ParseBool(have.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey])
 	known := err == nil
@@ -171,8 +171,8 @@ func (d *defaults[T]) revise(have, want T, mandatory bool) bool {
 	return changed
 }
 
-// drop returns tasks that delete the objects in have that are marked as defaults and are not in
-// want.
+// drop returns tasks that delete those of the present objects that are marked as defaults and are
+// not among the wanted ones.
 func (d *defaults[T]) drop(ctx context.Context, have, want []T) []func() error {
 	var tasks []func() error
 	for _, h := range have {

@@ -218,8 +218,9 @@ func (k Kubernetes) revise(ctx context.Context, change func(published []string) 
 	return k.endpoints(ctx, change(published))
 }
 
-// counted adds own to the sorted addresses, and removes others until at most count are left. It
-// removes the addresses after own first, and the first address counts as the one after the last.
+// counted adds the server's own address to the sorted addresses, and removes others until at most
+// count are left. It first removes the addresses that follow the own one. After the last address,
+// it continues with the first.
 func counted(addresses []string, own string, count int) []string {
 	if !slices.Contains(addresses, own) {
 		addresses = append(addresses, own)

@@ -98,8 +98,8 @@ func BenchmarkDocuments(b *testing.B) {
 	}
 }
 
-// changeOne sets a schema description in the first definition to what, and waits until the OpenAPI
-// document of its group contains it.
+// changeOne sets a schema description in the first definition to the given text, and waits until
+// the OpenAPI document of its group contains the text.
 func (e *env) changeOne(b *testing.B, what string) {
 	const path = "/openapi/v3/apis/g0.example.com/v1"
 	patch := fmt.Sprintf(

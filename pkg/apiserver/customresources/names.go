@@ -23,7 +23,7 @@ func newTaken() *taken {
 	return &taken{resources: make(map[string]int), kinds: make(map[string]int)}
 }
 
-// count adds by to the number of grants of each name in names.
+// count adds a number, the argument by, to the number of grants of each name in names.
 func (t *taken) count(names *apiextensionsv1.CustomResourceDefinitionNames, by int) {
 	for _, n := range append([]string{names.Plural, names.Singular}, names.ShortNames...) {
 		add(t.resources, n, by)

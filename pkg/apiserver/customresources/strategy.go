@@ -252,8 +252,8 @@ func (j *validator) newListErrors(u, was map[string]any) field.ErrorList {
 	return errs
 }
 
-// checkRules evaluates x-kubernetes-validations. If found contains errors after which values may
-// have wrong types, it returns Kubernetes' error for rules that were not checked.
+// checkRules evaluates x-kubernetes-validations. If the errors found so far include some after
+// which values may have wrong types, it returns Kubernetes' error for rules that were not checked.
 func (j *validator) checkRules(ctx context.Context, u, was map[string]any, found field.ErrorList,
 	options ...cel.Option) field.ErrorList {
 	rules := j.ruleValidator()

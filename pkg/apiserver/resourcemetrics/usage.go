@@ -36,7 +36,7 @@ func usageOf(cpu *statsapi.CPUStats, memory *statsapi.MemoryStats) (usage, bool)
 	}}, true
 }
 
-// metadata returns the metadata for the metrics of an object with metadata of.
+// metadata returns the metadata for the metrics of an object with the given metadata.
 func (h *handler) metadata(of *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: of.Name, Namespace: of.Namespace, Labels: of.Labels,
 		CreationTimestamp: metav1.NewTime(h.clock.Now())}

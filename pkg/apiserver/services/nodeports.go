@@ -136,7 +136,7 @@ func repeatsPort(svc *corev1.Service) bool {
 	return false
 }
 
-// needsNew reports whether svc needs a port that is not in held, the ports of old.
+// needsNew reports whether svc needs a port that the old service does not hold.
 func needsNew(svc, old *corev1.Service, held []int) bool {
 	if beginsHealthPort(svc, old) && !slices.Contains(held, int(svc.Spec.HealthCheckNodePort)) {
 		return true

@@ -23,7 +23,8 @@ import (
 )
 
 // cachePatience is how long the controller waits for the cache to show an attachment that it
-// created. After that, the attachment must have been deleted.
+// created. If the cache does not show it by then, the controller assumes that the attachment was
+// deleted.
 const cachePatience = 30 * time.Second
 
 func (c *Controller) sync(ctx context.Context, name string) error {

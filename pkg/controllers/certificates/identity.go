@@ -108,8 +108,8 @@ func (c *approving) dropPromise(csr *certificatesv1.CertificateSigningRequest) {
 	}
 }
 
-// requeueAfterDeletion requeues the requests for the same node as the deleted request gone, because
-// they may have waited for its deletion.
+// requeueAfterDeletion requeues the requests for the same node as a deleted request, because they
+// may have waited for its deletion.
 func (c *approving) requeueAfterDeletion(gone *certificatesv1.CertificateSigningRequest) {
 	if c.byNode == nil {
 		return

@@ -88,8 +88,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// aggregate returns the rules of all roles that role selects, except role itself. It sorts the
-// roles by name and drops duplicate rules.
+// aggregate returns the rules of all roles that an aggregated role selects, except those of this
+// role itself. It sorts the roles by name and drops duplicate rules.
 func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
 	all = slices.SortedFunc(slices.Values(all), func(a, b *rbacv1.ClusterRole) int {
 		return strings.Compare(a.Name, b.Name)

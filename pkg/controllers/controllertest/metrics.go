@@ -24,7 +24,7 @@ func WithMetrics(
 	}
 }
 
-// Metrics returns the values of all counters and gauges in the gatherer from, and the numbers of
+// Metrics returns the values of all counters and gauges in a gatherer, and the numbers of
 // observations of all histograms, by name and labels: "syncs_total{code=200}", or "syncs_total"
 // without labels.
 func Metrics(t *testing.T, from prometheus.Gatherer) map[string]float64 {

@@ -59,8 +59,8 @@ func (c *Controller) start(ctx context.Context, cron *batchv1.CronJob) (time.Dur
 	return next(cron, schedule, now), nil
 }
 
-// mayStart reports whether the job scheduled for the time at may be started now. It returns false
-// if at is zero.
+// mayStart reports whether the job that is scheduled for a time (the argument at) may be started
+// now. It returns false if this time is zero.
 func (c *Controller) mayStart(cron *batchv1.CronJob, at, now time.Time) bool {
 	limit := cron.Spec.StartingDeadlineSeconds
 	switch {
@@ -80,8 +80,8 @@ func (c *Controller) mayStart(cron *batchv1.CronJob, at, now time.Time) bool {
 	return true
 }
 
-// started reports whether the status shows that the job scheduled for the time at was already
-// started.
+// started reports whether the status shows that the job that is scheduled for the given time was
+// already started.
 func started(cron *batchv1.CronJob, at time.Time) bool {
 	return cron.Status.LastScheduleTime.Equal(&metav1.Time{Time: at}) ||
 		slices.ContainsFunc(cron.Status.Active, func(r v1.ObjectReference) bool {
@@ -89,9 +89,9 @@ func started(cron *batchv1.CronJob, at time.Time) bool {
 		})
 }
 
-// createJob creates the job scheduled for the time at and adds it to the status. It returns true if
-// a job of this name exists that is already in the list of active jobs or does not belong to the
-// cron job; then the status stays unchanged.
+// createJob creates the job that is scheduled for the given time and adds it to the status. It
+// returns true if a job of this name exists that is already in the list of active jobs or does not
+// belong to the cron job; then the status stays unchanged.
 func (c *Controller) createJob(ctx context.Context, cron *batchv1.CronJob, at time.Time) (bool, error) {
 	if cron.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent {
 		if err := c.replace(ctx, cron); err != nil {
@@ -150,8 +150,8 @@ func (c *Controller) replace(ctx context.Context, cron *batchv1.CronJob) error {
 	return nil
 }
 
-// jobName returns the name of the job scheduled for the time at. It contains the minute of that
-// time.
+// jobName returns the name of the job that is scheduled for the given time. The name contains the
+// minute of that time.
 func jobName(cron *batchv1.CronJob, at time.Time) string {
 	return fmt.Sprintf("%s-%d", cron.Name, at.Unix()/60)
 }

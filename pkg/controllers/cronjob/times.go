@@ -46,9 +46,9 @@ func since(c *batchv1.CronJob) time.Time {
 	return c.CreationTimestamp.Time
 }
 
-// latest returns the last scheduled time that is after from and not after now, or the zero time if
-// there is none. If there are two or more such times, it also returns their approximate number,
-// otherwise 0.
+// latest returns the last scheduled time that is later than the argument from and not later than
+// now, or the zero time if there is none. If there are two or more such times, it also returns
+// their approximate number, otherwise 0.
 func latest(s cron.Schedule, from, now time.Time) (time.Time, int64, error) {
 	first := s.Next(from)
 	second := s.Next(first)

@@ -28,8 +28,8 @@ import (
 // the driver could not be reached.
 type proxied struct{ client rest.Interface }
 
-// call calls a gRPC method of a driver on a node, with the request in, and decodes the response
-// into out.
+// call calls a gRPC method of a driver on a node. The argument in is the request, and the response
+// is decoded into the argument out.
 func (p proxied) call(ctx context.Context, node, driver, method string, in, out protoadapt.MessageV1) error {
 	body, err := proto.Marshal(protoadapt.MessageV2Of(in))
 	if err != nil {
@@ -79,8 +79,8 @@ func (c *Controller) abilities(ctx context.Context, node, driver string) (abilit
 }
 
 // selectNode returns a ready node on which the driver is registered, to call the driver there: the
-// node wanted if it is not "", otherwise the first one by name. If may is not nil, only nodes for
-// which it returns true are considered.
+// node with the name wanted if this name is not "", otherwise the first one by name. If the
+// function may is not nil, only nodes for which it returns true are considered.
 func (c *Controller) selectNode(driver, wanted string, may func(*v1.Node) bool) (*v1.Node, error) {
 	all, err := c.csiNodes.List(labels.Everything())
 	if err != nil {

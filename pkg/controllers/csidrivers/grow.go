@@ -18,9 +18,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// unfinished returns a claim that is bound and for which done returns false, and the claim's
-// volume. It returns nil if there is no such claim or if this controller does not manage the
-// volume's driver.
+// unfinished returns a claim that is bound and for which the function done returns false, and the
+// claim's volume. It returns nil if there is no such claim or if this controller does not manage
+// the volume's driver.
 func (c *Controller) unfinished(key string, done func(*v1.PersistentVolumeClaim) bool) (
 	*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	namespace, name := controller.SplitKey(key)

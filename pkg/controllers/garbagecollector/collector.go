@@ -125,8 +125,8 @@ func (c *Controller) client(gvk schema.GroupVersionKind, namespace string) (meta
 
 // served converts an error of a request to the API server. The error NotFound can mean that the
 // path is not served, because the object's kind was removed or its scope changed since the last
-// discovery. In this case served resets the mapper and returns another error, so that the object is
-// retried and not treated as deleted. It returns all other errors unchanged.
+// discovery. In this case, the method resets the mapper and returns another error, so that the
+// object is retried and not treated as deleted. It returns all other errors unchanged.
 func (c *Controller) served(err error) error {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {

@@ -212,8 +212,8 @@ func byRatio(current int32, ratio float64, pods []*v1.Pod, t tolerance) (int32, 
 // perPod returns how many pods are required if each may have the value target of a metric's total.
 // It also returns the average per existing pod, or the total if no pods exist.
 //
-// If the average is within the tolerance, the required number is wanted, the present number of
-// replicas. During a rollout there may be more existing pods than wanted.
+// If the average is within the tolerance, the required number is the present number of replicas,
+// the argument wanted. During a rollout there may be more existing pods than this number.
 func perPod(wanted, existing int32, total, target int64, t tolerance) (n int32, average int64) {
 	if existing == 0 {
 		return ceil(float64(total) / float64(target)), total

@@ -95,8 +95,8 @@ func (m *metrics) ended(job *batchv1.Job, end *batchv1.JobCondition) {
 	m.finished.WithLabelValues(mode(job), result, end.Reason).Inc()
 }
 
-// addCounted counts the pods and indexes by which the counts in the status increased since was. The
-// counts may also decrease, because an Indexed job was scaled down.
+// addCounted counts the pods and indexes by which the counts in the status increased since the
+// earlier status. The counts may also decrease, because an Indexed job was scaled down.
 func (m *metrics) addCounted(job *batchv1.Job, was *batchv1.JobStatus) {
 	m.podsFinished.WithLabelValues(mode(job), "succeeded").Add(float64(max(0, job.Status.Succeeded-was.Succeeded)))
 	m.podsFinished.WithLabelValues(mode(job), "failed").Add(float64(max(0, job.Status.Failed-was.Failed)))

@@ -200,8 +200,8 @@ func (y *syncer) track(ctx context.Context, s *survey, cached *batchv1.Job, end 
 	return failure
 }
 
-// write writes the status of s.job if it differs from was. It returns the status that the API
-// server has then.
+// write writes the status of s.job if it differs from the earlier status. It returns the status
+// that the API server has then.
 func (y *syncer) write(ctx context.Context, s *survey, was *batchv1.JobStatus) (*batchv1.JobStatus, error) {
 	if equality.Semantic.DeepEqual(*was, s.job.Status) {
 		return was, nil

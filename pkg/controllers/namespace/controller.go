@@ -257,7 +257,8 @@ func (c *Controller) deleteContent(ctx context.Context, namespace string) *remai
 	return left
 }
 
-// deleteResource deletes all objects of one resource, and adds the objects that remain to left.
+// deleteResource deletes all objects of one resource. It records the objects that remain in the
+// argument left.
 func (c *Controller) deleteResource(ctx context.Context, namespace string, r resource, left *remains) {
 	client := c.Metadata.Resource(r.GroupVersionResource).Namespace(namespace)
 	var all metav1.ListOptions

@@ -62,8 +62,8 @@ func wantedTaints(n *v1.Node, evict bool) []v1.Taint {
 	return out
 }
 
-// mergeTaints returns the taints in have, with those that this controller manages replaced by the
-// ones in want. It reports whether that changes anything. Taints that remain keep their time.
+// mergeTaints returns the present taints, with those that this controller manages replaced by the
+// wanted ones. It reports whether that changes anything. Taints that remain keep their time.
 func mergeTaints(have, want []v1.Taint, now time.Time) ([]v1.Taint, bool) {
 	var out []v1.Taint
 	changed := false

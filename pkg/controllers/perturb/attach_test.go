@@ -23,8 +23,9 @@ const fault = "fault"
 const attacher = "external-attacher/d"
 
 // attach simulates the attacher of a CSI driver and the kubelets: it attaches and detaches volumes
-// as the VolumeAttachments request, and updates volumesInUse of nodes. It records in the ConfigMap
-// fault if a volume is attached to two nodes, or is detached from a node that still uses it.
+// as the VolumeAttachments request, and updates volumesInUse of nodes. If a volume is attached to
+// two nodes, or is detached from a node that still uses it, it creates a ConfigMap with a
+// description (the constant fault is its name).
 func attach(ctx context.Context, u *perturb.Users) error {
 	list, err := u.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
 	if err != nil {

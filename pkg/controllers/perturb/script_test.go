@@ -183,7 +183,7 @@ func client(u *perturb.Users, gvr schema.GroupVersionResource, name string) (dyn
 	return u.Dynamic.Resource(gvr).Namespace(namespace), base
 }
 
-// every returns a function that calls do every d until the run ends.
+// every returns a function that calls do at intervals of d until the run ends.
 func every(d time.Duration, do func(context.Context, *perturb.Users) error) func(context.Context, *perturb.Users) {
 	return func(ctx context.Context, u *perturb.Users) {
 		for ctx.Err() == nil {

@@ -100,8 +100,8 @@ func hasEnded(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
-// surplus returns the ended pods to delete so that keep pods remain: evicted pods first, then the
-// oldest ones. If keep is 0 or negative, all pods remain.
+// surplus returns the ended pods to delete so that a number of them (the argument keep) remain:
+// evicted pods first, then the oldest ones. If this number is 0 or negative, all pods remain.
 func surplus(ended []*v1.Pod, keep int) []*v1.Pod {
 	if keep <= 0 || len(ended) <= keep {
 		return nil
@@ -132,8 +132,8 @@ func (c *Controller) outOfService(name string) bool {
 }
 
 // nodeMissing reports whether a node has been missing in the cache for the time quarantine and does
-// not exist on the API server either. If the cache does not show the node, it adds the node to
-// seen.
+// not exist on the API server either. If the cache does not show the node, it adds the node to the
+// map seen.
 func (c *Controller) nodeMissing(ctx context.Context, name string, seen map[string]bool) bool {
 	if _, err := c.nodes.Get(name); !apierrors.IsNotFound(err) {
 		return false

@@ -121,8 +121,8 @@ func (w *world) put(uid types.UID, o modelObject) {
 	w.events = append(w.events, modelEvent{uid, w.revision, o, w.now})
 }
 
-// finish ends the write with index at. If ok is true, the object is stored, otherwise the write
-// fails.
+// finish ends the write with the given index. If ok is true, the object is stored, otherwise the
+// write fails.
 func (w *world) finish(at int, ok bool) {
 	f := w.writing[at]
 	w.writing = slices.Delete(w.writing, at, at+1)

@@ -91,8 +91,9 @@ func (v *view) drop(resource schema.GroupResource, old apiObject) {
 	}
 }
 
-// set records the object obj, or the deletion of seen if obj is nil, in the tallies of the object's
-// namespace. It returns the names of the quotas whose status may have to be written.
+// set records the object obj in the tallies of its namespace. If obj is nil, it records the
+// deletion of the object that the cache showed last (the argument seen). It returns the names of
+// the quotas whose status may have to be written.
 func (v *view) set(resource schema.GroupResource, seen, obj apiObject) (quotas []string) {
 	for name, f := range v.quotas[seen.GetNamespace()] {
 		at := slices.IndexFunc(f.evaluators, func(e quotav1.Evaluator) bool { return e.GroupResource() == resource })

@@ -191,8 +191,8 @@ func minReady(set *appsv1.StatefulSet) time.Duration {
 }
 
 // each calls f for each pod and adds the returned steps to the plan as one phase. The second result
-// of f is whether later pods must wait; it applies only with the policy OrderedReady. each returns
-// false if some pods must wait, so that the plan ends with this phase.
+// of f is whether later pods must wait; it applies only with the policy OrderedReady. The method
+// returns false if some pods must wait, so that the plan ends with this phase.
 func (d *decision) each(pods []*v1.Pod, f func(pod *v1.Pod) (step, bool)) bool {
 	var phase []step
 	stopped := false

@@ -65,7 +65,7 @@ func (c *Controller) syncRevisions(ctx context.Context, set *appsv1.StatefulSet,
 	return out, nil
 }
 
-// findSame returns the revision with the same data as wanted, or nil. If none of the sorted
+// findSame returns the revision with the same data as the wanted one, or nil. If none of the sorted
 // revisions has the same data, it applies the present defaults to the template in the newest
 // revision and compares again, because the defaults may have been different when this revision was
 // created.

@@ -23,8 +23,8 @@ type mark struct {
 	migrated bool
 }
 
-// mark sets the condition how in the CustomResourceDefinition of a migration's resource. It does
-// nothing if the resource is built in.
+// mark sets a condition in the CustomResourceDefinition of a migration's resource. It does nothing
+// if the resource is built in.
 func (c *Controller) mark(ctx context.Context, m *migration, how mark) error {
 	if m.Spec.Resource.Group == "" {
 		return nil
@@ -67,8 +67,8 @@ func (c *Controller) definition(ctx context.Context, name string) (*apiextension
 	return crd, json.Unmarshal(b, crd)
 }
 
-// marked returns the status of a definition with the condition how, and whether it differs from the
-// present status. It removes old versions from storedVersions only if the definition has not
+// marked returns the status of a definition with the given condition, and whether it differs from
+// the present status. It removes old versions from storedVersions only if the definition has not
 // changed since the migration began.
 func marked(crd *apiextensionsv1.CustomResourceDefinition, how mark,
 	now metav1.Time) (*apiextensionsv1.CustomResourceDefinitionStatus, bool) {

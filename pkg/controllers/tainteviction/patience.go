@@ -13,8 +13,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// evictAt returns the time at which a pod must be deleted from a node with these taints. leaves is
-// false if the pod may stay. The function since returns the time at which a taint was added.
+// evictAt returns the time at which a pod must be deleted from a node with these taints. The result
+// leaves is false if the pod may stay. The function since returns the time at which a taint was
+// added.
 func evictAt(pod *v1.Pod, taints []v1.Taint, since func(*v1.Taint) time.Time) (at time.Time, leaves bool) {
 	placed := placedAt(pod)
 	for i := range taints {

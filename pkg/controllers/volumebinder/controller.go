@@ -183,7 +183,8 @@ func (c *Controller) volumeChanged(old, v *v1.PersistentVolume) {
 	}
 }
 
-// queueWaiting queues the claims whose binding is not complete and for which may returns true.
+// queueWaiting queues the claims whose binding is not complete and for which the given function
+// returns true.
 func (c *Controller) queueWaiting(may func(*v1.PersistentVolumeClaim) bool) {
 	waiting, err := c.claimCache.ByIndex(unbound, waits)
 	if err != nil {

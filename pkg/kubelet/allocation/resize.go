@@ -225,7 +225,7 @@ func (m *Manager) Reached(uid types.UID, container string) {
 	}
 }
 
-// less reports whether pod requests less than before of at least one resource.
+// less reports whether a pod now requests less of at least one resource than its earlier version.
 func less(pod, before *v1.Pod) bool {
 	now := resource.PodRequests(pod, resource.PodResourcesOptions{})
 	for name, q := range resource.PodRequests(before, resource.PodResourcesOptions{}) {

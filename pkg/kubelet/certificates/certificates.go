@@ -210,9 +210,9 @@ func writeKubeconfig(file, bootstrap, pair string) error {
 	return nil
 }
 
-// NewClient returns the manager of the client certificate. It calls with before each request to get
-// the client configuration: the bootstrap configuration, or the kubelet's own, which is read again
-// each time because its certificate changes.
+// NewClient returns the manager of the client certificate. Before each request, it calls the given
+// function to get the client configuration: the bootstrap configuration, or the kubelet's own,
+// which is read again each time because its certificate changes.
 func NewClient(c Config, with func() (*rest.Config, error)) (*Manager, error) {
 	store, err := certificate.NewFileStore(clientStore, c.Dir, c.Dir, "", "")
 	if err != nil {

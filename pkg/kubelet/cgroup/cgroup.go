@@ -147,7 +147,7 @@ func (m *Manager) put(path string, l qos.PodLimits) error {
 	return m.apply(path, l)
 }
 
-// timed measures how long an operation takes, until the caller calls done.
+// timed measures how long an operation takes, until the caller calls the returned function.
 func (m *Manager) timed(operation string) (done func()) {
 	if m.cfg.Metrics == nil {
 		return func() {}

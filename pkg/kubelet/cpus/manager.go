@@ -311,8 +311,8 @@ func (m *Manager) sockets(nodes numa.Mask) map[int]bool {
 	return out
 }
 
-// noteChange writes the file. It calls Changed if the shared CPUs differ from before. The caller
-// holds the lock.
+// noteChange writes the file. It calls Changed if the shared CPUs differ from the earlier ones in
+// the argument before. The caller holds the lock.
 func (m *Manager) noteChange(before cpuset.CPUSet) {
 	m.save()
 	if !before.Equals(m.shared()) {

@@ -120,8 +120,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// pause waits until Resync is called, until the next tick or, if until is not zero, until that
-// time. It returns false if ctx ends first.
+// pause waits until Resync is called, until the next tick, or until the given time if that is not
+// zero. It returns false if ctx ends first.
 func (m *Manager) pause(ctx context.Context, tick <-chan time.Time, until time.Time) bool {
 	var due <-chan time.Time
 	if !until.IsZero() {

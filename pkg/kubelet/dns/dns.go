@@ -245,8 +245,8 @@ func podOptions(options []v1.PodDNSConfigOption) []string {
 	return out
 }
 
-// mergeOptions returns the options in have and add. An option in add replaces one with the same
-// name.
+// mergeOptions returns the options of both lists. An option in the second list replaces one of the
+// same name in the first.
 func mergeOptions(have, add []string) []string {
 	name := func(o string) string { n, _, _ := strings.Cut(o, ":"); return n }
 	out := slices.Clone(have)

@@ -70,7 +70,7 @@ func (d *fakeDriver) set(fails string) {
 	d.fails = fails
 }
 
-// did returns the calls since did was last called: "+" and "-" mean that a claim was prepared or
+// did returns the calls since its own last call: "+" and "-" mean that a claim was prepared or
 // unprepared.
 func (d *fakeDriver) did() string {
 	d.mu.Lock()

@@ -72,8 +72,8 @@ func (l *envLines) invalid(what string) error {
 
 var errNotClosed = errors.New("unclosed single quote")
 
-// quoted parses a value in single quotes. The value starts with rest and may continue on the
-// following lines.
+// quoted parses a value in single quotes. The argument rest is the beginning of the value, which
+// may continue on the following lines.
 func (l *envLines) quoted(rest string) (string, error) {
 	rest, ok := strings.CutPrefix(rest, "'")
 	if !ok {

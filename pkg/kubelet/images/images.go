@@ -304,7 +304,8 @@ func (p *Puller) state(pod *v1.Pod, image string) *state {
 }
 
 // turn waits until the caller may pull the image. At most one caller pulls an image at a time, and
-// at most Parallel images are pulled at a time. The caller must call done after the pull.
+// at most Parallel images are pulled at a time. The caller must call the returned function after
+// the pull.
 func (p *Puller) turn(ctx context.Context, image string) (done func(), err error) {
 	p.mu.Lock()
 	one := p.pulls[image]

@@ -136,8 +136,8 @@ func (d *Driver) reachable(r *csi.TopologyRequirement) bool {
 	return len(r.GetRequisite()) == 0
 }
 
-// promise calls take, which reserves size bytes of the node's disk, if that many bytes are free and
-// not promised to other volumes.
+// promise calls the given function, which reserves size bytes of the node's disk, if that many
+// bytes are free and not promised to other volumes.
 func (d *Driver) promise(size int64, take func() error) error {
 	d.promising.Lock()
 	defer d.promising.Unlock()

@@ -149,8 +149,8 @@ func (k *Keeper) rename(ctx context.Context, l Log, dir *os.Root, to string) err
 	return nil
 }
 
-// Sweep removes the log directories of pods for which known returns false, and links to logs that
-// do not exist.
+// Sweep removes the log directories of pods for which the function known returns false, and links
+// to logs that do not exist.
 func (k *Keeper) Sweep(known func(uid types.UID) bool) error {
 	entries, err := os.ReadDir(k.cfg.Root)
 	if errors.Is(err, fs.ErrNotExist) {

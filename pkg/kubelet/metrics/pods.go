@@ -126,8 +126,8 @@ func NewPods(r prometheus.Registerer) *Pods {
 	return m
 }
 
-// Sandbox counts an attempt to create the sandbox of a pod. The caller calls over when the attempt
-// has ended.
+// Sandbox counts an attempt to create the sandbox of a pod. The caller calls the returned function
+// when the attempt has ended.
 func (m *Pods) Sandbox(pod *v1.Pod, handler string) (over func(took time.Duration, err error)) {
 	m.started.Inc()
 	if ownUsers(pod) {
@@ -179,8 +179,8 @@ func (m *Pods) ImageVolumes(images, mounts int, refusal string) {
 	}
 }
 
-// Ended counts the runs of containers that are terminated in the status after but not in the status
-// before.
+// Ended counts the runs of containers that are terminated in the newer of the two statuses but not
+// in the older one.
 func (m *Pods) Ended(before, after *v1.PodStatus) {
 	for _, list := range []struct {
 		kind          string

@@ -33,8 +33,8 @@ func TestSandboxes(t *testing.T) {
 	})
 }
 
-// run returns the status of a container. now is the ID of its newest run, if that has terminated,
-// and before the ID of the terminated run before it.
+// run returns the status of a container. The argument now is the ID of its newest run, if that has
+// terminated. The argument before is the ID of the terminated run before it.
 func run(name, now, before string, code int32) v1.ContainerStatus {
 	over := func(id string) v1.ContainerState {
 		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: id, ExitCode: code, Reason: "Error"}}

@@ -206,8 +206,8 @@ func (m *Manager) UnregisterPod(pod *v1.Pod) {
 	m.tokens.forget(pod.UID)
 }
 
-// releaseLocked removes the pod from the items of refs, except those in keep. It drops items that
-// have no pod left.
+// releaseLocked removes the pod from the items of refs, except those that the pod keeps. It drops
+// items that have no pod left.
 func (m *Manager) releaseLocked(pod types.UID, refs, keep map[Ref]struct{}) {
 	for ref := range refs {
 		if _, ok := keep[ref]; ok {

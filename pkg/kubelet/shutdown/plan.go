@@ -65,8 +65,8 @@ func fill(list []group, pods []*v1.Pod) []group {
 	return out
 }
 
-// graceOf returns the grace period of a pod in seconds: its own one, but at most the time most of
-// its group.
+// graceOf returns the grace period of a pod in seconds: its own one, but not longer than that of
+// its group (the argument most).
 func graceOf(pod *v1.Pod, most time.Duration) int64 {
 	seconds := int64(most.Seconds())
 	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {

@@ -74,8 +74,8 @@ func (m *Manager) create(ctx context.Context, pod *v1.Pod, node *v1.Node) error 
 	return nil
 }
 
-// Mirror returns the mirror pod of a static pod among seen, the pods of the API. It returns nil if
-// there is none.
+// Mirror returns the mirror pod of a static pod among the pods of the API. It returns nil if there
+// is none.
 func Mirror(seen []*v1.Pod, pod *v1.Pod) *v1.Pod {
 	for _, p := range seen {
 		if p.Namespace == pod.Namespace && p.Name == pod.Name &&

@@ -343,7 +343,7 @@ func (m *Manager) patch(ctx context.Context, known *v1.Pod, want v1.PodStatus) (
 	return true, nil
 }
 
-// replaced reports whether the API now has another pod, or none, under the name of known.
+// replaced reports whether the API now has another pod, or none, under the name of the known pod.
 func (m *Manager) replaced(ctx context.Context, known *v1.Pod) bool {
 	got, err := m.cfg.Client.CoreV1().Pods(known.Namespace).Get(ctx, known.Name, metav1.GetOptions{})
 	return apierrors.IsNotFound(err) || err == nil && got.UID != known.UID
@@ -356,7 +356,7 @@ func (m *Manager) podDeleted(uid types.UID) {
 	}
 }
 
-// Patch returns the patch that changes the status of known to want, or nil if they are equal.
+// Patch returns the patch that changes the status of a pod to want, or nil if they are equal.
 func Patch(known *v1.Pod, want v1.PodStatus) ([]byte, error) {
 	before, err := json.Marshal(v1.Pod{Status: known.Status})
 	if err != nil {
@@ -382,7 +382,8 @@ func Patch(known *v1.Pod, want v1.PodStatus) ([]byte, error) {
 }
 
 // merge returns the conditions to write: the kubelet's own conditions from want, and the conditions
-// of other clients from known. Both may write DisruptionTarget; want takes precedence if it has it.
+// of other clients from those that the API has. Both may write DisruptionTarget; want takes
+// precedence if it has it.
 func merge(known, want []v1.PodCondition) []v1.PodCondition {
 	own := map[v1.PodConditionType]bool{
 		v1.PodReadyToStartContainers: true, v1.PodInitialized: true, v1.PodReady: true, v1.ContainersReady: true,

@@ -112,8 +112,9 @@ func (w *worker) stop(ctx context.Context, l observation) (again time.Time, stop
 }
 
 // graceFor returns how long a pod may take to end: the shortest of the grace periods set by its
-// deletion, by the kubelet's eviction and by before, if they are set. If none of them is set, the
-// grace period in the pod's spec applies. Kubernetes does the same.
+// deletion, by the kubelet's eviction and by an earlier call (the argument before), if they are
+// set. If none of them is set, the grace period in the pod's spec applies. Kubernetes does the
+// same.
 func graceFor(l observation, before time.Duration) time.Duration {
 	grace := before
 	for _, seconds := range []*int64{l.pod.DeletionGracePeriodSeconds, l.grace} {

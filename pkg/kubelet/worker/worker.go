@@ -173,7 +173,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// sleep waits until something wakes the worker or, if until is not zero, until that time. It
+// sleep waits until something wakes the worker, or until the given time if that is not zero. It
 // returns false if ctx ends first.
 func (w *worker) sleep(ctx context.Context, until time.Time) bool {
 	var timeout <-chan time.Time

@@ -114,8 +114,8 @@ func (a addresses) takeBack(given []netip.Prefix) error {
 	return errors.Join(errs...)
 }
 
-// next returns the first free address of a range that follows the address after. From the end of
-// the range it continues at the start.
+// next returns the first free address of a range that follows the given one. From the end of the
+// range it continues at the start.
 func next(subnet netip.Prefix, after netip.Addr, taken map[netip.Addr]bool) (netip.Addr, bool) {
 	first, end := gateway(subnet).Next(), last(subnet)
 	if !subnet.Contains(after) || after.Less(first) {

@@ -116,8 +116,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestExhausted checks that give allocates nothing if one of two ranges has no free address, and
-// that its error names that range in the same way as host-local.
+// TestExhausted checks that no address is allocated if one of two ranges has no free address, and
+// that the error names that range in the same way as the CNI plugin host-local.
 func TestExhausted(t *testing.T) {
 	a := addresses{dir: t.TempDir()}
 	ranges := subnets("fd00::/64", "10.0.0.0/30")

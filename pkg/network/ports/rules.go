@@ -139,9 +139,9 @@ func chains() []chain {
 
 // discovery returns rules that accept a neighbour discovery message without extension headers if
 // the set setIPv6 contains the pair of the frame's source and the IP address in the message. The
-// expression of loads this address. The message may have one option, which must contain the hardware
-// address bound to that IP address. Other messages are dropped, because they could hide a second
-// option.
+// second argument is the expression that loads this address. The message may have one option, which
+// must contain the hardware address bound to that IP address. Other messages are dropped, because
+// they could hide a second option.
 func discovery(option byte, of expr.Any) [][]expr.Any {
 	plain := rule(network(8, 6, 1), equal(8, unix.IPPROTO_ICMPV6), network(8, 4, 2))
 	bound := rule(port(), of, link(regMAC, 6, 6), nft.Member(setIPv6, regPort))

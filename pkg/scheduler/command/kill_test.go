@@ -171,8 +171,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// followPods calls seen for each pod and for each of its changes, until seen returns false. If the
-// watch ends, it starts again with a new list.
+// followPods calls a function for each pod and for each of its changes, until the function returns
+// false. If the watch ends, it starts again with a new list.
 func followPods(ctx context.Context, t *testing.T, c kubernetes.Interface, seen func(*v1.Pod) bool) {
 	t.Helper()
 	pods := c.CoreV1().Pods("default")

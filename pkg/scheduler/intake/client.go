@@ -21,7 +21,7 @@ import (
 )
 
 // ListWatch returns a ListWatch of the pods of all namespaces that match a field selector. It uses
-// the connections of the client of.
+// the connections of the given client.
 func (r *Reader) ListWatch(of *rest.RESTClient, selector string) (*cache.ListWatch, error) {
 	client, err := rest.NewRESTClient(of.Get().URL(), "", rest.ClientContentConfig{
 		AcceptContentTypes: runtime.ContentTypeProtobuf, ContentType: runtime.ContentTypeProtobuf,

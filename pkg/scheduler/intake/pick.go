@@ -78,7 +78,8 @@ func newPickers() (*pickers, error) {
 	return &out, nil
 }
 
-// fields returns the paths of all fields of type T, except the fields in without, followed by more.
+// fields returns the paths of all fields of type T, except those in the argument without, followed
+// by the paths in the argument more.
 func fields[T any](prefix string, without []string, more ...string) []string {
 	var out []string
 	for f := range reflect.TypeFor[T]().Fields() {
@@ -126,8 +127,8 @@ func matters(raw []byte) bool {
 	})
 }
 
-// some reports whether is returns true for a field of the message with the given number. If number
-// is 0, it reports whether the message has a field that is not in plainVolumes.
+// some reports whether the given function returns true for a field of the message with the given
+// number. If number is 0, it reports whether the message has a field that is not in plainVolumes.
 func some(raw []byte, number protowire.Number, is func([]byte) bool) bool {
 	for len(raw) > 0 {
 		n, typ, tag := protowire.ConsumeTag(raw)

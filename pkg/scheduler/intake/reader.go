@@ -142,8 +142,9 @@ func (r *Reader) unmarshal(pod *v1.Pod, p *transcode.Picker, raw []byte) error {
 	return nil
 }
 
-// shared decodes the part of a pod's message that a picker extracts. It returns the part from known
-// if possible; otherwise it decodes the part, converts it with of, and adds it to known.
+// shared decodes the part of a pod's message that a picker extracts. It returns the part from the
+// cache known if possible. Otherwise it decodes the part, converts it with the last argument, and
+// adds it to the cache.
 func shared[T any](r *Reader, known map[string]T, p *transcode.Picker, raw []byte, of func(*v1.Pod) T) (T, error) {
 	buf, ok := p.Append(r.buf[:0], raw)
 	r.buf = buf

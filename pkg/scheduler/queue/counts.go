@@ -127,8 +127,8 @@ func (q *Queue) Counts() Counts {
 	return c
 }
 
-// Incoming calls each for every place of the queue and cause, with the number of pods that have
-// entered the place so far. Gated pods count as unschedulable, as in Kubernetes.
+// Incoming calls a function for every place of the queue and every cause, with the number of pods
+// that have entered the place so far. Gated pods count as unschedulable, as in Kubernetes.
 func (q *Queue) Incoming(each func(queue string, why Cause, pods uint64)) {
 	q.mu.Lock()
 	in := q.incoming

@@ -59,7 +59,7 @@ const attribute = "iops"
 
 var number = regexp.MustCompile(`^[0-9]{1,9}$`)
 
-// change sets the modifiable attributes of a volume to the values in to.
+// change sets the modifiable attributes of a volume to the given values.
 func (i *item) change(to map[string]string) error {
 	for k, v := range to {
 		if k != attribute || !number.MatchString(v) {

@@ -36,8 +36,8 @@ type Log struct {
 	failed error // first error of a write; the end of the file may be damaged after it
 }
 
-// Open opens a log, and creates the file if it does not exist. It calls each with every record in
-// the log.
+// Open opens a log, and creates the file if it does not exist. It calls the given function with
+// every record in the log.
 func Open(path string, each func([]byte)) (*Log, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -59,8 +59,8 @@ func Open(path string, each func([]byte)) (*Log, error) {
 	return &Log{file: f}, nil
 }
 
-// read calls each with every record, and returns the position of the end of the last complete
-// record.
+// read calls the given function with every record, and returns the position of the end of the last
+// complete record.
 func read(f io.Reader, each func([]byte)) (int64, error) {
 	r := bufio.NewReader(f)
 	var end int64

@@ -39,10 +39,10 @@ func NewBook(clk clock.Clock, log *slog.Logger) (*Book, error) {
 	return &Book{clock: clk, log: log, nobody: nobody, circuits: make(map[string]*circuit)}, err
 }
 
-// Wrap returns a resolver that returns the configurations of of, with transports that record the
-// outcome of calls in the book and skip failing webhooks. The transports also resolve the webhooks'
-// services, with the resolver services; the library that calls the webhooks must get the resolver
-// ByName instead.
+// Wrap returns a resolver that returns the same configurations as the given one, but with
+// transports that record the outcome of calls in the book and skip failing webhooks. The transports
+// also resolve the webhooks' services, with the resolver services; the library that calls the
+// webhooks must get the resolver ByName instead.
 func (b *Book) Wrap(of webhook.AuthenticationInfoResolver,
 	services webhook.ServiceResolver) webhook.AuthenticationInfoResolver {
 	kept := func(s *service, c *rest.Config, err error) (*rest.Config, error) {

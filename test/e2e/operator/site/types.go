@@ -114,8 +114,8 @@ func (s *SiteV1beta1) DeepCopyObject() runtime.Object { return deepCopy(s, &Site
 // DeepCopyObject copies l.
 func (l *SiteV1beta1List) DeepCopyObject() runtime.Object { return deepCopy(l, &SiteV1beta1List{}) }
 
-// deepCopy converts from to a map and the map to to. This is sufficient for such a small operator,
-// so no code needs to be generated.
+// deepCopy converts its first argument to a map, and the map to its second argument. This is
+// sufficient for such a small operator, so no code needs to be generated.
 func deepCopy[T runtime.Object](from, to T) runtime.Object {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
 	if err == nil {

@@ -77,7 +77,7 @@ type conn struct {
 	timer    timer
 }
 
-// newConn returns the conn for n, a TLS connection over below.
+// newConn returns the conn for n, a TLS connection. The argument below is the connection under it.
 func newConn(
 	s *server, n net.Conn, below io.Closer, state *tls.ConnectionState, h http.Handler, base context.Context,
 ) *conn {

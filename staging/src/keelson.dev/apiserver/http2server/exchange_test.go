@@ -23,8 +23,8 @@ import (
 	"keelson.dev/apiserver/http2server/http2test"
 )
 
-// pattern returns the n bytes from offset from on of a fixed text. Each byte depends on its offset,
-// so that lost or repeated bytes are detected.
+// pattern returns n bytes of a fixed text, beginning at an offset (the argument from). Each byte
+// depends on its offset, so that lost or repeated bytes are detected.
 func pattern(from, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {

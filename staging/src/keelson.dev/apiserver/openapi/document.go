@@ -37,7 +37,8 @@ func ofClients(schemas map[string]json.RawMessage) map[string]json.RawMessage {
 	})
 }
 
-// ofKinds removes from the schemas of DeleteOptions and WatchEvent the kinds that keep rejects.
+// ofKinds removes from the schemas of DeleteOptions and WatchEvent the kinds that the function keep
+// rejects.
 func ofKinds(schemas map[string]json.RawMessage, keep func(k kindName) bool) map[string]json.RawMessage {
 	for _, name := range []string{metaPackage + "DeleteOptions", metaPackage + "WatchEvent"} {
 		var fields map[string]json.RawMessage

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Page is a path of the server that does not belong to a group version, for example a list of
-// groups or of versions.
+// Page is an endpoint of the server that belongs to no group version and no resource, for example
+// the list of groups at /apis.
 type Page struct {
 	Path        string // "/apis/apps/"
 	Description string
@@ -25,8 +25,8 @@ type Page struct {
 // Name returns the page's name in the index of documents, for example "apis/apps".
 func (g *Page) Name() string { return strings.Trim(g.Path, "/") }
 
-// GroupPages returns the pages that list all groups, the versions of the core group, and the
-// versions of each group in groups.
+// GroupPages returns the pages (endpoints that are not resources) that list all groups, the
+// versions of the core group, and the versions of each group in groups.
 func GroupPages(groups []string) []Page {
 	out := []Page{
 		{Path: "/api/", Description: "get available API versions", ID: "getCoreAPIVersions", Tag: "core",
@@ -47,7 +47,7 @@ func GroupPages(groups []string) []Page {
 	return out
 }
 
-// page adds the path of a page.
+// page adds the path of a page: an endpoint that is not a resource, such as /apis.
 func (p *paths) page(g *Page) {
 	op := operation{description: g.Description, id: g.ID, tag: g.Tag, answer: g.Answer, types: g.Types,
 		codes: []string{"200"}}
@@ -59,7 +59,8 @@ func (p *paths) page(g *Page) {
 	p.out[g.Path] = map[string]any{"get": p.operation(op)}
 }
 
-// V3Page returns the OpenAPI v3 document of a page.
+// V3Page returns the OpenAPI v3 document of a page: an endpoint that is not a resource, such as
+// /apis.
 func V3Page(defs *Definitions, serverVersion string, g *Page) ([]byte, error) {
 	p := newPaths(dialect{v: 3}, defs, "", "")
 	p.page(g)
@@ -71,7 +72,8 @@ func V3Page(defs *Definitions, serverVersion string, g *Page) ([]byte, error) {
 		"components": components})
 }
 
-// NewPagePart returns the part of a v2 document for a page.
+// NewPagePart returns the part of an OpenAPI v2 document for a page: an endpoint that is not a
+// resource, such as /apis.
 func NewPagePart(defs *Definitions, g *Page) (*Part, error) {
 	p := newPaths(dialect{v: 2, shared: newParameters()}, defs, "", "")
 	p.page(g)

@@ -198,8 +198,8 @@ func (s *Sum) AddShared(part *Part) {
 	}
 }
 
-// appendMembers appends JSON members to to, whose own members begin at index from. It inserts a
-// comma if both have members.
+// appendMembers appends JSON members to those in the first argument, which begin at the given
+// index. It inserts a comma if both have members.
 func appendMembers(to, members []byte, from int) []byte {
 	if len(to) > from && len(members) > 0 {
 		to = append(to, ',')

@@ -40,8 +40,8 @@ func (m *merging) step(element string, merge func() fate) {
 	m.unsure.close(element, unsure, f.changed && !f.certain)
 }
 
-// structure merges the fields of a struct. n describes the struct, into is the struct in the
-// object, and from is the struct in the decoded configuration.
+// structure merges the fields of a struct. The argument n describes the struct, into is the struct
+// in the object, and the argument from is the struct in the decoded configuration.
 func (m *merging) structure(n *node, fields map[string]any, into operand, from reflect.Value) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		f := n.field(name)
@@ -136,8 +136,8 @@ func (m *merging) leaf(n *node, v any, l operand, dst, src reflect.Value) fate {
 	return fate{owned: true, changed: true, certain: certain}
 }
 
-// replaces reports whether v, a value in the document that differs from the object's value have,
-// still differs after it has been defaulted, encoded and decoded. That is certain only if both are
+// replaces reports whether v, a value in the document that differs from the object's value, still
+// differs from it after v has been defaulted, encoded and decoded. That is certain only if both are
 // strings or integers and neither is empty or zero: defaults replace zero values, and values of
 // other types can be written in several ways.
 func (n *node) replaces(have reflect.Value, v any) bool {

@@ -199,8 +199,8 @@ func unprocessable(err error) error {
 		err.Error(), 0, false)
 }
 
-// Strategic applies a strategic merge patch to from and stores the result in into, which must be an
-// empty object of the same type.
+// Strategic applies a strategic merge patch to an object. It stores the result in the second
+// argument, which must be an empty object of the same type.
 func Strategic(from, into runtime.Object, patch []byte, strict Strict) error {
 	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
 	if err != nil {

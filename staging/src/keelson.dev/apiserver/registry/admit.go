@@ -73,8 +73,8 @@ func (w *write) attributes(ctx context.Context, obj, old resource.Object) admiss
 		gv.WithResource(w.registry.row.Resource), w.subresource, w.operation, w.options, w.dryRun, user)
 }
 
-// facade is like attributes, for a write through a Facade: shown is the new view of the object as
-// the other kind, and before is the old view.
+// facade is like attributes, for a write through a Facade: the argument shown is the new view of
+// the object as the other kind, and the argument before is the old view.
 func (w *write) facade(ctx context.Context, shown, before resource.Object) admission.Attributes {
 	a := w.attributes(ctx, shown, before)
 	return admission.NewAttributesRecord(shown, before, w.as.Kind, a.GetNamespace(), a.GetName(),
@@ -386,7 +386,7 @@ func (i facadeInterfaces) GetEquivalentResourceMapper() runtime.EquivalentResour
 // copier converts between objects of one type.
 type copier struct{ *runtime.Scheme }
 
-// Convert copies in to out. Both have the same type.
+// Convert copies the first argument to the second. Both have the same type.
 func (c copier) Convert(in, out, _ any) error {
 	src, dst := reflect.ValueOf(in), reflect.ValueOf(out)
 	if src.Type() != dst.Type() || src.Kind() != reflect.Pointer {

@@ -34,10 +34,10 @@ func (s *Server) Remove(gr schema.GroupResource) {
 	_ = s.Change([]schema.GroupResource{gr}, nil) // a change without additions cannot fail
 }
 
-// Change stops serving the resources in gone and starts serving those that rows (of the kind table)
-// declare. Each row replaces all previous rows of its resource. Each request sees either the state
-// before the change or the state after it. A row that cannot be served is left out, and the error
-// describes why.
+// Change stops serving the resources in the argument gone and starts serving those that rows (of
+// the kind table) declare. Each row replaces all previous rows of its resource. Each request sees
+// either the state before the change or the state after it. A row that cannot be served is left
+// out, and the error describes why.
 //
 // Watches of removed resources end. All other requests in progress are completed.
 func (s *Server) Change(gone []schema.GroupResource, rows []Addition) error {

@@ -254,8 +254,8 @@ func (req *connection) create(w http.ResponseWriter, r *http.Request, c *resourc
 	return req.server.respond(w, r, code, result)
 }
 
-// own records in obj's managedFields that manager has set all fields. empty is an empty object of
-// the same type. own returns obj.
+// own records in obj's managedFields that manager has set all fields. The argument empty is an
+// empty object of the same type. The result is obj.
 func (req *connection) own(ctx context.Context, empty, obj runtime.Object, manager string) runtime.Object {
 	live, ok := empty.(resource.Object)
 	if !ok || req.server.cfg.TypeConverter == nil {

@@ -51,7 +51,7 @@ func (f *frames) begin() (end func()) {
 	}
 }
 
-// of returns the frame of an event in the form of out. It calls encode unless the frame is cached.
+// of returns the frame of an event in the given form. It calls encode unless the frame is cached.
 // The frame must not be modified. The frame is nil if frames are not shared, or if this frame is
 // too large for the cache.
 func (f *frames) of(ev *store.Event, out negotiate.Output, encode func() ([]byte, error)) ([]byte, error) {

@@ -228,7 +228,7 @@ func (a *answer) release() {
 	a.held = nil
 }
 
-// writeJSON sends a JSON document as out requires: unchanged, indented, or as YAML.
+// writeJSON sends a JSON document in the requested form: unchanged, indented, or as YAML.
 func (p *pools) writeJSON(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, doc []byte) error {
 	mediaType := negotiate.JSON
 	switch {

@@ -319,7 +319,8 @@ func newScaleFields(cfg *Config) (*managedfields.FieldManager, error) {
 		scaleKind(), scaleKind().GroupVersion(), "scale", nil)
 }
 
-// ownScale records in want's managedFields that who has changed have to want.
+// ownScale records in the managedFields of want, the new scale, that the client who has changed the
+// old scale to it.
 func (s *Server) ownScale(have, want *autoscaling.Scale, who string) *autoscaling.Scale {
 	if s.scaleFields == nil {
 		return want

@@ -37,8 +37,8 @@ func newTexts(clk clock.Clock) *texts {
 	}
 }
 
-// use waits for a turn and then calls use with an empty buffer. It keeps the buffer that use
-// returns for later calls, unless the buffer is too large.
+// use waits for a turn and then calls the given function with an empty buffer. It keeps the buffer
+// that this function returns for later calls, unless the buffer is too large.
 func (t *texts) use(use func(buf []byte) ([]byte, error)) error {
 	t.turns <- struct{}{}
 	end := t.clock.AfterFunc(turnTime, func() { <-t.turns })

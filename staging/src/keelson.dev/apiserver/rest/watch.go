@@ -163,7 +163,8 @@ type eventEncoder struct {
 	count   watchMetrics
 }
 
-// sent calls e.listed once the initial events have been sent completely. events were sent last.
+// sent calls e.listed once the initial events have been sent completely. The argument events has
+// the events that were sent last.
 func (e *eventEncoder) sent(events []store.Event) {
 	if e.listed != nil && slices.ContainsFunc(events, func(ev store.Event) bool { return ev.InitialEventsEnd }) {
 		e.listed()

@@ -56,8 +56,9 @@ func (s *attrSets) intern(a Attrs, prev *Record) Attrs {
 // in the same way as a missing field.
 func keepField(k, v string) bool { return v != "" && k != nameField && k != namespaceField }
 
-// share returns a set with the entries of set for which keep returns true. If was or a set in sets
-// has these entries, share returns that set. Otherwise it makes a new one.
+// share returns a set with the entries of set for which the function keep returns true. If the
+// earlier set (the argument was) or a set in sets has these entries, share returns that set.
+// Otherwise it makes a new one.
 func (s *attrSets) share(sets map[uint64]map[string]string, set, was map[string]string,
 	keep func(k, v string) bool) map[string]string {
 	n, hash := 0, uint64(0)
@@ -90,8 +91,8 @@ func (s *attrSets) share(sets map[uint64]map[string]string, set, was map[string]
 // hashStep is an odd constant that makes the hash of a key and a value depend on their order.
 const hashStep = 0x9e3779b97f4a7c15
 
-// equalPart reports whether known consists of exactly the n entries of set for which keep returns
-// true.
+// equalPart reports whether the set known consists of exactly the n entries of set for which the
+// function keep returns true.
 func equalPart(known, set map[string]string, n int, keep func(k, v string) bool) bool {
 	if len(known) != n {
 		return false
@@ -107,7 +108,7 @@ func equalPart(known, set map[string]string, n int, keep func(k, v string) bool)
 	return true
 }
 
-// part returns the n entries of set for which keep returns true.
+// part returns the n entries of set for which the function keep returns true.
 func part(set map[string]string, n int, keep func(k, v string) bool) map[string]string {
 	if n == len(set) {
 		return set

@@ -224,9 +224,10 @@ func (b *Backend) Compacted(rev int64) {
 	}
 }
 
-// position records that a new watch begins after revision from, and resets all caches, because they
-// have missed earlier events. The loader makes caches ready only after the watch has reached
-// target, the present revision, so that no client takes a past state for the present one.
+// position records that a new watch begins after a revision (the argument from), and resets all
+// caches, because they have missed earlier events. The loader makes caches ready only after the
+// watch has reached target, the present revision, so that no client takes a past state for the
+// present one.
 func (b *Backend) position(from, target int64) {
 	b.from.Store(from)
 	b.dispatching.Store(from)

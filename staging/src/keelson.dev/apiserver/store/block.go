@@ -102,8 +102,9 @@ func (b *Block) split(appended bool) []*Block {
 	return out
 }
 
-// cut returns two blocks: the first has the records before index at, whose total size is left
-// bytes, and the second has the remaining records.
+// cut returns two blocks: the first has the records before the index at, and the second has the
+// remaining records. The argument left is the total size of the records in the first block, in
+// bytes.
 func (b *Block) cut(at, left int) []*Block {
 	former := b.formerEncodings()
 	one := newBlock(b.cache, b.epoch, slices.Clone(b.records[:at]), left)

@@ -80,8 +80,8 @@ func (e *blockEncoding) build(
 }
 
 // item returns the part of encoded that belongs to r, or nil if e does not contain this revision of
-// r. The search starts at index at of e.keys; next is where the search for the following record
-// starts.
+// r. The search starts at the given index of e.keys. The result next is the index where the search
+// for the following record starts.
 func (e *blockEncoding) item(encoded []byte, at int, r *Record, separator int) (part []byte, next int) {
 	for at < len(e.keys) && e.keys[at] < r.Key {
 		at++

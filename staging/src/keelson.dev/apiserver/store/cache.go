@@ -177,9 +177,9 @@ func (c *cache) loadPresent(gen int) {
 	}
 }
 
-// reset drops the state and queues another load, because a new watch begins after revision from.
-// All watchers end, because they may have missed events. An idle cache is not loaded: it buffers
-// the new events until it is used or keepUntil has passed.
+// reset drops the state and queues another load, because a new watch begins after a revision (the
+// argument from). All watchers end, because they may have missed events. An idle cache is not
+// loaded: it buffers the new events until it is used or keepUntil has passed.
 func (c *cache) reset(from int64, keepUntil time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -68,8 +68,9 @@ func (s *snapshot) undoChanges(changes []*change, prefix string) {
 }
 
 // ascend calls yield for all records, in key order, whose keys begin with prefix and are not less
-// than start, until yield returns false. The records of each call are a range of block b, beginning
-// at index from. b is nil if they differ from the block because of an undone change.
+// than start, until yield returns false. The records of each call are a range of block b; the
+// argument from is the index of the first of them in the block. The block is nil if they differ
+// from the block because of an undone change.
 func (s *snapshot) ascend(prefix, start string, yield func(b *Block, from int, records []*Record) bool) {
 	if len(s.undo) == 0 {
 		s.records.ascend(prefix, start, func(b *Block, i, n int) bool { return yield(b, i, b.records[i:i+n]) })
@@ -94,7 +95,8 @@ func (s *snapshot) ascend(prefix, start string, yield func(b *Block, from int, r
 	}
 }
 
-// changed returns the keys in undo that begin with prefix and are not less than from, in order.
+// changed returns the keys in undo that begin with prefix and are not less than the second
+// argument, in order.
 func (s *snapshot) changed(prefix, from string) []string {
 	var out []string
 	for key := range s.undo {

@@ -136,8 +136,8 @@ func (t *tree) join(at int) {
 	t.edit(at+1, 1)
 }
 
-// writable returns the block at index at if it may be changed in place. Otherwise it replaces the
-// block by a copy, and returns the copy.
+// writable returns the block at the given index if it may be changed in place. Otherwise it
+// replaces the block by a copy, and returns the copy.
 func (t *tree) writable(at int) *Block {
 	b := t.blocks[at]
 	if b.epoch == t.epoch {
@@ -148,8 +148,8 @@ func (t *tree) writable(at int) *Block {
 	return b
 }
 
-// edit replaces the n blocks from index at on by the blocks in with. It first copies the slice if a
-// snapshot refers to it.
+// edit replaces n blocks, the first of which has the given index, by other blocks. It first copies
+// the slice if a snapshot refers to it.
 func (t *tree) edit(at, n int, with ...*Block) {
 	if t.shared {
 		t.blocks, t.shared = slices.Clone(t.blocks), false
@@ -158,7 +158,8 @@ func (t *tree) edit(at, n int, with ...*Block) {
 }
 
 // ascend calls yield for all records, in order, whose keys begin with prefix and are not less than
-// from, until yield returns false. Each call gets n records of block b, beginning at index i.
+// the second argument, until yield returns false. Each call gets n records of block b, beginning at
+// index i.
 func (s blocks) ascend(prefix, from string, yield func(b *Block, i, n int) bool) {
 	from = max(prefix, from)
 	if len(s.list) == 0 {

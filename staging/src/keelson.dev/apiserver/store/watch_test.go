@@ -182,7 +182,7 @@ func TestWatchersWakeOnlyForWhatMayConcernThem(t *testing.T) {
 	}
 }
 
-// stepUntil advances the clock by d repeatedly until it receives from done.
+// stepUntil advances the clock by d repeatedly until it receives from the channel done.
 func stepUntil[T any](clk *testingclock.FakeClock, d time.Duration, done <-chan T) T {
 	for {
 		select {

@@ -74,7 +74,7 @@ func (w *window) add(c *change) {
 	w.bytes += c.kept
 }
 
-// weigh updates the memory sizes of the changes at positions from to end, after their previous
+// weigh updates the memory sizes of the changes in a range of positions, after their previous
 // states have been packed.
 func (w *window) weigh(from, end uint64) {
 	for pos := max(from, w.first); pos < min(end, w.end()); pos++ {

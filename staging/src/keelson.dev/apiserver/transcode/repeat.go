@@ -36,8 +36,9 @@ func (r *repeats) slot(f *field, at int) *repeat {
 	return &r[(f.id*(1+repeatValues)+at)%repeatSlots]
 }
 
-// part appends the JSON of raw. If at is 0, raw is the whole content of field f. Otherwise raw is
-// one value of the list f, and at is 1 plus its index modulo repeatValues.
+// part appends the JSON of raw. If the argument at is 0, raw is the whole content of field f.
+// Otherwise raw is one value of the list f, and the argument at is 1 plus its index modulo
+// repeatValues.
 func (r *run) part(dst []byte, f *field, at int, raw []byte) ([]byte, bool) {
 	if len(raw) < repeatLeast || len(raw) > repeatMost || f.own {
 		return r.make(dst, f, at, raw)
