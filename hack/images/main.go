@@ -64,7 +64,7 @@ func run(args []string, stderr io.Writer) error {
 	flags.StringVar(&in.Index, "index", "", "file with the index page of the web server")
 	flags.StringVar(&in.Programs, "programs", "",
 		"directory with the programs for the Conformance suite's images; if set, only these images are written")
-	flags.StringVar(&in.Sources, "sources", "", "directory with the other files for the Conformance "+
+	flags.StringVar(&in.Sources, "sources", "", "directory with the files besides programs for the Conformance "+
 		"suite's images")
 	flags.StringVar(&in.Debian, "debian", "",
 		"directory with unpacked Debian packages, the base of agnhost's image")
@@ -80,7 +80,7 @@ func run(args []string, stderr io.Writer) error {
 		"file with the database of the e2e tests; if set, only its image is written")
 	flags.StringVar(&in.Sidecars, "sidecars", "",
 		"directory with Kubernetes' CSI sidecars; if set, only their images are written")
-	out := flags.String("out", "", "directory to write the archives to")
+	out := flags.String("out", "", "directory in which the OCI archive of each image is written")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -127,7 +127,7 @@ func (p *proxy) connect(w http.ResponseWriter, r *http.Request) {
 	both.Wait()
 }
 
-// dial connects to address from the network namespace that locate returns for it.
+// dial connects to address from the network namespace that the function locate returns for it.
 func (p *proxy) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	status, err := p.inspect(ctx)
 	if err != nil {

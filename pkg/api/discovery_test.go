@@ -11,7 +11,7 @@ import (
 )
 
 // TestStorageVersionHashes compares storage version hashes, which storage migrators rely on, with
-// those of Kubernetes, for kinds that are stored as another version.
+// those of Kubernetes, for kinds that are stored in another version than the one that is served.
 func TestStorageVersionHashes(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{

@@ -29,7 +29,8 @@ type hook struct {
 	// the group is not served.
 	group string
 	run   func(ctx context.Context) error
-	// after runs once run has succeeded, until the server stops. It may be nil.
+	// The function after runs once the function run has succeeded, until the server stops. It may
+	// be nil.
 	after func(ctx context.Context)
 
 	gate *health.Gate

@@ -126,8 +126,8 @@ func nodeFiles(c *Config, n Node) ([]nodeFile, error) {
 }
 
 // linkPlugins links the CNI plugins into the directory from which the container runtime runs them.
-// A pod that installs another version of a plugin replaces only the link, not the file that all
-// nodes share.
+// A pod that installs a plugin in another version than the node's replaces only the link, not the
+// file that all nodes share.
 func linkPlugins(tools, bin string) error {
 	entries, err := os.ReadDir(filepath.Join(tools, "cni"))
 	if err != nil {

@@ -98,7 +98,8 @@ func restartClients(ctx context.Context, c *Config, p *progress) error {
 	return nil
 }
 
-// withoutServer stops the API server, calls do, and starts the API server again, even if do fails.
+// withoutServer stops the API server, calls the function do, and starts the API server again, even
+// if this function fails.
 func withoutServer(ctx context.Context, c *Config, deps Deps, do func() error) error {
 	name := url.Values{"name": {apiserver}}
 	if err := call(ctx, c.dirs().socket(), "POST", "/control/stop", name, nil); err != nil {

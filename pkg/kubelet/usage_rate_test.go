@@ -17,7 +17,7 @@ func TestRate(t *testing.T) {
 	for i, step := range []struct {
 		after time.Duration
 		total uint64
-		want  int64 // growth per second; -1 if observe must return nil
+		want  int64 // growth per second; -1 if the method observe must return nil
 	}{
 		{0, 100, -1},
 		{500 * time.Millisecond, 900, -1}, // the first count is less than minRate old

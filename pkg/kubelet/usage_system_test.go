@@ -134,5 +134,5 @@ func TestPodStats(t *testing.T) {
 		*c.Logs.InodesFree != 100 || *c.Rootfs.AvailableBytes != 200 || *c.Rootfs.UsedBytes != 1 {
 		t.Errorf("%+v %+v %+v", pod.EphemeralStorage, c.Logs, c.Rootfs)
 	}
-	rooms(&pod, nil, nil) // without the sizes of the disks, rooms must change nothing
+	rooms(&pod, nil, nil) // without the sizes of the disks, the method rooms must change nothing
 }

@@ -141,8 +141,8 @@ func newChain(d Direction, terms []term, otherwise verdict) *chain {
 // address in each of these maps.
 type gate int
 
-// entrance returns the first gate of a direction. passed returns the gate for packets that the
-// Admin tier passes to later policies.
+// entrance returns the first gate of a direction. The method passed returns the gate for packets
+// that the Admin tier passes to later policies.
 func entrance(d Direction) gate { return gate(d) }
 func passed(d Direction) gate   { return gate(d) + 2 }
 

@@ -41,8 +41,9 @@ type table struct {
 	// sets and guarded are the sets, and the chain of each address, that the kernel has.
 	sets    map[string]*nftables.Set
 	guarded gates[map[netip.Addr]string]
-	// trash contains the names of sets and chains that are not used any more. sweep deletes them later,
-	// because kernels before 6.2 notice with a delay that a chain has no references.
+	// trash contains the names of sets and chains that are not used any more. The method sweep
+	// deletes them later, because kernels before 6.2 notice with a delay that a chain has no
+	// references.
 	trash struct{ sets, chains map[string]bool }
 }
 

@@ -293,7 +293,7 @@ func (k *kernel) applyRoutes(want []route) error {
 	return errors.Join(errs...)
 }
 
-// routeOf converts a route of the kernel to a route as plan returns it.
+// routeOf converts a route of the kernel to a route as the function plan returns it.
 func (k *kernel) routeOf(r *netlink.Route) route {
 	var out route
 	out.dst, _ = prefixOf(r.Dst)

@@ -157,7 +157,7 @@ func (n *Network) resume(ctx context.Context) {
 		return
 	}
 	if err := n.protect(content); err != nil {
-		n.cfg.Log.Error("Failed to resume the existing pod network", "err", err)
+		n.cfg.Log.Error("Failed to take over the pod network of an earlier kubelet, setting it up again", "err", err)
 		return
 	}
 	n.setReady(nil)
@@ -231,7 +231,8 @@ func (n *Network) sync(ctx context.Context, k *kernel, all map[types.NamespacedN
 			"nodes", w.unreachable)
 	}
 	if err := nft.BridgeFiltered(n.bridgeSysctls); err != nil {
-		n.cfg.Log.Error("Network policies are not enforced between pods of this node, trying to restore", "err", err)
+		n.cfg.Log.Error("Network policies are not enforced between pods of this node, turning on the net.bridge sysctls",
+			"err", err)
 	}
 	return errors.Join(enable(sysctls(w.podCIDRs)), k.apply(w), n.configure(ctx, w))
 }

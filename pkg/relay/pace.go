@@ -24,10 +24,11 @@ import (
 // input.
 const (
 	workers = 5
-	// After softFrames or hardFrames frames of input, of up to 32 KB each, flush waits until the
-	// queues are empty. It does so after softFrames if no output waits to be read, and otherwise after
-	// hardFrames. The difference leaves room for the frames of a user who interrupts a command.
-	// hardFrames and the pings together are fewer frames than a queue can hold.
+	// After softFrames or hardFrames frames of input, of up to 32 KB each, the method flush waits
+	// until the queues are empty. It does so after softFrames if no output waits to be read, and
+	// otherwise after hardFrames. The difference leaves room for the frames of a user who
+	// interrupts a command. hardFrames and the pings together are fewer frames than a queue can
+	// hold.
 	softFrames, hardFrames = 24, 40
 )
 

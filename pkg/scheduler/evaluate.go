@@ -112,7 +112,7 @@ func (ev *evaluator) evaluateAs(v *view, p *profile.Profile, pod *scheduling.Pod
 	return e
 }
 
-// begin compiles the filters for a pod. Afterwards filter can evaluate single nodes.
+// begin compiles the filters for a pod. Afterwards the method filter can evaluate single nodes.
 func (ev *evaluator) begin(v *view, p *profile.Profile, pod *scheduling.Pod, class string,
 	noms *nominations) *evaluation {
 	e := &evaluation{view: v, profile: p, pod: pod, nominated: noms, rank: pod.Priority(), buffers: &ev.buffers,

@@ -56,7 +56,7 @@ A server that is not Keelson's answers 404 to these paths.
 var marker = regexp.MustCompile(`(?m)^\+\S+$`)
 
 // group writes the documentation of the kinds and paths of an API group that this file defines. If
-// the file has the package's doc comment, group first writes a heading with it.
+// the file has the package's doc comment, the method group first writes a heading with it.
 func (s *source) group(b *strings.Builder) {
 	if s.ast.Doc != nil {
 		_, doc, _ := strings.Cut(s.ast.Doc.Text(), "\n\n")

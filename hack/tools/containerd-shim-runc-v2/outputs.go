@@ -63,7 +63,7 @@ func (h *outputHolder) Start(ctx context.Context, r *task.StartRequest) (*task.S
 func (h *outputHolder) release(ctx context.Context, r *task.StartRequest, held []*os.File, stdin string) {
 	if _, err := h.Wait(ctx, &task.WaitRequest{ID: r.ID, ExecID: r.ExecID}); err != nil {
 		// containerd has deleted the process. It does so only after the process has exited.
-		log.G(ctx).WithError(err).Debug("Process deleted before its outputs were released")
+		log.G(ctx).WithError(err).Debug("Closing the outputs of a process that was already deleted")
 	}
 	closeAll(held)
 	input, err := openFIFOs(os.O_RDONLY|syscall.O_NONBLOCK, stdin)

@@ -21,9 +21,9 @@ import (
 
 const maxMatchConditions = 64
 
-// validator validates the kinds of the group. compiler returns the compiler of CEL expressions,
-// which is expensive to create, so it is created when the first expression is compiled and then
-// kept.
+// validator validates the kinds of the group. The function compiler returns the compiler of CEL
+// expressions, which is expensive to create, so it is created when the first expression is compiled
+// and then kept.
 type validator struct {
 	compiler func() plugincel.Compiler
 }

@@ -18,8 +18,9 @@ import (
 // policy or a policy binding. old is the object that obj replaces, or nil if obj is new.
 type CheckParams func(ctx context.Context, obj, old resource.Object) field.ErrorList
 
-// Rows returns the group's rows of the kind table, in the order in which discovery lists them.
-// check is called for policies and bindings in which validation finds no errors. It may be nil.
+// Rows returns the group's rows of the kind table, in the order in which discovery lists them. The
+// function check is called for policies and bindings in which validation finds no errors. It may be
+// nil.
 func Rows(check CheckParams) []*resource.Row {
 	j := newValidator()
 	return []*resource.Row{

@@ -117,7 +117,8 @@ func TestUnscaled(t *testing.T) {
 }
 
 // TestScaleOfAnotherVersion checks that a webhook for the scale subresource in one version is also
-// called for requests in another version. The webhook gets the scale of its own version.
+// called for requests in another version than the one that its rules name. The webhook gets the
+// scale of its own version.
 func TestScaleOfAnotherVersion(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("scale", deny("no"))

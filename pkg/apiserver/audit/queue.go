@@ -52,7 +52,7 @@ type queue struct {
 	// Channels by which goroutines of the queue wait for each other.
 
 	wake    chan struct{} // has one element if there may be events to deliver
-	done    chan struct{} // closed when loop has returned
+	done    chan struct{} // closed when the method loop has returned
 	sending chan struct{} // has one element for each delivery in progress; limits their number
 
 	mu     sync.Mutex        // guards the fields below

@@ -146,7 +146,7 @@ func (c *Controller) work(ctx context.Context) {
 			return
 		}
 		if err := c.sync(ctx, name); err != nil && ctx.Err() == nil {
-			c.log.Debug("Retrying custom resource definition", "name", name, "err", err)
+			c.log.Debug("Failed to sync a custom resource definition, retrying", "name", name, "err", err)
 			c.queue.AddRateLimited(name)
 		} else {
 			c.queue.Forget(name)

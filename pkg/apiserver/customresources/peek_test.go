@@ -44,9 +44,9 @@ func TestAsking(t *testing.T) {
 	}
 }
 
-// TestPeek checks that Peek returns the labels and name of an object in another version without
-// calling a webhook. It returns false for an object in the requested version and for malformed
-// objects.
+// TestPeek checks that Peek returns the labels and name of an object in another version than the
+// stored one without calling a webhook. It returns false for an object in the requested version and
+// for malformed objects.
 func TestPeek(t *testing.T) {
 	c := remoteCodec{codec: codec{version: "v2"}}
 	for name, tc := range map[string]struct {

@@ -104,7 +104,7 @@ func (v *version) reread(obj resource.Object) {
 	if err != nil {
 		return // validation returns the error of machine
 	}
-	// If read fails, keep obj. Later reads of the object return the error.
+	// If the function read fails, keep obj. Later reads of the object return the error.
 	if read := u.DeepCopy(); m.read(read) == nil {
 		u.Object = read.Object
 	}

@@ -196,8 +196,8 @@ func (f *fairness) refuse(w http.ResponseWriter, info *request.RequestInfo, c *c
 	http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 }
 
-// signal is a one-time signal. send may be called more than once, and wait blocks until the first
-// call.
+// signal is a one-time signal. The method send may be called more than once, and the method wait
+// blocks until the first call.
 type signal struct {
 	once sync.Once
 	c    chan struct{}

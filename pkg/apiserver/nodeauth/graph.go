@@ -74,7 +74,7 @@ type Graph struct {
 	unread map[string]map[string]*store.Record
 	read   func(*store.Record) *corev1.Pod // decodes a pod; returns nil if it cannot be decoded
 
-	recent [16][]object // slices that alike has stored recently
+	recent [16][]object // slices that the method alike has stored recently
 	oldest int
 }
 

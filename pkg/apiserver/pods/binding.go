@@ -143,8 +143,8 @@ func (b *Binder) assign(ctx context.Context, namespace string, binding *corev1.B
 	return err
 }
 
-// bindAll binds all pods in one transaction. If any pod cannot be bound, it binds none, and refused
-// has the errors by index.
+// bindAll binds all pods in one transaction. If any pod cannot be bound, it binds none, and the
+// result refused has the errors by index.
 func (b *Binder) bindAll(ctx context.Context, bindings []*corev1.Binding) (refused []error, err error) {
 	keys := make([]string, len(bindings))
 	for i, binding := range bindings {

@@ -124,7 +124,7 @@ func (c *approving) requeueAfterDeletion(gone *certificatesv1.CertificateSigning
 func (c *approving) requeueWaiting(node string) {
 	requests, err := c.byNode.ByIndex(byNode, node)
 	if err != nil {
-		return // cannot happen: protect has added the index
+		return // cannot happen: the function protect has added the index
 	}
 	for _, obj := range requests {
 		if csr, ok := obj.(*certificatesv1.CertificateSigningRequest); ok && !decided(csr) {

@@ -125,7 +125,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	cron := was.DeepCopy()
 	for _, job := range surplus(cron, jobs) {
-		_ = c.remove(ctx, cron, job) // ignore the error: remove has recorded an event, and the next sync retries
+		_ = c.remove(ctx, cron, job) // remove has recorded an event; the next sync retries
 	}
 	c.settle(cron, jobs)
 	again, failure := time.Duration(0), c.findMissing(ctx, cron, jobs)

@@ -124,8 +124,8 @@ func newPod(set *appsv1.DaemonSet, hash, node string) *v1.Pod {
 	if pod.Spec.Affinity.NodeAffinity == nil {
 		pod.Spec.Affinity.NodeAffinity = &v1.NodeAffinity{}
 	}
-	// Replace the node affinity of the template. The node meets it, because evaluate has checked
-	// that.
+	// Replace the node affinity of the template. The node meets it, because the function evaluate
+	// has checked that.
 	pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{
 		NodeSelectorTerms: []v1.NodeSelectorTerm{{
 			MatchFields: []v1.NodeSelectorRequirement{

@@ -238,7 +238,7 @@ func (w *work) podsOf(set *appsv1.ReplicaSet) ([]*v1.Pod, error) {
 }
 
 // scaleOnly adapts the sizes of the ReplicaSets to the Deployment's size, but does not continue a
-// rollout. step calls it if the Deployment is paused or was just scaled.
+// rollout. The method step calls it if the Deployment is paused or was just scaled.
 func (w *work) scaleOnly(ctx context.Context) error {
 	if err := w.findOrCreate(ctx, false); err != nil {
 		return err

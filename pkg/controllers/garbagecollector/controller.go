@@ -122,7 +122,7 @@ func (c *Controller) graphComplete() bool {
 func (c *Controller) discover(ctx context.Context) {
 	lists, err := c.Discovery.ServerPreferredResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
-		c.Log.Warn("Failed to discover kinds", "err", err)
+		c.Log.Warn("Failed to read the kinds that the API server serves", "err", err)
 		c.failures.Inc()
 		return
 	}

@@ -170,7 +170,7 @@ func (m *Manager) Check(ctx context.Context) {
 	m.cfg.Event("EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", r))
 	if condition(t.Signal) == v1.NodeDiskPressure {
 		if err := m.cfg.Reclaim(ctx); err != nil {
-			m.cfg.Log.Warn("Failed to reclaim disk space", "err", err)
+			m.cfg.Log.Warn("Failed to free disk space before an eviction", "err", err)
 		}
 		measured = m.cfg.Clock.Now()
 		if o, due = m.measure(ctx); len(due) == 0 {

@@ -126,7 +126,7 @@ func (r *Records) end(image string) {
 	}
 	delete(r.wanted, image)
 	if err := os.Remove(file(r.pulling, image)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		r.log.Warn("Failed to remove the record of a started pull", "image", image, "err", err)
+		r.log.Warn("Failed to remove the record of an image pull in progress", "image", image, "err", err)
 	}
 }
 
@@ -136,7 +136,7 @@ func (r *Records) Pulled(image, id string, with credential) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.add(image, id, with); err != nil {
-		r.log.Warn("Failed to record a pull", "image", image, "err", err)
+		r.log.Warn("Failed to write the record of an image pull", "image", image, "err", err)
 		return // the record of Begin stays, so that pods still need credentials for the image
 	}
 	r.end(image)

@@ -108,7 +108,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 func (w *Watcher) scan(ctx context.Context) {
 	entries, err := os.ReadDir(w.cfg.Dir)
 	if err != nil {
-		w.cfg.Log.Warn("Failed to list plugins", "err", err)
+		w.cfg.Log.Warn("Failed to list the sockets of plugins", "err", err)
 		return
 	}
 	there := map[string]bool{}

@@ -47,7 +47,7 @@ func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
 func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	summary, err := s.cfg.Stats.Summary(r.Context(), r.FormValue("only_cpu_and_memory") == "true")
 	if err != nil {
-		s.cfg.Log.Error("Failed to collect statistics", "err", err)
+		s.cfg.Log.Error("Failed to measure the resource usage of the node and its pods", "err", err)
 		writeText(w, http.StatusInternalServerError, fmt.Sprintf("Internal Error: %v", err))
 		return
 	}

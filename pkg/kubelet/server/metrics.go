@@ -100,7 +100,7 @@ func (c resourceMetrics) Collect(ch chan<- prometheus.Metric) {
 	summary, err := c.stats.Summary(context.Background(), true)
 	failed := 0.0
 	if err != nil {
-		c.log.Error("Failed to collect statistics", "err", err)
+		c.log.Error("Failed to measure the resource usage of the node and its pods", "err", err)
 		failed = 1
 	}
 	gauge(ch, "scrape_error", "[ALPHA] 1 if there was an error while getting container metrics, 0 otherwise", failed)

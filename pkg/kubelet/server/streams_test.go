@@ -205,7 +205,7 @@ func (w *waiting) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// endless is an input that always has more data.
+// endless is an input that never ends.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }

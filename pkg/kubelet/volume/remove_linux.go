@@ -76,7 +76,7 @@ func (r *remover) empty(dir *os.File, depth int) error {
 }
 
 // remove removes an entry of an open directory. If the entry is a directory at the maximum depth,
-// remove moves it to top instead, where empty finds it later.
+// remove moves it to the directory top instead, where the method empty finds it later.
 func (r *remover) remove(dir int, name string, depth int) error {
 	err := unix.Unlinkat(dir, name, 0)
 	switch {

@@ -87,8 +87,8 @@ func (a addresses) give(to types.GCAttachment, subnets []netip.Prefix) (given []
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return given, fmt.Errorf("last address: %w", err)
 		}
-		// If no address was allocated yet, after is invalid, and next starts with the first
-		// address.
+		// If no address was allocated yet, the variable after is invalid, and the function next
+		// starts with the first address.
 		after, _ := netip.ParseAddr(strings.TrimSpace(string(text)))
 		free, ok := next(subnet, after, taken)
 		if !ok {
@@ -105,7 +105,7 @@ func (a addresses) give(to types.GCAttachment, subnets []netip.Prefix) (given []
 	return given, nil
 }
 
-// takeBack frees addresses that give has allocated in the same call.
+// takeBack frees addresses that the calling method give has allocated in the same call.
 func (a addresses) takeBack(given []netip.Prefix) error {
 	var errs []error
 	for _, p := range given {

@@ -72,8 +72,8 @@ func del(args *skel.CmdArgs) error {
 	return c.addresses().releaseOf(ownerOf(args), c.unbind)
 }
 
-// check returns an error if a sandbox's interface, addresses or binding are not as add has set
-// them.
+// check returns an error if a sandbox's interface, addresses or binding are not as the command ADD
+// has set them.
 func check(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {

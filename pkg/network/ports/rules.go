@@ -228,9 +228,9 @@ func counted() []expr.Any { return []expr.Any{&expr.Counter{}, nft.Drop()} }
 
 func drop() []expr.Any { return counted() }
 
-// layout returns the name of an empty chain that marks the version of a table's rules. The name has a
-// hash of all rules, so a table that another version of this program wrote has a chain with another
-// name.
+// layout returns the name of an empty chain that marks the version of a table's rules. The name has
+// a hash of all rules, so a table that an older or newer version of this program wrote has a chain
+// with another name.
 func layout(list []chain) (string, error) {
 	h := sha256.New()
 	for _, c := range list {

@@ -109,7 +109,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that parse does not panic on malformed messages.
+// FuzzParse checks that the function parse does not panic on malformed messages.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 0, 8, 0, 1, 0x80, 4, 0, 1, 0x80})
 	f.Add([]byte{2, 0, 0, 0, 3, 0, 1, 0})

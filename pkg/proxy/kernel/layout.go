@@ -341,7 +341,7 @@ func splitVerdicts() []nftables.SetElement {
 }
 
 // marker returns the name of the chain that identifies the layout of a table. It changes with the
-// settings, and when another version of this code writes other rules.
+// settings, and when an older or newer version of this code writes other rules.
 func (l layout) marker() string {
 	h := sha256.New()
 	for _, c := range l.chains() {

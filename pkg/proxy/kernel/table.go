@@ -66,8 +66,8 @@ func Open(c Config) (*Table, error) {
 func (t *Table) Close() error { return t.conn.Close() }
 
 // Read returns the elements in the kernel, and reports whether the table has the expected layout.
-// If it has another layout, because another version created it, Read returns only the frontends.
-// Then the next change must be a Replace.
+// If it has another layout, because an older or newer version of the proxy created it, Read returns
+// only the frontends. Then the next change must be a Replace.
 func (t *Table) Read() (*ruleset.Contents, bool, error) {
 	chains, err := t.conn.ListChainsOfTableFamily(t.TableFamily())
 	if err != nil {
@@ -83,7 +83,8 @@ func (t *Table) Read() (*ruleset.Contents, bool, error) {
 	out := ruleset.NewContents()
 	if !found[marker] {
 		if len(found) > 0 {
-			// Ignore an error: in another version the set may have another form.
+			// Ignore an error: a set that an older or newer version of the proxy made may have
+			// another form.
 			_ = t.readSet(ruleset.Services, out[ruleset.Services])
 		}
 		return out, false, nil

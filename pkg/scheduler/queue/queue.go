@@ -99,8 +99,8 @@ type Queue struct {
 	turns   turns
 	gangs   gangs
 	// happened is the number of events so far. latest has, for each kind of event, the value of
-	// happened at its last occurrence. With them, missed finds out which events happened while an
-	// item was in flight.
+	// happened at its last occurrence. With them, the method missed finds out which events happened
+	// while an item was in flight.
 	happened uint64
 	latest   [32]uint64
 	wake     chan struct{} // has an element if Pop must check the queue again

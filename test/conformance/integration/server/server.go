@@ -203,8 +203,8 @@ func arguments(c Config) []string {
 	return args
 }
 
-// ours are the flags that Start sets, and those that arguments reads from the options, because their
-// values are set there without the flag.
+// ours are the flags that Start sets, and those that the function arguments reads from the options,
+// because their values are set there without the flag.
 var ours = map[string]bool{
 	"secure-port": true, "bind-address": true, "cert-dir": true, "token-auth-file": true,
 	"etcd-prefix": true, "etcd-servers": true,

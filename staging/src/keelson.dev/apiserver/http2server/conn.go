@@ -33,7 +33,7 @@ var (
 	errStalled    = errors.New("http2: the client grants no window")
 )
 
-// conn is a connection. The goroutine that runs serve reads its frames.
+// conn is a connection. The goroutine that runs the method serve reads its frames.
 type conn struct {
 	server   *server
 	net      net.Conn  // the TLS connection

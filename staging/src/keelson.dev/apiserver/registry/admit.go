@@ -44,8 +44,8 @@ type write struct {
 	dryRun    bool
 	skip      bool // do not run admission; see Update.SkipAdmission
 
-	// remade reports whether a mutating plugin changed the object. If so, prune drops fields that
-	// the kind does not have.
+	// remade reports whether a mutating plugin changed the object. If so, the method prune drops
+	// fields that the kind does not have.
 	remade bool
 }
 

@@ -353,9 +353,9 @@ func (r *Registry) insert(ctx context.Context, w *write, obj resource.Object) (*
 	})
 }
 
-// insertInNamespace stores obj unless check rejects it. check looks at the namespace immediately
-// before the write, because admission may have looked at it long ago. An object that is stored
-// after the namespace's contents were deleted would never be deleted.
+// insertInNamespace stores obj unless the function check rejects it. This function looks at the
+// namespace immediately before the write, because admission may have looked at it long ago. An
+// object that is stored after the namespace's contents were deleted would never be deleted.
 func (r *Registry) insertInNamespace(
 	ctx context.Context, key string, obj resource.Object, ttl int64, check func(latest bool) ([]kv.Unchanged, error),
 ) (*store.Record, error) {

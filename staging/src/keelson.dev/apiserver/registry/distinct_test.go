@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// TestDistinct checks that distinct keeps the first of several equal errors, and keeps errors that
-// differ in type, value or message.
+// TestDistinct checks that the function distinct keeps the first of several equal errors, and keeps
+// errors that differ in type, value or message.
 func TestDistinct(t *testing.T) {
 	name := field.NewPath("metadata", "name")
 	missing, bad, worse := field.Required(name, ""), field.Invalid(name, "A", "bad"), field.Invalid(name, "B", "bad")

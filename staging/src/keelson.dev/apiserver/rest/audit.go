@@ -98,7 +98,8 @@ func auditPatch(r *http.Request, body []byte) {
 }
 
 // auditForm adds to the audit event a response that is a Table, a PartialObjectMetadata or a
-// PartialObjectMetadataList. It gets this object by decoding the JSON that respond writes.
+// PartialObjectMetadataList. It gets this object by decoding the JSON that the function respond
+// writes.
 func auditForm(r *http.Request, out negotiate.Output,
 	respond func(w http.ResponseWriter, r *http.Request, out negotiate.Output) error) {
 	plain := r.Clone(r.Context())

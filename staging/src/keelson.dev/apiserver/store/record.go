@@ -176,8 +176,8 @@ func (r *Record) Remembered(f Form) ([]byte, bool) { return r.form(f) }
 
 // Encoded returns the record in form f. The first call makes the encoding with encode, and later
 // calls return the same bytes while the record keeps them. Callers must not modify them. Concurrent
-// calls for the same record wait for each other. encode may call Object and Shared. An error comes
-// from encode.
+// calls for the same record wait for each other. The function encode may call Object and Shared. An
+// error comes from encode.
 func (r *Record) Encoded(f Form, encode func(*Record) ([]byte, error)) ([]byte, error) {
 	if b, ok := r.form(f); ok {
 		return b, nil

@@ -48,7 +48,7 @@ type watcher struct {
 	due       atomic.Bool // a bookmark should be sent now
 	sent      int64       // revision of the last event or bookmark delivered
 
-	wake chan struct{} // receives when poll may have a result
+	wake chan struct{} // receives when the method poll may have a result
 
 	// Position in the window and timer, guarded by c.mu.
 	timer   clock.Timer // timer of the next bookmark; may be nil

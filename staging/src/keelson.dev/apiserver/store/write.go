@@ -79,9 +79,9 @@ func (s *Store) Update(ctx context.Context, key string, fn UpdateFunc) (*Record,
 // key-value store, and a retry could apply the change twice.
 type refusal struct{ error }
 
-// attempt applies fn to cur once. current reports whether cur is known to be the present state. If
-// it is not known and fn changes nothing, attempt returns neither a record nor a conflict. An error
-// of fn is returned as a refusal.
+// attempt applies fn to cur once. The argument current reports whether cur is known to be the
+// present state. If it is not known and fn changes nothing, attempt returns neither a record nor a
+// conflict. An error of fn is returned as a refusal.
 func (s *Store) attempt(
 	ctx context.Context, key string, cur *Record, current bool, fn UpdateFunc,
 ) (*Record, *kv.WriteResult, error) {
@@ -184,8 +184,8 @@ func (s *Store) DeleteAll(ctx context.Context, records []*Record) (bool, error) 
 }
 
 // present returns the state of an object for the first attempt of a write: the cached state, or a
-// later state that this server wrote and the cache has not received yet. current reports whether it
-// is known to be the present state.
+// later state that this server wrote and the cache has not received yet. The result current reports
+// whether it is known to be the present state.
 func (s *Store) present(ctx context.Context, key string) (cur *Record, current bool, err error) {
 	if err := s.checkKey(key); err != nil {
 		return nil, false, err
@@ -202,8 +202,9 @@ func (s *Store) present(ctx context.Context, key string) (cur *Record, current b
 	return cur, true, err
 }
 
-// verify reads the present state after fn or check has rejected or not changed the cached one. If
-// the cached state is the present one, verify returns reason, which may be nil, as its error.
+// verify reads the present state after the function fn or check has rejected or not changed the
+// cached one. If the cached state is the present one, verify returns reason, which may be nil, as
+// its error.
 func (s *Store) verify(ctx context.Context, key string, cached *Record, reason error) (*Record, bool, error) {
 	cur, err := s.getCurrent(ctx, key)
 	if err != nil {

@@ -57,7 +57,7 @@ func (a *Ages) Fill(rows []byte, now time.Time, emit func([]byte)) {
 		}
 		emit(rows[:at])
 		rows = rows[at+len(a.mark):]
-		_, _ = hex.Decode(moment[:], rows[:openSize]) // cannot fail, because open has encoded it
+		_, _ = hex.Decode(moment[:], rows[:openSize]) // cannot fail, because the method open has encoded it
 		rows = rows[openSize:]
 		t := time.Unix(int64(binary.BigEndian.Uint64(moment[:])), int64(binary.BigEndian.Uint32(moment[8:])))
 		emit(appendWithin(scratch[:0], Age(metav1.NewTime(t), now)))

@@ -71,8 +71,8 @@ func (g *Group) Leave() {
 	finish(ready, commit)
 }
 
-// Make blocks until w has been made, and has its Result and Err. One caller calls commit with the
-// waiting writes; commit must set the results of all of them.
+// Make blocks until w has been made, and has its Result and Err. One caller calls the function
+// commit with the waiting writes; this function must set the results of all of them.
 func (g *Group) Make(w *Write, commit func([]*Write)) {
 	w.done = make(chan struct{})
 	g.mu.Lock()
