@@ -42,7 +42,7 @@ func main() {
 func run(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("monitoring", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	name := flags.String("cluster", "keelson", "name of the cluster")
+	name := flags.String("cluster", "keelson", "name of the cluster to monitor")
 	listen := flags.String("proxy", "127.0.0.1:9091", "address of the proxy into the cluster's network namespaces")
 	root := flags.String("root", "", "directory to use as the root directory (chroot) of Prometheus")
 	if err := flags.Parse(args); err != nil {

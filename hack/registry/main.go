@@ -45,7 +45,7 @@ func main() {
 func run(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("registry", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	listen := flags.String("listen", "127.0.0.1:5000", "address to serve at")
+	listen := flags.String("listen", "127.0.0.1:5000", "address at which the registry listens")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -47,8 +47,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	defer stop()
 	fs := flag.NewFlagSet("walstore", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	path := fs.String("log", "/data/log", "file of the log")
-	listen := fs.String("listen", ":8080", "where to listen")
+	path := fs.String("log", "/data/log", "file of the write-ahead log")
+	listen := fs.String("listen", ":8080", "address at which the server listens")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func (a *Aggregator) discoverNext(ctx context.Context) bool {
 		err = a.fetchSpecs(ctx, c)
 	}
 	if err != nil {
-		a.cfg.Log.Debug("Failed to read the discovery or OpenAPI of an extension server, retrying", "apiService", name, "err", err)
+		a.cfg.Log.Debug("Failed to read discovery or OpenAPI from an extension server", "apiService", name, "err", err)
 		a.queue.AddRateLimited(name)
 		return true
 	}

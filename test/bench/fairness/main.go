@@ -51,14 +51,14 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "who may do everything")
-	flag.IntVar(&o.objects, "objects", 2000, "config maps of 1 kB that the noisy tenant lists")
-	flag.IntVar(&o.lists, "lists", 500, "lists at once")
-	flag.IntVar(&o.quiet, "quiet", 4, "requests of the quiet tenant at once")
-	flag.DurationVar(&o.duration, "duration", 10*time.Second, "of each measurement")
-	flag.DurationVar(&o.pause, "pause", 10*time.Millisecond, "between requests of the quiet tenant")
-	flag.BoolVar(&o.noise, "noise", false, "be the noise")
-	flag.StringVar(&o.suffix, "suffix", strconv.Itoa(os.Getpid()), "of the names of what is made")
+	flag.StringVar(&o.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file with administrator rights")
+	flag.IntVar(&o.objects, "objects", 2000, "number of ConfigMaps of 1 kB that the noisy tenant lists")
+	flag.IntVar(&o.lists, "lists", 500, "number of concurrent list requests of the noisy tenant")
+	flag.IntVar(&o.quiet, "quiet", 4, "number of concurrent requests of the quiet tenant")
+	flag.DurationVar(&o.duration, "duration", 10*time.Second, "how long each measurement takes")
+	flag.DurationVar(&o.pause, "pause", 10*time.Millisecond, "pause between requests of the quiet tenant")
+	flag.BoolVar(&o.noise, "noise", false, "for internal use: run as the process of the noisy tenant")
+	flag.StringVar(&o.suffix, "suffix", strconv.Itoa(os.Getpid()), "suffix of the names of the created objects")
 	flag.Parse()
 	if err := run(context.Background(), o); err != nil {
 		fmt.Fprintln(os.Stderr, "fairness:", err)

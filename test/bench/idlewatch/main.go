@@ -35,8 +35,8 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "file with the server's address and credentials")
-	flag.StringVar(&o.path, "path", "/api/v1/namespaces/default/configmaps", "what to watch")
-	flag.IntVar(&o.pid, "pid", 0, "the server's process")
+	flag.StringVar(&o.path, "path", "/api/v1/namespaces/default/configmaps", "path of the resource to watch")
+	flag.IntVar(&o.pid, "pid", 0, "process ID of the server")
 	flag.IntVar(&o.watches, "watches", 10_000, "number of watches")
 	flag.IntVar(&o.connections, "connections", 100, "number of connections; each has at most 250 watches")
 	flag.DurationVar(&o.settle, "settle", 5*time.Second, "how long to wait before memory is read")

@@ -52,11 +52,11 @@ type load struct {
 
 func run(ctx context.Context) error {
 	l := load{namespace: fmt.Sprint("jobs-", time.Now().Unix()), processes: map[string]int{}}
-	kubeconfig := flag.String("kubeconfig", "", "the control plane; its user may do everything")
-	pids := flag.String("pids", "", "processes that are accounted for: NAME=PID,...")
-	flag.IntVar(&l.jobs, "jobs", 1000, "how many Jobs there are")
-	flag.IntVar(&l.indexes, "indexes", 10, "how many indexes each has")
-	flag.IntVar(&l.nodes, "nodes", 100, "how many nodes there are")
+	kubeconfig := flag.String("kubeconfig", "", "kubeconfig file of the control plane, with administrator rights")
+	pids := flag.String("pids", "", "processes whose CPU time is measured: NAME=PID,...")
+	flag.IntVar(&l.jobs, "jobs", 1000, "number of Jobs")
+	flag.IntVar(&l.indexes, "indexes", 10, "number of indexes (pods) of each Job")
+	flag.IntVar(&l.nodes, "nodes", 100, "number of nodes")
 	flag.Parse()
 	for pair := range strings.SplitSeq(*pids, ",") {
 		name, pid, _ := strings.Cut(pair, "=")

@@ -49,12 +49,12 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "of the server")
-	flag.StringVar(&o.path, "path", "/api/v1/pods", "the list")
-	flag.IntVar(&o.pid, "pid", 0, "the server's process")
-	flag.IntVar(&o.lists, "lists", 10, "lists of a round, one after the other")
-	flag.IntVar(&o.rounds, "rounds", 5, "rounds, of the server and of the floor in turns")
-	flag.IntVar(&o.serve, "serve", 0, "be the floor: serve this many bytes")
+	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file of the API server to measure")
+	flag.StringVar(&o.path, "path", "/api/v1/pods", "path of the list request")
+	flag.IntVar(&o.pid, "pid", 0, "process ID of the API server")
+	flag.IntVar(&o.lists, "lists", 10, "number of list requests in a round, sent one after the other")
+	flag.IntVar(&o.rounds, "rounds", 5, "number of rounds; each measures the API server and then the comparison process")
+	flag.IntVar(&o.serve, "serve", 0, "for internal use: run as the comparison process, which sends this many bytes")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "listfloor:", err)

@@ -113,11 +113,11 @@ func write(args []string) error {
 	flags := flag.NewFlagSet("write", flag.ExitOnError)
 	in := flags.String("in", "", "JSON reports of ginkgo, separated by commas")
 	out := flags.String("out", "", "file to write the section into")
-	focus := flags.String("focus", "", "regular expression of the specs that were asked for; empty: all")
-	planned := flags.String("plan", "", "file with a plan of the specs that were asked for; empty: by focus")
-	labels := flags.String("labels", conformance, "label filter of the specs that were asked for, as ginkgo has it")
-	cluster := flags.String("cluster", "", "what was tested")
-	title := flags.String("title", "", "title of the section; empty: by what was asked for")
+	focus := flags.String("focus", "", "regular expression of the specs that the run had to include; if empty, all specs")
+	planned := flags.String("plan", "", "file with the plan of specs, used instead of -focus")
+	labels := flags.String("labels", conformance, "ginkgo's label filter of the specs that the run had to include")
+	cluster := flags.String("cluster", "", "description of the tested cluster")
+	title := flags.String("title", "", "title of the section; if empty, it is made from the other flags")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	defer stop()
 	flags := flag.NewFlagSet(filepath.Base(args[0]), flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.Int("v", 0, "no effect: log verbosity")
+	flags.Int("v", 0, "has no effect: the verbosity of logs")
 	switch flags.Name() {
 	case "csi-node-driver-registrar":
 		return registrar(ctx, flags, args[1:], stderr)
@@ -82,13 +82,14 @@ func plugin(ctx context.Context, flags *flag.FlagSet, args []string, stderr io.W
 	d := &driver.Driver{}
 	flags.StringVar(&d.Name, "drivername", "hostpath.csi.k8s.io", "name of the driver")
 	flags.StringVar(&d.Node, "nodeid", "", "name of the node")
-	flags.StringVar(&d.Root, "statedir", "/csi-data-dir", "directory of the volumes")
-	flags.Int64Var(&d.MaxVolumes, "attach-limit", 0, "how many volumes a node takes (0: any number)")
-	attach := flags.Bool("enable-attach", false, "volumes are attached to nodes")
-	topology := flags.Bool("enable-topology", false, "volumes are reached from their node alone")
+	flags.StringVar(&d.Root, "statedir", "/csi-data-dir", "directory in which the driver keeps the volumes")
+	flags.Int64Var(&d.MaxVolumes, "attach-limit", 0, "maximum number of volumes on a node; 0 means no limit")
+	attach := flags.Bool("enable-attach", false, "let the driver attach volumes to nodes")
+	topology := flags.Bool("enable-topology", false, "report that a volume can be used only on its own node")
 	flags.Bool("node-expand-required", true, "has no effect: volumes are always expanded on the node too")
 	socket := flags.String("endpoint", "", "socket of the driver")
-	from := flags.String("proxy-endpoint", "", "where the suite connects to (tcp://:PORT); none: it is the driver")
+	from := flags.String("proxy-endpoint", "",
+		"run as a proxy of the driver at this address (tcp://:PORT), to which the test suite connects")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

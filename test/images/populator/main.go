@@ -55,12 +55,12 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("hello-populator", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	p := populator{log: slog.New(slog.NewJSONHandler(stderr, nil))}
-	mode := flags.String("mode", "", "controller, or populate in a pod")
-	flags.StringVar(&p.image, "image-name", "", "image of the pods")
-	flags.StringVar(&p.namespace, "namespace", "hello", "namespace of the pods")
-	flags.String("http-endpoint", "", "ignored: it has no metrics")
-	name := flags.String("file-name", "", "file to write")
-	contents := flags.String("file-contents", "", "what to write")
+	mode := flags.String("mode", "", "controller: create pods that fill volumes; populate: write the file in such a pod")
+	flags.StringVar(&p.image, "image-name", "", "image of the pods that fill volumes")
+	flags.StringVar(&p.namespace, "namespace", "hello", "namespace of the pods that fill volumes")
+	flags.String("http-endpoint", "", "has no effect: the program has no metrics")
+	name := flags.String("file-name", "", "file that -mode=populate writes")
+	contents := flags.String("file-contents", "", "contents of the file that -mode=populate writes")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
