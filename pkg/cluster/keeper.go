@@ -41,8 +41,8 @@ type process struct {
 	// inherit has the files that the program inherits as descriptors 3 and following.
 	inherit []*os.File
 	attr    *syscall.SysProcAttr
-	// before, if set, is called before each start of the process. The start waits until before
-	// returns.
+	// The function before, if set, is called before each start of the process. The start waits
+	// until it returns.
 	before func(ctx context.Context) error
 	// If pipe is true, the process inherits the read end of a pipe, as the descriptor after those
 	// of inherit. The write end is passed to started, and closed after started returns.

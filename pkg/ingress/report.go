@@ -118,7 +118,7 @@ func (c *Controller) writeEvent(ctx context.Context, ing *networkingv1.Ingress, 
 }
 
 // writeStatus writes the addresses at which an Ingress is served into its status, if they have
-// changed. If served is false, the status gets no addresses.
+// changed. If the argument served is false, the status gets no addresses.
 func (c *Controller) writeStatus(ctx context.Context, ing *networkingv1.Ingress, served bool) error {
 	at := []networkingv1.IngressLoadBalancerIngress{}
 	if s := c.service(c.publish.Namespace, c.publish.Name); s != nil && served {

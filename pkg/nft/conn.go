@@ -51,8 +51,8 @@ func (c *Conn) dial() error {
 // Close closes the connection. It changes nothing in the kernel.
 func (c *Conn) Close() error { return c.CloseLasting() }
 
-// Commit sends the collected changes in one transaction. made is an error of collecting the
-// changes. If it is not nil, Commit drops the changes and returns it.
+// Commit sends the collected changes in one transaction. The argument made is an error of
+// collecting the changes. If it is not nil, Commit drops the changes and returns it.
 func (c *Conn) Commit(made error) error {
 	if made == nil {
 		return cause(c.Flush())

@@ -92,9 +92,9 @@ func (c *cleaner) put(f ruleset.Family, claims conntrack.Claims) {
 }
 
 // hold makes the claims of frontends invalid: what they say about valid flows is outdated. The
-// cleaner then deletes no flow at these frontends until put is called with new claims. Otherwise it
-// would delete a flow that starts under the new rules, because that flow looks stale according to
-// the old claims.
+// cleaner then deletes no flow at these frontends until the method put is called with new claims.
+// Otherwise it would delete a flow that starts under the new rules, because that flow looks stale
+// according to the old claims.
 func (c *cleaner) hold(f ruleset.Family, list []ruleset.Frontend) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +150,7 @@ func (c *cleaner) run(ctx context.Context) {
 }
 
 // round checks the flows at all queued frontends. It returns false if some of them must be checked
-// again. If last is true it does not retry and returns true.
+// again. If the argument last is true, it does not retry and returns true.
 func (c *cleaner) round(last bool) bool {
 	c.mu.Lock()
 	c.running, c.todo = c.todo, work{}

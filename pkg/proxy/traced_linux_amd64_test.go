@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cut is a point at which a process is killed: at its nth transaction. If taken is false, it is
-// killed before the kernel gets the transaction, otherwise after the kernel has applied it.
+// cut is a point at which a process is killed: at its nth transaction. If the field taken is false,
+// it is killed before the kernel gets the transaction, otherwise after the kernel has applied it.
 type cut struct {
 	n     int
 	taken bool
@@ -24,7 +24,7 @@ const syscallStop = unix.SIGTRAP | 0x80
 
 // runUntil runs a process, kills it at a cut, and reports whether it reached the cut. When the test
 // closes idle, because the process has no more work, runUntil kills it too. If it then dies in its
-// nth transaction, the cut counts as reached if taken is true.
+// nth transaction, the cut counts as reached if its field taken is true.
 func runUntil(cmd *exec.Cmd, at cut, idle <-chan struct{}) (bool, error) {
 	runtime.LockOSThread() // all calls of ptrace must come from the same thread
 	defer runtime.UnlockOSThread()

@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// steps has the calls to a CSI driver during the lifetime of a volume, in order. by is the action
-// of the user that causes the call.
+// steps has the calls to a CSI driver during the lifetime of a volume, in order. The field by is
+// the action of the user that causes the call.
 var steps = []struct{ method, by string }{
 	{"CreateVolume", "use"}, {"ControllerPublishVolume", "use"}, {"NodeStageVolume", "use"}, {"NodePublishVolume", "use"},
 	{"NodeUnpublishVolume", "leave"}, {"NodeUnstageVolume", "leave"}, {"ControllerUnpublishVolume", "leave"},

@@ -22,8 +22,9 @@ type Version struct {
 	// list of the older version.
 	Stored, Object resource.Object
 	List           runtime.Object
-	// Convert converts in to out. It must support both directions: to and from the stored version.
-	// out may share memory with in.
+	// Convert converts its first argument to the version of the second. It must support both
+	// directions: to and from the stored version. The result may share memory with the first
+	// argument.
 	Convert func(in, out resource.Object) error
 	// Default sets the defaults of an object of the older version. It may be nil.
 	Default func(resource.Object)

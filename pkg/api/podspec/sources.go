@@ -31,8 +31,8 @@ type Sources struct {
 
 const oneVolumeType = "may not specify more than 1 volume type"
 
-// One validates one source. name is the name of its field. If set is true, One calls validate,
-// unless another source has already been found; then it reports an error.
+// One validates one source. The argument name is the name of its field. If the argument set is
+// true, One calls validate, unless another source has already been found; then it reports an error.
 func (s *Sources) One(name string, set bool, validate func(at *field.Path)) {
 	s.oneAs(name, name, set, validate)
 }

@@ -137,8 +137,8 @@ func (r *sliceRules) oneTerm(path *field.Path, terms []corev1.NodeSelectorTerm) 
 	}
 }
 
-// flag appends the field called name to ways if set is true. If the argument set is false, flag
-// reports an error, because the field must be true or unset.
+// flag appends a field's name to ways if the field (the argument set) is true. If the field is
+// false, flag reports an error, because the field must be true or unset.
 func (r *sliceRules) flag(path *field.Path, ways []string, name string, set *bool) []string {
 	switch {
 	case set == nil:

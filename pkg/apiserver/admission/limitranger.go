@@ -168,15 +168,15 @@ type amounts struct {
 	old              *amounts
 }
 
-// request returns the request for a resource. set reports whether there is one, and kept whether
-// the update does not change it.
+// request returns the request for a resource. The result set reports whether there is one, and the
+// result kept whether the update does not change it.
 func (m *amounts) request(name corev1.ResourceName) (q resource.Quantity, set, kept bool) {
 	q, set = m.requests[name]
 	return q, set, m.old != nil && sameAmount(m.requests, m.old.requests, name)
 }
 
-// limit returns the limit of a resource. set reports whether there is one, and kept whether the
-// update does not change it.
+// limit returns the limit of a resource. The result set reports whether there is one, and the
+// result kept whether the update does not change it.
 func (m *amounts) limit(name corev1.ResourceName) (q resource.Quantity, set, kept bool) {
 	q, set = m.limits[name]
 	return q, set, m.old != nil && sameAmount(m.limits, m.old.limits, name)

@@ -46,7 +46,8 @@ func (s *Store) transformer(key string) value.Transformer {
 	return t
 }
 
-// open decrypts a value. stale reports whether writing the value now would encrypt it differently.
+// open decrypts a value. The result stale reports whether writing the value now would encrypt it
+// differently.
 func (s *Store) open(ctx context.Context, key string, data []byte) (plain []byte, stale bool, err error) {
 	t := s.transformer(key)
 	if t == nil {

@@ -175,7 +175,7 @@ func keyOf(s rbacv1.Subject, namespace string) (subject, bool) {
 
 // visit calls fn with each binding of u that applies in namespace and with the rules of its role,
 // until fn returns false. Cluster role bindings come first. A binding is visited once for each of
-// its subjects that matches u. found is false if the role does not exist.
+// its subjects that matches u. The argument found of fn is false if the role does not exist.
 func (x *Index) visit(u user.Info, namespace string, fn func(b *binding, rules []rbacv1.PolicyRule, found bool) bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -35,7 +35,8 @@ type summaries struct {
 	swept  time.Time          // guarded by mu
 }
 
-// answer is the result of a request to a kubelet. summary and err are set once done is closed.
+// answer is the result of a request to a kubelet. The fields summary and err are set once the
+// channel done is closed.
 type answer struct {
 	at      time.Time // start of the request
 	done    chan struct{}

@@ -101,8 +101,8 @@ type nodePlan struct {
 	attached []v1.UniqueVolumeName
 	// detach are attachments to delete after volumesAttached in the node's status was written.
 	detach []*storagev1.VolumeAttachment
-	// waiting are volumes that no pod needs but that the node reports as in use. again is the time
-	// until the next sync of the node, or 0 if none is needed.
+	// The field waiting has the volumes that no pod needs but that the node reports as in use. The
+	// field again is the time until the next sync of the node, or 0 if none is needed.
 	waiting []v1.UniqueVolumeName
 	again   time.Duration
 }

@@ -44,8 +44,8 @@ type pendingWrites struct {
 	// showed during these calls; each may be the result of one of the calls.
 	calls           int
 	seenDuringCalls sets.Set[types.UID]
-	// created and deleting are the objects whose creation or deletion the cache does not show yet.
-	// since is the time of the last write.
+	// The fields created and deleting have the objects whose creation or deletion the cache does
+	// not show yet. The field since is the time of the last write.
 	created, deleting sets.Set[types.UID]
 	since             time.Time
 }

@@ -22,9 +22,10 @@ func TestExpectCreations(t *testing.T) {
 	for name, tc := range map[string]struct {
 		// answers are the UIDs that the creates return. For "" the create returns an error.
 		answers []types.UID
-		// during are the UIDs that the cache first shows during the first create. after are the
-		// UIDs that it first shows after all creates have returned. passed is the time between the
-		// creates and the call of Met. met is the expected result of Met.
+		// The field during has the UIDs that the cache first shows during the first create, and the
+		// field after those that it first shows after all creates have returned. The field passed
+		// is the time between the creates and the call of Met, and met is the expected result of
+		// Met.
 		during, after []types.UID
 		passed        time.Duration
 		met           bool

@@ -49,9 +49,10 @@ var errKilled = errors.New("killed")
 // and its calls of the driver that may change something. The test kills it at one step.
 type process struct {
 	driver *grpc.ClientConn
-	// at is the number of the step at which the process is killed, and when is the name of that
-	// step; only one of them is set. If after is true, the process is killed after the step was
-	// done, otherwise before it. killed is closed when the process is killed.
+	// The field at is the number of the step at which the process is killed, and the field when is
+	// the name of that step; only one of them is set. If the field after is true, the process is
+	// killed after the step was done, otherwise before it. killed is closed when the process is
+	// killed.
 	at     int
 	when   string
 	after  bool

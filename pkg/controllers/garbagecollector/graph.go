@@ -28,9 +28,9 @@ type vertex struct {
 	// foreground and orphan report whether the object has the finalizer foregroundDeletion or
 	// orphan.
 	foreground, orphan bool
-	// guessed means that the object is known only from owner references in other objects. gone
-	// means that a watch has shown its deletion; then it will not exist again, because UIDs are
-	// never reused.
+	// The field guessed means that the object is known only from owner references in other objects.
+	// The field gone means that a watch has shown its deletion; then it will not exist again,
+	// because UIDs are never reused.
 	guessed, gone bool
 	// version is the resource version of the object when the vertex was last updated.
 	version string

@@ -84,8 +84,8 @@ func (c *Controller) ended(ctx context.Context, namespace string, r resourcev1.R
 	return pod.UID != r.UID, nil
 }
 
-// release reduces the reservations in a claim's status to left. If left is empty, it also removes
-// the allocation and the finalizer that protects an allocated claim.
+// release reduces the reservations in a claim's status to those in the argument left. If there are
+// none, it also removes the allocation and the finalizer that protects an allocated claim.
 func (c *Controller) release(ctx context.Context, claim *resourcev1.ResourceClaim,
 	left []resourcev1.ResourceClaimConsumerReference) error {
 	held := slices.Contains(claim.Finalizers, resourcev1.Finalizer)

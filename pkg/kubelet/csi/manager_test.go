@@ -58,8 +58,8 @@ type bench struct {
 
 	mu    sync.Mutex
 	calls []string
-	// cut is the name of the call that is interrupted. If after is true, the driver has executed
-	// the call before it is interrupted; otherwise it has not.
+	// The field cut is the name of the call that is interrupted. If the field after is true, the
+	// driver has executed the call before it is interrupted; otherwise it has not.
 	cut   string
 	after bool
 	// most is how many volumes the node can have according to the driver.

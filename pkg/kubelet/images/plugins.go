@@ -63,9 +63,9 @@ type plugin struct {
 	answers map[answerKey]answer
 }
 
-// answerKey identifies the requests to which a cached response applies. scope is an image, a
-// registry, or "" for all images. as is the field as of the identity for which the plugin was
-// called.
+// answerKey identifies the requests to which a cached response applies. The field scope is an
+// image, a registry, or "" for all images. The field as is that of the identity for which the
+// plugin was called.
 type answerKey struct{ scope, as string }
 
 type answer struct {

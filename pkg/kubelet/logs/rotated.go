@@ -107,8 +107,8 @@ func (r *reader) between(older string) error {
 	return nil
 }
 
-// renamed reads a renamed file. If first is true, the file may be r.file under its new name, which
-// was read already. renamed then skips it.
+// renamed reads a renamed file. If the argument first is true, the file may be r.file under its new
+// name, which was read already. It is then skipped.
 func (r *reader) renamed(name string, first bool) error {
 	in, err := openRenamed(name)
 	if err != nil {

@@ -116,8 +116,8 @@ func (m *Node) Cgroup(operation string, took time.Duration) {
 	m.cgroups.WithLabelValues(operation).Observe(took.Seconds())
 }
 
-// Listed records a listing of the runtime's containers that took from begun to ended. last is when
-// the previous listing began, or zero if there was none.
+// Listed records a listing of the runtime's containers, which took from the time begun to the time
+// ended. The argument last is the time when the previous listing began, or zero if there was none.
 func (m *Node) Listed(last, begun, ended time.Time) {
 	if !last.IsZero() {
 		m.interval.Observe(begun.Sub(last).Seconds())

@@ -79,8 +79,9 @@ func merge(l *Layout, closest bool, all [][]Hint) Hint {
 	return *m.best
 }
 
-// combine tries all combinations of one hint from each remaining list. sofar is the combination of
-// the hints before them, and first is the set of the first of these hints that has nodes.
+// combine tries all combinations of one hint from each remaining list. The argument sofar is the
+// combination of the hints before them. The argument first is the set of nodes of the first of
+// these hints that has nodes.
 func (m *merger) combine(rest [][]Hint, sofar Hint, first Mask) {
 	if len(rest) == 0 {
 		if sofar.Nodes != 0 && (m.best == nil || m.better(sofar, *m.best)) {

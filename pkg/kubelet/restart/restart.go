@@ -93,8 +93,8 @@ func (b *Backoff) Next(ended, now time.Time) {
 	b.last = now
 }
 
-// plausible returns ended. If ended is implausible, it returns the time at which it was first
-// called with this value.
+// plausible returns the time ended. If this time is implausible, it returns the time at which it
+// was first called with this value.
 func (b *Backoff) plausible(ended, now time.Time) time.Time {
 	if (ended.After(now) || ended.Before(b.last)) && !ended.Equal(b.odd) {
 		b.odd, b.sight = ended, now

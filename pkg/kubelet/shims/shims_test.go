@@ -19,8 +19,9 @@ import (
 
 const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// start runs a shell script in a bundle under the given process name, and removes the bundle if
-// gone is true. It adds the process to proc, a directory that contains only processes of the test.
+// start runs a shell script in a bundle under the given process name, and removes the bundle if the
+// argument gone is true. It adds the process to proc, a directory that contains only processes of
+// the test.
 func start(t *testing.T, proc, name, script string, gone bool) *exec.Cmd {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "io.containerd.runtime.v2.task", "k8s.io", "."+id)

@@ -49,8 +49,8 @@ type Config struct {
 	Client   kubernetes.Interface
 	// Node returns the Node object as last read from the API, or nil.
 	Node func() *v1.Node
-	// Seen returns the pods that the API has for this node. known is false until they have been
-	// read.
+	// Seen returns the pods that the API has for this node. The result known is false until they
+	// have been read.
 	Seen func() (pods []*v1.Pod, known bool)
 	// Reflect makes the status manager write the status of each static pod to its mirror pod.
 	Reflect func()

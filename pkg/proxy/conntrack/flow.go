@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flow is a UDP flow. to is the destination to which the client sends. from is the source of the
-// answers: the endpoint, if the destination was translated.
+// flow is a UDP flow. The field to is the destination to which the client sends. The field from is
+// the source of the answers: the endpoint, if the destination was translated.
 type flow struct{ to, from netip.AddrPort }
 
 // parse reads the addresses of an entry from the kernel's message. It returns false if the entry is

@@ -29,8 +29,9 @@ func unresolvable(reason string) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Unresolvable, Plugin: Name, Reasons: []string{reason}}
 }
 
-// topologyLabels has the labels of volumes that the plugin compares with the labels of nodes. of is
-// a label, and now its current name if the label was renamed.
+// topologyLabels has the labels of volumes that the plugin compares with the labels of nodes. The
+// field of is a label. The field now is the current name of this label, or empty if the label was
+// never renamed.
 var topologyLabels = []struct{ of, now string }{
 	{v1.LabelFailureDomainBetaZone, v1.LabelTopologyZone},
 	{v1.LabelFailureDomainBetaRegion, v1.LabelTopologyRegion},

@@ -49,8 +49,8 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 	return pp.check(out, findings)
 }
 
-// read decodes a document into out. If out has no Go type, findings contain only repeated fields,
-// which only a JSON patch can produce.
+// read decodes a document into the argument out. If this object has no Go type, findings contain
+// only repeated fields, which only a JSON patch can produce.
 func (pp *patching) read(doc []byte, out resource.Object) (findings []error, err error) {
 	if u, ok := out.(*unstructured.Unstructured); ok {
 		if err := u.UnmarshalJSON(doc); err != nil || !pp.strict.On() || pp.p.Type != types.JSONPatchType {

@@ -112,8 +112,8 @@ type Facade struct {
 	Change func(ctx context.Context, cur resource.Object, admit AdmitFunc) (resource.Object, error)
 }
 
-// AdmitFunc runs the mutating plugins on the new view shown. before is the view of the current
-// object.
+// AdmitFunc runs the mutating plugins on the new view of the object, the argument shown. The
+// argument before is the view of the current object.
 type AdmitFunc func(shown, before resource.Object) error
 
 // Patch is a patch of an object or one of its views.

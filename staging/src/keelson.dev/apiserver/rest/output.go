@@ -51,8 +51,8 @@ func (p *pools) putBuffer(b *[]byte) {
 	}
 }
 
-// withBuffer takes a buffer from the pool, calls fill to append a text to it, and then calls use
-// with the text.
+// withBuffer takes a buffer from the pool, calls the function fill to append a text to it, and then
+// calls the function use with the text.
 func (p *pools) withBuffer(fill func(dst []byte) ([]byte, error), use func(text []byte) error) error {
 	buf := p.buffers.Get().(*[]byte)
 	defer p.putBuffer(buf)

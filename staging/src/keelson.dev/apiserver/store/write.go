@@ -216,8 +216,8 @@ func (s *Store) verify(ctx context.Context, key string, cached *Record, reason e
 	return cur, true, nil
 }
 
-// put replaces cur by obj, whose encoding is data. cur is nil for a new object. The record that put
-// returns is the one that the cache will contain.
+// put replaces cur by obj, whose encoding is data. The argument cur is nil for a new object. The
+// returned record is the one that the cache will contain.
 func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cur *Record, ttl int64,
 	conditions ...kv.Unchanged) (*Record, kv.WriteResult, error) {
 	w, err := s.newPendingWrite(key, obj, data, cur)

@@ -90,8 +90,9 @@ type run struct {
 	repeats  repeats
 }
 
-// span is the position of a field in its message: from is the offset after its tag, and to is the
-// offset of its end. All values of a list or map are in one span, with tags between them.
+// span is the position of a field in its message. The field from is the offset after its tag, and
+// the field to is the offset of its end. All values of a list or map are in one span, with tags
+// between them.
 type span struct {
 	from, to int
 	number   uint64 // value of the field if it is a varint
