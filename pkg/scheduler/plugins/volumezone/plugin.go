@@ -30,8 +30,8 @@ func unresolvable(reason string) *scheduling.Status {
 }
 
 // topologyLabels has the labels of volumes that the plugin compares with the labels of nodes. The
-// field of is a label. The field now is the current name of this label, or empty if the label was
-// never renamed.
+// field of is a label. The field now is the current name of this label, which differs only if the
+// label was renamed.
 var topologyLabels = []struct{ of, now string }{
 	{v1.LabelFailureDomainBetaZone, v1.LabelTopologyZone},
 	{v1.LabelFailureDomainBetaRegion, v1.LabelTopologyRegion},

@@ -148,9 +148,9 @@ var (
 	}
 )
 
-// described returns a reference to a definition, the name of which is the second argument, with a
-// description. The argument ref is the prefix of references. OpenAPI v3 allows a description only
-// around a reference, so it needs a wrapper.
+// described returns a reference to a definition, with a description. The second argument is the
+// name of the definition. The argument ref is the prefix of references. OpenAPI v3 allows a
+// description only around a reference, so it needs a wrapper.
 func described(ref, to, description string) map[string]any {
 	if ref == refPrefix(3) {
 		return map[string]any{"allOf": []any{map[string]any{"$ref": ref + to}}, "description": description}

@@ -148,8 +148,8 @@ func (t *tree) writable(at int) *Block {
 	return b
 }
 
-// edit replaces n blocks, the first of which has the given index, by other blocks. It first copies
-// the slice if a snapshot refers to it.
+// edit replaces n blocks, beginning with the block at the given index, by other blocks. It first
+// copies the slice if a snapshot refers to it.
 func (t *tree) edit(at, n int, with ...*Block) {
 	if t.shared {
 		t.blocks, t.shared = slices.Clone(t.blocks), false
