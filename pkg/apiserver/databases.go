@@ -42,7 +42,7 @@ type databases struct {
 	sized sized
 	// of has the databases of single resources, or of whole groups ("*").
 	of        map[schema.GroupResource]*database
-	locations []schema.GroupResource // keys of the map of, in the order of the configuration
+	locations []schema.GroupResource // keys of databases.of, in the order of the configuration
 	sealed    *encryption.Encryption // nil if values are not encrypted
 	close     []io.Closer
 }

@@ -53,8 +53,8 @@ type victim struct {
 	Grace int64       `json:"grace"`
 }
 
-// room is what a critical pod waits for: until all pods in by have ended, but no longer than until
-// the time until.
+// room is what a critical pod waits for: until all pods in the field by have ended, but no longer
+// than until the time in the field until.
 type room struct {
 	by    map[types.UID]bool
 	until time.Time

@@ -33,8 +33,8 @@ type rates struct {
 	swept  time.Time
 }
 
-// observe adds the value of a counter at the time now. It returns the counter's growth per second,
-// or nil if the counts do not suffice to compute it.
+// observe adds the value that a counter has now. It returns the counter's growth per second, or nil
+// if the counts do not suffice to compute it.
 func (r *rates) observe(name string, now time.Time, total uint64) *uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

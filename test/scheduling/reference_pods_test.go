@@ -290,7 +290,7 @@ func affinityTerms(pod *v1.Pod) (near, apart []v1.PodAffinityTerm, likes, dislik
 	return
 }
 
-// means reports whether the affinity term t of the pod owner selects the pod other.
+// means reports whether the affinity term t of a pod (the argument owner) selects another pod.
 func (c *cluster) means(owner *v1.Pod, t v1.PodAffinityTerm, other *v1.Pod) bool {
 	namespace := slices.Contains(t.Namespaces, other.Namespace)
 	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {

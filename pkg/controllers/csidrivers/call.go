@@ -93,7 +93,7 @@ func (c *Controller) selectNode(driver, wanted string, may func(*v1.Node) bool) 
 		}
 		node, err := c.nodes.Get(n.Name)
 		if err != nil || may != nil && !may(node) || !ready(node) {
-			continue // the node was deleted, is not ready, or is excluded by may
+			continue // the node was deleted, is not ready, or is excluded by the caller
 		}
 		if best == nil || strings.Compare(node.Name, best.Name) < 0 {
 			best = node

@@ -25,8 +25,8 @@ import (
 	"keelson.dev/api/quantity"
 )
 
-// sample is the usage of a pod, in thousandths of the metric's unit: the average over a time window
-// that ended at the time at.
+// sample is the usage of a pod, in thousandths of the metric's unit: the average over a time
+// window. The field at is the end of this window.
 type sample struct {
 	value  int64
 	at     time.Time

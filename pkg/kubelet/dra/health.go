@@ -30,7 +30,8 @@ const (
 // deviceKey identifies a device among those of one driver.
 type deviceKey struct{ pool, name string }
 
-// health is the health of a device as its driver reported it. It is valid until the time until.
+// health is the health of a device as its driver reported it. The field until is the time until
+// which it is valid.
 type health struct {
 	status  v1.ResourceHealthStatus
 	message string

@@ -60,9 +60,9 @@ func Times(ing *networkingv1.Ingress) map[string]time.Time {
 	return out
 }
 
-// Record sets the annotation of an Ingress that a client creates (old is nil) or updates at the
-// time now. It overwrites the value that the client sent. If the update changes the class, the
-// Ingress claims all its hosts only since now.
+// Record sets the annotation of an Ingress that a client creates (old is nil) or updates now. It
+// overwrites the value that the client sent. If the update changes the class, the Ingress claims
+// all its hosts only since now.
 func Record(ing, old *networkingv1.Ingress, now time.Time) error {
 	delete(ing.Annotations, Since)
 	if old == nil {

@@ -64,7 +64,7 @@ type conn struct {
 	maxFrame  int64        // maximum payload of a frame that the server sends
 	window    int64        // flow-control window of the connection, for data to the client
 	initial   int64        // initial window of a new stream
-	waiting   []*stream    // streams whose goroutines wait for a window or for room in out
+	waiting   []*stream    // streams whose goroutines wait for a window or for room in the buffer out
 	stalled   timer        // runs while streams wait for the connection's window
 	leaving   bool         // GOAWAY has been queued
 	leaveCode http2.ErrCode

@@ -98,7 +98,7 @@ func (c *conn) appendFrameLocked(kind http2.FrameType, flags http2.Flags, id uin
 
 // appendBlockLocked queues the encoded header in c.block as HEADERS and CONTINUATION frames. They
 // count as one frame for maxControl, because a response that is only a header does not wait for
-// room in out.
+// room in the buffer out.
 func (c *conn) appendBlockLocked(id uint32, end bool) {
 	if !c.countControlLocked() {
 		c.block.Reset()
@@ -181,8 +181,8 @@ func (c *conn) waitLocked(st *stream) {
 	st.waiters--
 }
 
-// signalWaitingLocked wakes all goroutines that wait for a window or for room in out. Each of them
-// then checks whether it can send.
+// signalWaitingLocked wakes all goroutines that wait for a window or for room in the buffer out.
+// Each of them then checks whether it can send.
 func (c *conn) signalWaitingLocked() {
 	for i, st := range c.waiting {
 		st.listed = false

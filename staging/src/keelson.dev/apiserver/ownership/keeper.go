@@ -105,8 +105,8 @@ func (k *Keeper) isUpdate(m *manager, name string) bool {
 	return m.Operation == metav1.ManagedFieldsOperationUpdate && m.Manager == name && m.Subresource == k.cfg.Subresource
 }
 
-// Update sets the managedFields of obj, with which the manager called name replaces live at the
-// time now. In cases that it does not handle, it returns false and changes nothing.
+// Update sets the managedFields of obj, with which the manager called name now replaces live. In
+// cases that it does not handle, it returns false and changes nothing.
 func (k *Keeper) Update(live, obj Object, name string, now metav1.Time) bool {
 	root := k.kind()
 	if root == nil {

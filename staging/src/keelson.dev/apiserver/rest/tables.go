@@ -141,7 +141,7 @@ func (v *view) appendRowObject(dst []byte, rec *store.Record, metaVersion string
 	return append(dst, "null"...), nil
 }
 
-// appendRow appends the row for a record, with ages at the time now.
+// appendRow appends the row for a record, with the present ages.
 func (s *Server) appendRow(dst []byte, v *view, rec *store.Record, metaVersion string, o tableOptions,
 	now time.Time) ([]byte, error) {
 	obj, err := rec.Shared()

@@ -45,8 +45,8 @@ func (a *Ages) open(t metav1.Time) string {
 	return string(a.mark) + hex.EncodeToString(moment[:])
 }
 
-// Fill replaces the placeholders in rows by the ages at the time now. It passes the result to emit
-// in pieces.
+// Fill replaces the placeholders in rows by the present ages. It passes the result to emit in
+// pieces.
 func (a *Ages) Fill(rows []byte, now time.Time, emit func([]byte)) {
 	var moment [openSize / 2]byte
 	var scratch [32]byte

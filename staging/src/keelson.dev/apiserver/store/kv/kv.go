@@ -143,7 +143,7 @@ type Store interface {
 	// expected ModRevision; otherwise it makes none. The result has no Current. A store may reject
 	// more than MaxChanges changes, or large ones, with ErrTooLarge.
 	WriteAll(ctx context.Context, changes []Change) (WriteResult, error)
-	// Watch delivers the changes of keys with the prefix, beginning with the revision from, which
+	// Watch delivers the changes of keys with the prefix, beginning with the given revision, which
 	// is greater than 0 and may be in the future.
 	Watch(ctx context.Context, prefix string, from int64) (Watch, error)
 	// Revision returns a revision that is at least that of every write acknowledged before the
