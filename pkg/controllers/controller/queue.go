@@ -138,8 +138,8 @@ func (q *Queue) markRunning(key string) {
 	q.pauses[key] = pause{running: true}
 }
 
-// markDone records that a sync that started at began has ended, and starts the pause after it. If
-// AddPaced was called during the sync, markDone queues the key for the end of the pause.
+// markDone records that a sync that started at the time began has ended, and starts the pause after
+// it. If AddPaced was called during the sync, markDone queues the key for the end of the pause.
 func (q *Queue) markDone(key string, began time.Time) {
 	now := q.clock.Now()
 	rest := min(pauseFactor*now.Sub(began), maxPause)

@@ -265,8 +265,9 @@ func toFree(capacity, available uint64, high, low int) uint64 {
 	return left - min(available, left)
 }
 
-// candidates returns the unpinned images that were not in use at now. They are sorted by time of
-// last use, and then by the time when they were detected, both with the oldest first.
+// candidates returns the unpinned images that were not in use at the time of this check. They are
+// sorted by time of last use, and then by the time when they were detected, both with the oldest
+// first.
 func candidates(records []record, now time.Time) []record {
 	records = slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.pinned || !r.used.Before(now) })
 	slices.SortFunc(records, func(a, b record) int {

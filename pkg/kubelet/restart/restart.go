@@ -71,11 +71,11 @@ type Backoff struct {
 // Delay returns the current delay.
 func (b *Backoff) Delay() time.Duration { return b.delay }
 
-// Until returns when a container that ended at ended may start again. The result may be in the
-// past. If the end time is implausible, Until uses the time at which it first got this end time
-// instead. An end time is implausible if it is in the future, because the clock was set back, or
-// before the latest start. So a restart neither waits until the clock has caught up nor happens
-// without a delay.
+// Until returns the time at which a container may start again. The argument ended is the time at
+// which it ended. The result may be in the past. If the end time is implausible, Until uses the
+// time at which it first got this end time instead. An end time is implausible if it is in the
+// future, because the clock was set back, or before the latest start. So a restart neither waits
+// until the clock has caught up nor happens without a delay.
 func (b *Backoff) Until(ended, now time.Time) time.Time {
 	if ended = b.plausible(ended, now); b.delay == 0 || b.expired(ended) {
 		return ended
@@ -83,7 +83,8 @@ func (b *Backoff) Until(ended, now time.Time) time.Time {
 	return ended.Add(b.delay)
 }
 
-// Next records a start at now after an end at ended, and increases the delay before the next start.
+// Next records that a container, which ended at the time ended, starts again now. It increases the
+// delay before the next start.
 func (b *Backoff) Next(ended, now time.Time) {
 	if ended = b.plausible(ended, now); b.delay == 0 || b.expired(ended) {
 		b.delay = b.base()
