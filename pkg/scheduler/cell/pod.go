@@ -60,7 +60,7 @@ func (c *Cell) Join(p *scheduling.Pod) {
 // largest init container, whichever is more, plus overhead. Requests at pod level replace those of
 // containers. If nonZero is true, containers without requests count with nonZeroRequests.
 func requests(pod *v1.Pod, nonZero bool) scheduling.Resources {
-	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true,
+	opts := resourcehelper.PodResourcesOptions{UseStatusResources: resized(pod),
 		InPlacePodLevelResourcesVerticalScalingEnabled: true}
 	if nonZero {
 		opts.NonMissingContainerRequests = nonZeroRequests
@@ -68,6 +68,17 @@ func requests(pod *v1.Pod, nonZero bool) scheduling.Resources {
 	r := FromList(resourcehelper.PodRequests(pod, opts))
 	r.Pods = 1
 	return r
+}
+
+// resized returns true if the pod's status can change its requests: a kubelet has reported resources,
+// or has rejected a resize. For all other pods, the scheduler adds up the containers once; with the
+// status, it would add them up three times, with the same result.
+func resized(pod *v1.Pod) bool {
+	reported := func(s v1.ContainerStatus) bool { return s.Resources != nil || s.AllocatedResources != nil }
+	return pod.Status.Resources != nil || pod.Status.AllocatedResources != nil ||
+		slices.ContainsFunc(pod.Status.ContainerStatuses, reported) ||
+		slices.ContainsFunc(pod.Status.InitContainerStatuses, reported) ||
+		resourcehelper.IsPodResizeInfeasible(pod)
 }
 
 func hostPorts(pod *v1.Pod) []scheduling.HostPort {
