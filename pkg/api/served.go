@@ -14,6 +14,7 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/report"
+	"keelson.dev/keelson/pkg/release"
 )
 
 // RuntimeConfig is the parsed flag --runtime-config, with which the operator turns APIs on (true)
@@ -24,7 +25,8 @@ type RuntimeConfig map[string]bool
 // Served returns the rows of the kind table for the resources that a server with this configuration
 // serves. Each row has only the versions that the server serves. If several entries of config apply
 // to a version, the most specific one decides. If none applies, the version is served if it is
-// stable or if its row is OnByDefault.
+// stable or if its row is OnByDefault. Versions that the release in deps.Emulated does not serve
+// are never served.
 //
 // enabled reports whether a feature gate is on. scheme must have the kinds of all versions,
 // including those that are not served. deps has the dependencies of the rows.
@@ -34,10 +36,14 @@ func Served(config RuntimeConfig, enabled func(feature string) bool, scheme *run
 	if err := checkKeys(config, scheme); err != nil {
 		return nil, err
 	}
+	if err := config.checkIntroduced(rows, enabled, deps.Emulated); err != nil {
+		return nil, err
+	}
 	served := make([]*resource.Row, 0, len(rows))
 	for _, row := range rows {
 		versions := slices.DeleteFunc(slices.Clone(row.Versions), func(v resource.Version) bool {
-			return !config.enables(row, v.Name) || row.Feature != "" && !enabled(row.Feature)
+			return !config.enables(row, v.Name) || row.Feature != "" && !enabled(row.Feature) ||
+				deps.Emulated.Before(v.Introduced) || v.Removed != 0 && !deps.Emulated.Before(v.Removed)
 		})
 		if len(versions) < len(row.Versions) && row.Group == "" {
 			return nil, fmt.Errorf("runtime-config: v1 is always served, with %s", row.Resource)
@@ -96,6 +102,39 @@ func (c RuntimeConfig) enables(row *resource.Row, name string) bool {
 		}
 	}
 	return stage == gaVersions || row.OnByDefault
+}
+
+// checkIntroduced returns an error if c turns on a version or resource that is later than the
+// emulated release. As in Kubernetes, it is no error to turn on a version that has other resources
+// in the emulated release.
+func (c RuntimeConfig) checkIntroduced(rows []*resource.Row, enabled func(feature string) bool,
+	emulated release.Emulated) error {
+	const advice = "Consider setting --runtime-config-emulation-forward-compatible=true"
+	later, earlier := map[schema.GroupVersion]bool{}, map[schema.GroupVersion]bool{}
+	for _, row := range rows {
+		if row.Feature != "" && !enabled(row.Feature) {
+			continue
+		}
+		for _, v := range row.Versions {
+			gv := schema.GroupVersion{Group: row.Group, Version: v.Name}
+			if !emulated.Before(v.Introduced) {
+				earlier[gv] = true
+				continue
+			}
+			later[gv] = true
+			if c[gv.String()+"/"+row.Resource] {
+				return fmt.Errorf("cannot enable resource %s in runtime-config because it is introduced at 1.%d after the "+
+					"current version %s. %s", gv.WithResource(row.Resource), v.Introduced, emulated, advice)
+			}
+		}
+	}
+	for _, key := range report.Keys(c) {
+		if gv, err := schema.ParseGroupVersion(key); err == nil && c[key] && later[gv] && !earlier[gv] {
+			return fmt.Errorf("cannot enable version %s in runtime-config because all the resources have been introduced "+
+				"after the current version %s. %s", gv, emulated, advice)
+		}
+	}
+	return nil
 }
 
 // notImplemented reports whether Kubernetes can serve the group version gv but this server cannot,

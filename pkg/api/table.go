@@ -25,6 +25,7 @@ import (
 	"keelson.dev/keelson/pkg/api/coordination"
 	"keelson.dev/keelson/pkg/api/core"
 	"keelson.dev/keelson/pkg/api/discovery"
+	"keelson.dev/keelson/pkg/api/emulation"
 	"keelson.dev/keelson/pkg/api/events"
 	"keelson.dev/keelson/pkg/api/flowcontrol"
 	"keelson.dev/keelson/pkg/api/networking"
@@ -36,12 +37,15 @@ import (
 	"keelson.dev/keelson/pkg/api/scheduling"
 	"keelson.dev/keelson/pkg/api/storage"
 	"keelson.dev/keelson/pkg/api/storagemigration"
+	"keelson.dev/keelson/pkg/release"
 )
 
 // Deps has the dependencies of those functions in the kind table that do more than compute, such as
 // handlers of subresources. With the zero value, objects can be decoded and validated, but
 // subresources such as logs cannot be served, and no addresses or ports are allocated.
 type Deps struct {
+	// Emulated is the Kubernetes release whose kinds and rules the rows have.
+	Emulated       release.Emulated
 	Core           core.Deps
 	Authentication authentication.Deps
 	Authorization  authorization.Deps
@@ -64,7 +68,7 @@ type Deps struct {
 // lists them. The server has no other resources except custom resources. Served returns the rows of
 // the resources that a server with a given configuration serves.
 func Rows(deps Deps) []*resource.Row {
-	return slices.Concat(
+	rows := slices.Concat(
 		core.Rows(deps.Core),
 		apiregistration.Rows(),
 		apps.Rows(deps.Core.Policy),
@@ -90,4 +94,6 @@ func Rows(deps Deps) []*resource.Row {
 		storagemigration.Rows(),
 		podbatches.Rows(deps.Batches),
 	)
+	emulation.Apply(rows, deps.Emulated)
+	return rows
 }

@@ -5,6 +5,7 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -164,7 +165,7 @@ func (a *assembly) buildAuthz() error {
 	}
 	if chain.Has(config.ModeNode) {
 		a.graph = nodeauth.NewGraph()
-		synced, err := a.graph.Watch(a.self.informers)
+		synced, err := a.graph.Watch(a.self.informers, a.cfg.Features.Enabled(features.PodCertificateRequest))
 		if err != nil {
 			return err
 		}
@@ -218,6 +219,7 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 		Mapper: a.mapper, EndpointRouting: a.cfg.AggregatorRouting, Outbound: policy, Tracing: a.server.tracing,
 		NotReadySeconds: a.cfg.NotReadySeconds, UnreachableSeconds: a.cfg.UnreachableSeconds,
 		ConfigFile: a.cfg.AdmissionConfig, Drained: ctx.Done(), Reserved: a.reserved(), NodeAddresses: nodes,
+		Emulated: a.cfg.Features.Emulated,
 	})
 	return err
 }
@@ -237,8 +239,8 @@ func (a *assembly) buildAPI() error {
 		TypeConverter: newTypeConverter(a.scheme, openapi.Source{}),
 		OpenAPI:       openapi.Source{},
 		Groups:        a.server.groups, MinWatchTimeout: a.cfg.MinRequestWatch, StallTimeout: write,
-		NoWatchList: !a.cfg.Features.Turned.Enabled(features.WatchList), Missing: a.arrived,
-		NoStorageVersionHash: !a.cfg.Features.Turned.Enabled(features.StorageVersionHash),
+		NoWatchList: !a.cfg.Features.Enabled(features.WatchList), Missing: a.arrived,
+		NoStorageVersionHash: !a.cfg.Features.Enabled(features.StorageVersionHash),
 		NamespaceCheck:       a.namespaceCheck,
 		NoGarbageCollection:  !a.cfg.Etcd.GarbageCollector,
 		GroupPriority:        a.aggregator.GroupPriority, Aggregator: apiregistrationv1.GroupName,
@@ -345,7 +347,9 @@ func (a *assembly) buildHandler() error {
 
 func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	s := a.server
-	if err := features.Register(s.deps.Metrics, a.cfg.Features.Turned); err != nil {
+	err := errors.Join(features.Register(s.deps.Metrics, &a.cfg.Features),
+		features.RegisterVersions(s.deps.Metrics, &a.cfg.Features))
+	if err != nil {
 		return nil, err
 	}
 	for _, c := range []prometheus.Collector{a.storageMetrics(), a.admission.Webhooks.Collector()} {
@@ -355,7 +359,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	}
 	m := &mux{api: served, served: a.groupVersions, exact: map[string]http.Handler{}, prefixes: map[string]http.Handler{}}
 	m.drivers = a.proxies.Drivers
-	version, err := versionDocument()
+	version, err := versionDocument(a.cfg.Features.VersionInfo())
 	if err != nil {
 		return nil, err
 	}
@@ -390,7 +394,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 			m.exact[root+"/"+c.Name] = h
 		}
 	}
-	m.addZPages(a.cfg.Flags, a.cfg.Features.Turned.Enabled)
+	m.addZPages(a.cfg.Flags, &a.cfg.Features)
 	return m, nil
 }
 

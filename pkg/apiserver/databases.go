@@ -95,8 +95,12 @@ func (s *Server) openFirst(ctx context.Context) (*etcd.Store, error) {
 	if len(s.cfg.EtcdServers) > 0 {
 		return s.dial(s.cfg.EtcdServers)
 	}
+	readable := ""
+	if s.cfg.Features.Emulated.Before(37) {
+		readable = "3.6" // the release that Keelson embedded with Kubernetes 1.36
+	}
 	e, err := etcd.Start(ctx, etcd.Embedded{Dir: s.cfg.DataDir, LeaseReuse: s.cfg.Etcd.LeaseReuse,
-		Clock: s.deps.Clock, Log: s.log})
+		Readable: readable, Clock: s.deps.Clock, Log: s.log})
 	return e, wrap("embedded etcd", err)
 }
 

@@ -79,7 +79,7 @@ func (a *assembly) buildHooks() error {
 	}
 	a.hooks = append(a.hooks, &hook{name: "priority-and-fairness-config-producer", group: flowcontrolv1.GroupName,
 		run: produce, after: a.keep(time.Minute, produce)})
-	if a.cfg.Features.Turned.Enabled(features.StorageVersionAPI) {
+	if a.cfg.Features.Enabled(features.StorageVersionAPI) {
 		publish := bootstrap.NewStorageVersions(identity, a.rows).Publish
 		a.hooks = append(a.hooks, &hook{name: "built-in-resources-storage-version-updater",
 			run: publish, after: a.keep(10*time.Minute, publish)})
@@ -165,7 +165,7 @@ func (a *assembly) keep(every time.Duration, fn func(context.Context) error) fun
 // bootstrapRoles creates the default policy and waits until the authorizer has seen it, so that a
 // ready server grants the rights of the policy.
 func (a *assembly) bootstrapRoles(ctx context.Context) error {
-	policy, err := bootstrap.DefaultPolicy(a.cfg.Features.Turned.Enabled)
+	policy, err := bootstrap.DefaultPolicy(a.cfg.Features.Enabled)
 	if err != nil {
 		return err
 	}

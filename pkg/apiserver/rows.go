@@ -39,7 +39,7 @@ func (a *assembly) buildRows() error {
 
 // newRows returns the rows of the kind table that this server serves.
 func (a *assembly) newRows() ([]*resource.Row, error) {
-	return api.Served(a.cfg.RuntimeConfig, a.cfg.Features.Turned.Enabled, a.scheme, a.rowDeps())
+	return api.Served(a.cfg.RuntimeConfig, a.cfg.Features.Enabled, a.scheme, a.rowDeps())
 }
 
 // rowDeps returns the dependencies of the functions in the kind table.
@@ -48,6 +48,7 @@ func (a *assembly) rowDeps() api.Deps {
 	access := &reviews.Access{Authorizer: a.authz, Rules: a.ruleSource}
 	identity := &reviews.Identity{Requests: a.authn, Audiences: a.audiences, Clock: a.server.deps.Clock}
 	return api.Deps{
+		Emulated:        a.cfg.Features.Emulated,
 		Core:            a.coreDeps(),
 		Authentication:  identity.Rows(),
 		Authorization:   access.Rows(),

@@ -123,7 +123,8 @@ func (s *Server) loadServed() (err error) {
 	if s.scheme, err = NewScheme(); err != nil {
 		return err
 	}
-	rows, err := api.Served(s.cfg.RuntimeConfig, s.cfg.Features.Turned.Enabled, s.scheme, api.Deps{})
+	rows, err := api.Served(s.cfg.RuntimeConfig, s.cfg.Features.Enabled, s.scheme,
+		api.Deps{Emulated: s.cfg.Features.Emulated})
 	if err != nil {
 		return err
 	}

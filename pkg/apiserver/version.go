@@ -7,8 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/version"
+
 	"keelson.dev/apiserver/openapi"
-	"keelson.dev/keelson/pkg/daemon"
 )
 
 // openAPIPages returns the pages outside the API that the OpenAPI documents describe.
@@ -25,8 +26,8 @@ func openAPIPages() []openapi.Page {
 	}
 }
 
-func versionDocument() ([]byte, error) {
-	b, err := json.MarshalIndent(daemon.VersionInfo(), "", "  ")
+func versionDocument(info version.Info) ([]byte, error) {
+	b, err := json.MarshalIndent(info, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("version: %w", err)
 	}

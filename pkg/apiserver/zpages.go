@@ -22,15 +22,15 @@ const componentName = "apiserver"
 func (m *mux) Handle(path string, h http.Handler) { m.handle(path, h) }
 
 // addZPages serves the enabled ones of the pages /flagz and /statusz.
-func (m *mux) addZPages(values map[string]string, enabled func(feature string) bool) {
+func (m *mux) addZPages(values map[string]string, o *features.Options) {
 	listed := slices.DeleteFunc(slices.Collect(maps.Keys(m.exact)),
 		func(p string) bool { return strings.HasPrefix(p, "/debug/") })
-	if enabled(features.ComponentFlagz) {
+	if o.Enabled(features.ComponentFlagz) {
 		zpages.InstallFlagz(m, componentName, values)
 		listed = append(listed, zpages.Flagz)
 	}
-	if enabled(features.ComponentStatusz) {
-		zpages.InstallStatusz(m, componentName, listed...)
+	if o.Enabled(features.ComponentStatusz) {
+		zpages.InstallStatusz(m, componentName, o.Emulated, listed...)
 	}
 }
 

@@ -66,6 +66,9 @@ type Config struct {
 	// Runtime is the OCI runtime of containers whose pod has no RuntimeClass: "crun" (also if
 	// empty) or "runc".
 	Runtime string `json:"runtime,omitempty"`
+	// EmulatedVersion is the release of Kubernetes that the control plane emulates, for example
+	// "1.36". If it is empty, the control plane emulates none.
+	EmulatedVersion string `json:"emulatedVersion,omitempty"`
 	// LoadBalancers has the address ranges for Services of type LoadBalancer, separated by commas.
 	// Each is FIRST-LAST or a prefix, on the link that connects the nodes. If empty, the default
 	// ranges of the IP family are used.

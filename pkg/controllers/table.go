@@ -50,6 +50,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/ttlafterfinished"
 	"keelson.dev/keelson/pkg/controllers/vacprotection"
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
+	"keelson.dev/keelson/pkg/features"
 )
 
 // Entry describes a controller.
@@ -73,7 +74,9 @@ func Table() []Entry {
 		{serviceaccount.Name, "service-account-controller", serviceaccount.New, nil},
 		{rootca.Name, "root-ca-cert-publisher", rootca.New, func(o controller.Options) bool { return len(o.RootCA) > 0 }},
 		{rootca.BundleName, "kube-apiserver-serving-clustertrustbundle-publisher", rootca.NewBundle,
-			func(o controller.Options) bool { return len(o.RootCA) > 0 }},
+			func(o controller.Options) bool {
+				return len(o.RootCA) > 0 && o.Features.Enabled(features.ClusterTrustBundle)
+			}},
 		{tokensecret.Name, "", tokensecret.New, func(o controller.Options) bool { return len(o.TokenKey) > 0 }},
 		{legacytokens.Name, "legacy-service-account-token-cleaner", legacytokens.New, nil},
 		{nodeipam.Name, "node-controller", nodeipam.New, func(o controller.Options) bool { return o.AllocateNodeCIDRs }},
@@ -95,7 +98,8 @@ func Table() []Entry {
 		{certificates.SigningName, "certificate-controller", certificates.NewSigning, signs},
 		{certificates.ApprovingName, "certificate-controller", certificates.NewApproving, nil},
 		{certificates.CleaningName, "certificate-controller", certificates.NewCleaning, nil},
-		{certificates.PodRequestCleaningName, "podcertificaterequestcleaner", certificates.NewPodRequestCleaning, nil},
+		{certificates.PodRequestCleaningName, "podcertificaterequestcleaner", certificates.NewPodRequestCleaning,
+			func(o controller.Options) bool { return o.Features.Enabled(features.PodCertificateRequest) }},
 		{bootstraptoken.SigningName, "bootstrap-signer", bootstraptoken.NewSigning, nil},
 		{bootstraptoken.CleaningName, "token-cleaner", bootstraptoken.NewCleaning, nil},
 		{pvcprotection.Name, "pvc-protection-controller", pvcprotection.New, nil},
@@ -120,7 +124,8 @@ func Table() []Entry {
 		{ttl.Name, "ttl-controller", ttl.New, nil},
 		{policystatus.Name, "validatingadmissionpolicy-status-controller", policystatus.New, nil},
 		{storageversiongc.Name, "storage-version-garbage-collector", storageversiongc.New, nil},
-		{storageversionmigrator.Name, "storage-version-migrator-controller", storageversionmigrator.New, nil},
+		{storageversionmigrator.Name, "storage-version-migrator-controller", storageversionmigrator.New,
+			func(o controller.Options) bool { return o.Features.Enabled(features.StorageVersionMigrator) }},
 		{horizontalpodautoscaler.Name, "horizontal-pod-autoscaler", horizontalpodautoscaler.New, nil},
 	}
 }

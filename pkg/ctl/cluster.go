@@ -107,6 +107,8 @@ func (s *clusters) upCommand() *cobra.Command {
 	f.StringVar(&cfg.NetworkPlugin, "network-plugin", "", "provider of the pod network: keelson, or external for a "+
 		"CNI plugin that you install, which must then also enforce network policies (default keelson)")
 	f.StringVar(&cfg.Runtime, "runtime", "", "OCI runtime for pods without a RuntimeClass: crun or runc (default crun)")
+	f.StringVar(&cfg.EmulatedVersion, "emulated-version", "", "release of Kubernetes that the control plane emulates, "+
+		"for example 1.36; it takes effect when the control plane starts (default: none)")
 	f.BoolVar(&cfg.Ingress, "ingress", false, "install the ingress proxy, which serves Ingresses of "+
 		"the class \"keelson\" at the address of the Service kube-system/ingress")
 	f.IntVar(&cfg.Port, "port", 0,

@@ -3,10 +3,11 @@
 
 // Package features has the feature gates of Kubernetes, and determines which of them are enabled in
 // a process: those that its version of Kubernetes enables by default, changed by the flags of the
-// API server or by the configuration of the kubelet.
+// API server or by the configuration of the kubelet. A server that emulates Kubernetes 1.36 has the
+// features and defaults of that release.
 //
 // Most gates cannot be changed, because the code of the server always has the feature or never has
-// it. Two kinds of gates can be changed: those that the server's code checks by Turned, and those
+// it. Two kinds of gates can be changed: those that the server's code checks by Options.Enabled, and those
 // of other components, because all components often get the same --feature-gates. The package has
 // no global state: a server's features are part of its configuration.
 package features
@@ -20,14 +21,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-base/featuregate"
+
+	"keelson.dev/keelson/pkg/release"
 )
 
-// Features that the server's code checks.
+// Features that Keelson's code checks.
 const (
+	// ClusterTrustBundle adds bundles of trusted certificates, and a controller that publishes one.
+	ClusterTrustBundle = "ClusterTrustBundle"
 	// ComponentFlagz enables the page /flagz, which shows the server's flags.
 	ComponentFlagz = "ComponentFlagz"
 	// ComponentStatusz enables the page /statusz, which shows the server's state.
 	ComponentStatusz = "ComponentStatusz"
+	// PersistentVolumeClaimUnusedSinceTime adds a condition to claims that no pod uses.
+	PersistentVolumeClaimUnusedSinceTime = "PersistentVolumeClaimUnusedSinceTime"
+	// PodCertificateRequest lets kubelets request certificates for pods.
+	PodCertificateRequest = "PodCertificateRequest"
+	// StorageCapacityScoring makes the scheduler prefer nodes by their free storage.
+	StorageCapacityScoring = "StorageCapacityScoring"
 	// StorageVersionAPI makes servers publish the versions in which they store objects.
 	StorageVersionAPI = "StorageVersionAPI"
 	// StorageVersionHash adds to discovery a hash of the kind that is stored for each resource.
@@ -51,12 +62,47 @@ const (
 //go:embed features.txt
 var list string
 
+// list136 has the features of list that differ in Kubernetes 1.36: the name, the stage, and 1 if the
+// feature is enabled by default. A line with only a name is a feature that 1.36 does not have. None
+// of the others is locked.
+//
+//go:embed features136.txt
+var list136 string
+
 // feature is a line of list.
 type feature struct {
-	name, stage   string
-	on            bool
+	name          string
+	own           level
+	before        *level // the level in Kubernetes 1.36, if it differs
 	locked, turns bool
 	needs         []featuregate.Feature
+}
+
+// level is what a feature is in one release. The stage of a feature that the release does not have
+// is none.
+type level struct {
+	stage string
+	on    bool
+}
+
+const none = "NONE"
+
+// after136 is the minor version of the release after Kubernetes 1.36.
+const after136 = 37
+
+// at returns the level of the feature in an emulated release.
+func (f *feature) at(e release.Emulated) level {
+	if f.before != nil && e.Before(after136) {
+		return *f.before
+	}
+	return f.own
+}
+
+func newLevel(stage, on string) level {
+	if stage == "GA" {
+		stage = "" // in Kubernetes, an empty string stands for this stage
+	}
+	return level{stage, on == "1"}
 }
 
 // all returns all features, by name. Callers must not change the map.
@@ -67,14 +113,21 @@ var all = sync.OnceValues(func() (map[string]feature, error) {
 		if len(words) < 4 {
 			return nil, fmt.Errorf("list of features: invalid line %q", line)
 		}
-		f := feature{name: words[0], stage: words[1], on: words[2] == "1", locked: words[3] == "locked",
+		f := feature{name: words[0], own: newLevel(words[1], words[2]), locked: words[3] == "locked",
 			turns: words[3] == "turns"}
-		if f.stage == "GA" {
-			f.stage = "" // in Kubernetes, an empty string stands for this stage
-		}
 		for _, need := range words[4:] {
 			f.needs = append(f.needs, featuregate.Feature(need))
 		}
+		out[f.name] = f
+	}
+	for line := range strings.Lines(list136) {
+		words := append(strings.Fields(line), none, "0")
+		f, ok := out[words[0]]
+		if !ok {
+			return nil, fmt.Errorf("list of features of 1.36: unknown feature %q", words[0])
+		}
+		before := newLevel(words[1], words[2])
+		f.before = &before
 		out[f.name] = f
 	}
 	return out, nil
@@ -91,22 +144,20 @@ func gate() (featuregate.MutableVersionedFeatureGate, error) {
 		if name == allAlpha || name == allBeta {
 			continue // every feature gate already has AllAlpha and AllBeta
 		}
-		spec := featuregate.FeatureSpec{Default: f.on, LockToDefault: f.locked, PreRelease: featuregate.Alpha,
-			Version: version.MajorMinor(0, 0)}
-		switch f.stage {
-		case string(featuregate.Beta):
-			spec.PreRelease = featuregate.Beta
-		case string(featuregate.GA):
-			spec.PreRelease = featuregate.GA
-		case string(featuregate.Deprecated):
-			spec.PreRelease = featuregate.Deprecated
+		own := f.own.spec(version.MajorMinor(0, 0))
+		own.LockToDefault = f.locked
+		if f.before != nil {
+			own.Version = ownRelease()
+			if f.before.stage != none {
+				specs[featuregate.Feature(name)] = featuregate.VersionedSpecs{f.before.spec(version.MajorMinor(0, 0))}
+			}
 		}
-		specs[featuregate.Feature(name)] = featuregate.VersionedSpecs{spec}
+		specs[featuregate.Feature(name)] = append(specs[featuregate.Feature(name)], own)
 		if len(f.needs) > 0 {
 			needs[featuregate.Feature(name)] = f.needs
 		}
 	}
-	g := featuregate.NewVersionedFeatureGate(release())
+	g := featuregate.NewVersionedFeatureGate(ownRelease())
 	if err := g.AddVersioned(specs); err != nil {
 		return nil, fmt.Errorf("list of features: %w", err)
 	}
@@ -116,21 +167,39 @@ func gate() (featuregate.MutableVersionedFeatureGate, error) {
 	return g, nil
 }
 
+// spec returns the specification of a level for a feature gate. The level begins with release from.
+func (l level) spec(from *version.Version) featuregate.FeatureSpec {
+	spec := featuregate.FeatureSpec{Default: l.on, PreRelease: featuregate.Alpha, Version: from}
+	switch l.stage {
+	case string(featuregate.Beta):
+		spec.PreRelease = featuregate.Beta
+	case string(featuregate.GA):
+		spec.PreRelease = featuregate.GA
+	case string(featuregate.Deprecated):
+		spec.PreRelease = featuregate.Deprecated
+	}
+	return spec
+}
+
 // Turned has the features that differ from their defaults. The value is true if the feature is
 // enabled.
 type Turned map[string]bool
 
 // Enabled reports whether a feature is enabled. Unknown features are not enabled.
-func (t Turned) Enabled(name string) bool {
-	if on, ok := t[name]; ok {
+func (o *Options) Enabled(name string) bool {
+	if on, ok := o.Turned[name]; ok {
 		return on
 	}
 	known, err := all()
-	return err == nil && known[name].on
+	if err != nil {
+		return false
+	}
+	f := known[name]
+	return f.at(o.Emulated).on
 }
 
-// Register registers the metric kubernetes_feature_enabled. Unknown features in t are ignored.
-func Register(r prometheus.Registerer, t Turned) error {
+// Register registers the metric kubernetes_feature_enabled. Unknown features in o are ignored.
+func Register(r prometheus.Registerer, o *Options) error {
 	known, err := all()
 	if err != nil {
 		return err
@@ -140,12 +209,12 @@ func Register(r prometheus.Registerer, t Turned) error {
 		Help: "[BETA] This metric records the data about the stage and enablement of a k8s feature.",
 	}, []string{"name", "stage"})
 	for name, f := range known {
-		on, turned := t[name]
-		if !turned {
-			on = f.on
+		l := f.at(o.Emulated)
+		if l.stage == none {
+			continue
 		}
-		gauge := enabled.WithLabelValues(name, f.stage)
-		if on {
+		gauge := enabled.WithLabelValues(name, l.stage)
+		if o.Enabled(name) {
 			gauge.Set(1)
 		}
 	}

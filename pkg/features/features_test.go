@@ -15,7 +15,7 @@ import (
 // TestMetric checks that the metric has every feature in the list.
 func TestMetric(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	if err := features.Register(registry, nil); err != nil {
+	if err := features.Register(registry, &features.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	families, err := registry.Gather()

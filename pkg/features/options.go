@@ -8,35 +8,41 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/version"
+	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/component-base/compatibility"
 	"k8s.io/component-base/featuregate"
 
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/release"
 )
 
 // oldest is how many minor releases the emulated release, or the oldest compatible one, may be
 // older than Kubernetes' server.
 const oldest = 3
 
-// release returns the Kubernetes release of this server.
-func release() *version.Version { return version.MustParse(daemon.Major + "." + daemon.Minor) }
+// ownRelease returns the Kubernetes release of this server.
+func ownRelease() *version.Version { return version.MustParse(daemon.Major + "." + daemon.Minor) }
 
 // effective returns the versions of a server without flags for them.
 func effective() compatibility.MutableEffectiveVersion {
-	floor := release().SubtractMinor(oldest)
-	return compatibility.NewEffectiveVersion(release(), false, floor, floor)
+	floor := ownRelease().SubtractMinor(oldest)
+	return compatibility.NewEffectiveVersion(ownRelease(), false, floor, floor)
 }
 
-// Options are the settings of features and of emulated releases. The zero value has the defaults.
+// Options are the settings of features and of the emulated release. The zero value has the defaults.
 type Options struct {
-	// Turned has the features whose values differ from their defaults.
+	// Emulated is the Kubernetes release whose APIs, features and defaults the server has.
+	Emulated release.Emulated
+	// Turned has the features whose values differ from their defaults in the emulated release.
 	Turned Turned
 
-	// flags has the values of flags. It is nil if AddFlags was not called.
+	// flags has the values of flags. It is nil if no flags were added.
 	flags *flags
 }
 
@@ -49,7 +55,7 @@ type flags struct {
 	forward, forwardAPIs bool
 }
 
-// AddFlags adds the flags for features and releases to fs.
+// AddFlags adds the API server's flags for features and releases to fs.
 func (o *Options) AddFlags(fs *pflag.FlagSet) error {
 	g, err := gate()
 	if err != nil {
@@ -61,16 +67,28 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) error {
 		return fmt.Errorf("features: %w", err)
 	}
 	o.flags.registry.AddFlags(fs)
+	fs.Lookup(emulatedVersion).Usage = fmt.Sprintf("release of Kubernetes to emulate: the process has the APIs, "+
+		"features and defaults of this release; %s or %s (default %[2]s)", ownRelease().SubtractMinor(1), ownRelease())
 	fs.BoolVar(&o.flags.forward, "emulation-forward-compatible", false,
-		"with an emulated version: serve the APIs of later versions that are stable; no other version than "+
-			"the server's own can be emulated")
+		"not supported: with --emulated-version, serve the stable APIs of later releases")
 	fs.BoolVar(&o.flags.forwardAPIs, "runtime-config-emulation-forward-compatible", false,
-		"with an emulated version: let --runtime-config name APIs of later versions; no other version than "+
-			"the server's own can be emulated")
+		"not supported: with --emulated-version, let --runtime-config name APIs of later releases")
 	return nil
 }
 
-// Note sets Turned from the flags. It is called after the flags have been parsed.
+const emulatedVersion = "emulated-version"
+
+// AddEmulation adds only the flag --emulated-version to fs.
+func (o *Options) AddEmulation(fs *pflag.FlagSet) error {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	if err := o.AddFlags(all); err != nil {
+		return err
+	}
+	fs.AddFlag(all.Lookup(emulatedVersion))
+	return nil
+}
+
+// Note sets Emulated and Turned from the flags. It is called after the flags have been parsed.
 func (o *Options) Note() error {
 	if err := o.flags.registry.Set(); err != nil {
 		return err // returned unwrapped, because it has Kubernetes' text
@@ -79,9 +97,12 @@ func (o *Options) Note() error {
 	if err != nil {
 		return err
 	}
-	o.Turned = nil
+	o.Emulated, o.Turned = 0, nil
+	if v := o.flags.version.EmulationVersion(); v.LessThan(ownRelease()) {
+		o.Emulated = release.Emulated(v.Minor())
+	}
 	for name, f := range known {
-		if on := o.flags.gate.Enabled(featuregate.Feature(name)); on != f.on {
+		if on := o.flags.gate.Enabled(featuregate.Feature(name)); on != f.at(o.Emulated).on {
 			if o.Turned == nil {
 				o.Turned = Turned{}
 			}
@@ -89,6 +110,17 @@ func (o *Options) Note() error {
 		}
 	}
 	return nil
+}
+
+// Complete sets Emulated and Turned from the flags and returns the errors of Validate. It is for
+// processes that report no other errors together with these.
+func (o *Options) Complete() error {
+	if err := o.Note(); err != nil {
+		return err
+	}
+	var errs []error
+	o.Validate(func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) })
+	return errors.Join(errs...)
 }
 
 // Validate calls add for settings that are invalid or that this server does not support.
@@ -122,28 +154,62 @@ func (o *Options) Validate(add func(format string, args ...any)) {
 // validate calls add for each emulated or compatible release that is not supported.
 func (f *flags) validate(add func(format string, args ...any)) {
 	errs := f.registry.Validate()
-	own := effective()
-	switch emulated := f.version.EmulationVersion(); {
+	emulated, own, byDefault := f.version.EmulationVersion(), ownRelease(), effective()
+	byDefault.SetEmulationVersion(emulated)
+	switch {
 	case len(errs) > 0:
-	case !emulated.EqualTo(own.EmulationVersion()):
-		errs = append(errs, fmt.Errorf("--emulated-version: this server cannot emulate %s, only %s", emulated,
-			own.EmulationVersion()))
-	case !f.version.MinCompatibilityVersion().EqualTo(own.MinCompatibilityVersion()):
+	case emulated.LessThan(own.SubtractMinor(1)):
+		errs = append(errs, fmt.Errorf("--emulated-version: this server cannot emulate %s, only %s and %s", emulated,
+			own.SubtractMinor(1), own))
+	case !f.version.MinCompatibilityVersion().EqualTo(byDefault.MinCompatibilityVersion()):
 		errs = append(errs, fmt.Errorf(
 			"--min-compatibility-version: this server cannot be compatible with %s, only with %s",
-			f.version.MinCompatibilityVersion(), own.MinCompatibilityVersion()))
+			f.version.MinCompatibilityVersion(), byDefault.MinCompatibilityVersion()))
 	}
-	if f.version.EmulationVersion().EqualTo(own.EmulationVersion()) {
-		if f.forward {
-			errs = append(errs, errors.New("ServerRunOptions.EmulationForwardCompatible cannot be set to "+
-				"true if the emulation version is the same as the binary version"))
-		}
-		if f.forwardAPIs {
-			errs = append(errs, errors.New("ServerRunOptions.RuntimeConfigEmulationForwardCompatible cannot "+
-				"be set to true if the emulation version is the same as the binary version"))
+	for _, of := range []struct {
+		set         bool
+		flag, field string
+	}{
+		{f.forward, "emulation-forward-compatible", "EmulationForwardCompatible"},
+		{f.forwardAPIs, "runtime-config-emulation-forward-compatible", "RuntimeConfigEmulationForwardCompatible"},
+	} {
+		switch {
+		case !of.set:
+		case emulated.EqualTo(own):
+			errs = append(errs, fmt.Errorf("ServerRunOptions.%s cannot be set to true if the emulation version is the "+
+				"same as the binary version", of.field))
+		default:
+			errs = append(errs, fmt.Errorf("--%s: this server serves no APIs of later releases than the emulated one", of.flag))
 		}
 	}
 	for _, err := range errs {
 		add("%w", err)
 	}
+}
+
+// VersionInfo returns the response for /version.
+func (o *Options) VersionInfo() apiversion.Info {
+	info := daemon.VersionInfo()
+	if o.Emulated != 0 {
+		info.EmulationMinor = strconv.FormatUint(uint64(o.Emulated), 10)
+		info.MinCompatibilityMinor = strconv.FormatUint(uint64(o.Emulated-1), 10)
+	}
+	return info
+}
+
+// RegisterVersions registers the metric version_info, which has the server's own release and the
+// emulated one.
+func RegisterVersions(r prometheus.Registerer, o *Options) error {
+	info := o.VersionInfo()
+	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "version_info",
+		Help: "[ALPHA] Provides the compatibility version info of the component. The component label is the name of " +
+			"the component, usually kube, but is relevant for aggregated-apiservers.",
+	}, []string{"component", "binary", "emulation", "min_compat"})
+	gauge.WithLabelValues(compatibility.DefaultKubeComponent, daemon.Major+"."+daemon.Minor+"."+daemon.Patch,
+		info.EmulationMajor+"."+info.EmulationMinor, info.MinCompatibilityMajor+"."+info.MinCompatibilityMinor).Set(1)
+	if err := r.Register(gauge); err != nil {
+		return fmt.Errorf("metrics of versions: %w", err)
+	}
+	return nil
 }

@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/older"
 )
 
 // CheckParams returns an error if the user may not read the parameter objects of obj, which is a
@@ -24,24 +24,13 @@ type CheckParams func(ctx context.Context, obj, old resource.Object) field.Error
 func Rows(check CheckParams) []*resource.Row {
 	j := newValidator()
 	return []*resource.Row{
-		storedAsBeta(mutatingAdmissionPolicyRow(j, check)),
-		storedAsBeta(mutatingAdmissionPolicyBindingRow(check)),
+		older.StoredAsBeta(mutatingAdmissionPolicyRow(j, check)),
+		older.StoredAsBeta(mutatingAdmissionPolicyBindingRow(check)),
 		mutatingWebhookConfigurationRow(j),
 		validatingAdmissionPolicyRow(j, check),
 		validatingAdmissionPolicyBindingRow(check),
 		validatingWebhookConfigurationRow(j),
 	}
-}
-
-// storedAsBeta changes a row of the kind table so that the server stores the objects in v1beta1 and
-// reads them in v1beta1 and v1, which have the same fields. Kubernetes also stores v1beta1, until
-// its previous release can read v1.
-func storedAsBeta(row *resource.Row) *resource.Row {
-	stored := *row
-	stored.Version = "v1beta1"
-	stored.Versions = []resource.Version{{Name: "v1beta1"}, {Name: "v1", New: row.New}}
-	row.Codec, row.StoredAs = registry.Codec(&stored), stored.GroupVersionKind()
-	return row
 }
 
 // validated returns a function that validates an object with rule and, if rule finds no errors,

@@ -29,7 +29,8 @@ const maxBundle = 1 << 20
 func clusterTrustBundleRow() *resource.Row {
 	return resource.Of[certificatesv1.ClusterTrustBundleList](resource.Kind[*certificatesv1.ClusterTrustBundle]{
 		Group: "certificates.k8s.io", Version: "v1", Resource: "clustertrustbundles", Kind: "ClusterTrustBundle",
-		Versions: []resource.Version{{Name: "v1"}, olderTrustBundles()},
+		Feature:  "ClusterTrustBundle",
+		Versions: []resource.Version{{Name: "v1", Introduced: 37}, olderTrustBundles()},
 
 		MetaOnUpdate: resource.CheckNameAndFinalizers,
 		Fields: func(b *certificatesv1.ClusterTrustBundle) fields.Set {

@@ -52,7 +52,8 @@ func podCertificateRequestRow(maySign MaySign) *resource.Row {
 	return resource.Of[certificatesv1.PodCertificateRequestList](resource.Kind[*certificatesv1.PodCertificateRequest]{
 		Group: "certificates.k8s.io", Version: "v1", Resource: "podcertificaterequests", Kind: "PodCertificateRequest",
 		Namespaced: true,
-		Versions:   []resource.Version{{Name: "v1"}, olderPodRequests()},
+		Feature:    "PodCertificateRequest",
+		Versions:   []resource.Version{{Name: "v1", Introduced: 37}, olderPodRequests()},
 
 		Default:       defaultPodRequest,
 		PrepareCreate: parts.ClearStatus,

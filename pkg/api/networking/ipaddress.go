@@ -5,6 +5,7 @@ package networking
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -16,6 +17,7 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/older"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -23,7 +25,7 @@ import (
 func ipAddressRow() *resource.Row {
 	return resource.Of[networkingv1.IPAddressList](resource.Kind[*networkingv1.IPAddress]{
 		Group: "networking.k8s.io", Version: "v1",
-		StoredForms: olderIPAddresses(), Resource: "ipaddresses",
+		Versions: append([]resource.Version{{Name: "v1"}}, ipAddressVersions()...), Resource: "ipaddresses",
 		Kind:       "IPAddress",
 		ShortNames: []string{"ip"},
 
@@ -87,7 +89,28 @@ func ipAddressCells(a *networkingv1.IPAddress, env resource.CellEnv) []any {
 	return []any{a.Name, parent, env.Age(a.CreationTimestamp)}
 }
 
-func olderIPAddresses() []resource.StoredForm {
-	return []resource.StoredForm{resource.NewStoredForm[networkingv1beta1.IPAddress, networkingv1.IPAddress](
-		networkingv1beta1.SchemeGroupVersion.WithKind("IPAddress"), nil)}
+func ipAddressVersions() []resource.Version {
+	v := older.Version{
+		Name: "v1beta1", Deprecated: fmt.Sprintf(olderForm, "IPAddress"),
+		Stored: &networkingv1.IPAddress{}, Object: &networkingv1beta1.IPAddress{}, List: &networkingv1beta1.IPAddressList{},
+		Convert: convertIPAddress,
+		Removed: 37,
+	}
+	return []resource.Version{v.Row()}
+}
+
+func convertIPAddress(in, out resource.Object) error {
+	if in, ok := in.(*networkingv1.IPAddress); ok {
+		if out, ok := out.(*networkingv1beta1.IPAddress); ok {
+			out.ObjectMeta, out.Spec.ParentRef = in.ObjectMeta, (*networkingv1beta1.ParentReference)(in.Spec.ParentRef)
+			return nil
+		}
+	}
+	if in, ok := in.(*networkingv1beta1.IPAddress); ok {
+		if out, ok := out.(*networkingv1.IPAddress); ok {
+			out.ObjectMeta, out.Spec.ParentRef = in.ObjectMeta, (*networkingv1.ParentReference)(in.Spec.ParentRef)
+			return nil
+		}
+	}
+	return fmt.Errorf("%T does not become %T", in, out)
 }

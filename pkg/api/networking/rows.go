@@ -20,3 +20,5 @@ func Rows() []*resource.Row {
 		serviceCIDRRow(),
 	}
 }
+
+const olderForm = "networking.k8s.io/v1beta1 %s is deprecated in v1.34+, unavailable in v1.37+"

@@ -5,6 +5,7 @@ package networking
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -16,6 +17,7 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/older"
 	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
@@ -29,8 +31,8 @@ func serviceCIDRRow() *resource.Row {
 	})
 	return resource.Of[networkingv1.ServiceCIDRList](resource.Kind[*networkingv1.ServiceCIDR]{
 		Group: "networking.k8s.io", Version: "v1",
-		StoredForms: olderServiceCIDRs(),
-		Resource:    "servicecidrs", Kind: "ServiceCIDR",
+		Versions: append([]resource.Version{{Name: "v1"}}, serviceCIDRVersions()...),
+		Resource: "servicecidrs", Kind: "ServiceCIDR",
 
 		PrepareCreate:            parts.ClearStatus,
 		PrepareUpdate:            parts.KeepStatus,
@@ -106,7 +108,31 @@ func serviceCIDRCells(c *networkingv1.ServiceCIDR, env resource.CellEnv) []any {
 	return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), env.Age(c.CreationTimestamp)}
 }
 
-func olderServiceCIDRs() []resource.StoredForm {
-	return []resource.StoredForm{resource.NewStoredForm[networkingv1beta1.ServiceCIDR, networkingv1.ServiceCIDR](
-		networkingv1beta1.SchemeGroupVersion.WithKind("ServiceCIDR"), nil)}
+func serviceCIDRVersions() []resource.Version {
+	v := older.Version{
+		Name: "v1beta1", Deprecated: fmt.Sprintf(olderForm, "ServiceCIDR"),
+		Stored: &networkingv1.ServiceCIDR{}, Object: &networkingv1beta1.ServiceCIDR{},
+		List:    &networkingv1beta1.ServiceCIDRList{},
+		Convert: convertServiceCIDR,
+		Removed: 37,
+	}
+	return []resource.Version{v.Row()}
+}
+
+func convertServiceCIDR(in, out resource.Object) error {
+	if in, ok := in.(*networkingv1.ServiceCIDR); ok {
+		if out, ok := out.(*networkingv1beta1.ServiceCIDR); ok {
+			out.ObjectMeta, out.Spec, out.Status = in.ObjectMeta, networkingv1beta1.ServiceCIDRSpec(in.Spec),
+				networkingv1beta1.ServiceCIDRStatus(in.Status)
+			return nil
+		}
+	}
+	if in, ok := in.(*networkingv1beta1.ServiceCIDR); ok {
+		if out, ok := out.(*networkingv1.ServiceCIDR); ok {
+			out.ObjectMeta, out.Spec, out.Status = in.ObjectMeta, networkingv1.ServiceCIDRSpec(in.Spec),
+				networkingv1.ServiceCIDRStatus(in.Status)
+			return nil
+		}
+	}
+	return fmt.Errorf("%T does not become %T", in, out)
 }

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package older declares older versions of kinds that have other fields than the stored version but
-// the same meaning. The server converts objects of such a version when it reads and writes them.
+// the same meaning. The server converts objects of such a version when it reads and writes them. It
+// also has rows store objects in an older version that the previous release can read.
 package older
 
 import (
@@ -10,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 )
 
@@ -28,6 +30,9 @@ type Version struct {
 	Convert func(in, out resource.Object) error
 	// Default sets the defaults of an object of the older version. It may be nil.
 	Default func(resource.Object)
+	// Removed is the minor version of the first Kubernetes release that does not serve the version
+	// any more. It is 0 if there is none.
+	Removed uint
 }
 
 // Row returns the description of the version for the kind's row of the kind table.
@@ -40,6 +45,7 @@ func (v *Version) Row() resource.Version {
 		FromStorage: func(o resource.Object) (resource.Object, error) { return v.convert(o, v.Object) },
 		ToStorage:   func(o resource.Object) (resource.Object, error) { return v.convert(o, v.Stored) },
 		Default:     v.Default,
+		Removed:     v.Removed,
 	}
 }
 
@@ -75,4 +81,14 @@ func (v *Version) As(fill func(resource.Object)) func(resource.Object) {
 			o.GetObjectKind().SetGroupVersionKind(kind)
 		}
 	}
+}
+
+// StoredAsBeta makes a row store objects in v1beta1 and read them in v1beta1 and v1, which must have
+// the same fields. Kubernetes also stores v1beta1, until its previous release can read v1.
+func StoredAsBeta(row *resource.Row) *resource.Row {
+	stored := *row
+	stored.Version = "v1beta1"
+	stored.Versions = []resource.Version{{Name: "v1beta1"}, {Name: "v1", New: row.New}}
+	row.Codec, row.StoredAs = registry.Codec(&stored), stored.GroupVersionKind()
+	return row
 }

@@ -5,6 +5,7 @@ package storage
 
 import (
 	"context"
+	"fmt"
 
 	storagev1 "k8s.io/api/storage/v1"
 	storagev1beta1 "k8s.io/api/storage/v1beta1"
@@ -14,6 +15,7 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/older"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -22,8 +24,8 @@ import (
 func volumeAttributesClassRow() *resource.Row {
 	return resource.Of[storagev1.VolumeAttributesClassList](resource.Kind[*storagev1.VolumeAttributesClass]{
 		Group: "storage.k8s.io", Version: "v1",
-		StoredForms: olderAttributesClasses(),
-		Resource:    "volumeattributesclasses", Kind: "VolumeAttributesClass",
+		Versions: append([]resource.Version{{Name: "v1"}}, attributesClassVersions()...),
+		Resource: "volumeattributesclasses", Kind: "VolumeAttributesClass",
 		ShortNames: []string{"vac"},
 
 		AllowUnconditionalUpdate: true,
@@ -67,7 +69,31 @@ func volumeAttributesClassCells(c *storagev1.VolumeAttributesClass, env resource
 	return []any{c.Name, c.DriverName, env.Age(c.CreationTimestamp)}
 }
 
-func olderAttributesClasses() []resource.StoredForm {
-	return []resource.StoredForm{resource.NewStoredForm[storagev1beta1.VolumeAttributesClass,
-		storagev1.VolumeAttributesClass](storagev1beta1.SchemeGroupVersion.WithKind("VolumeAttributesClass"), nil)}
+func attributesClassVersions() []resource.Version {
+	v := older.Version{
+		Name: "v1beta1",
+		Deprecated: "storage.k8s.io/v1beta1 VolumeAttributesClass is deprecated in v1.34+, unavailable in " +
+			"v1.37+; use storage.k8s.io/v1 VolumeAttributesClass",
+		Stored: &storagev1.VolumeAttributesClass{}, Object: &storagev1beta1.VolumeAttributesClass{},
+		List:    &storagev1beta1.VolumeAttributesClassList{},
+		Convert: convertAttributesClass,
+		Removed: 37,
+	}
+	return []resource.Version{v.Row()}
+}
+
+func convertAttributesClass(in, out resource.Object) error {
+	if in, ok := in.(*storagev1.VolumeAttributesClass); ok {
+		if out, ok := out.(*storagev1beta1.VolumeAttributesClass); ok {
+			out.ObjectMeta, out.DriverName, out.Parameters = in.ObjectMeta, in.DriverName, in.Parameters
+			return nil
+		}
+	}
+	if in, ok := in.(*storagev1beta1.VolumeAttributesClass); ok {
+		if out, ok := out.(*storagev1.VolumeAttributesClass); ok {
+			out.ObjectMeta, out.DriverName, out.Parameters = in.ObjectMeta, in.DriverName, in.Parameters
+			return nil
+		}
+	}
+	return fmt.Errorf("%T does not become %T", in, out)
 }

@@ -30,7 +30,7 @@ import (
 
 // Rows returns the group's rows of the kind table, in the order in which discovery lists them.
 func Rows() []*resource.Row {
-	return []*resource.Row{migrationRow()}
+	return []*resource.Row{older.StoredAsBeta(migrationRow())}
 }
 
 // migrationRow returns the row of the kind table for the resource storageversionmigrations.
@@ -47,7 +47,7 @@ func migrationRow() *resource.Row {
 			Group: storagemigrationv1.GroupName, Version: "v1", Resource: "storageversionmigrations",
 			Kind:     "StorageVersionMigration",
 			Feature:  "StorageVersionMigrator",
-			Versions: []resource.Version{{Name: "v1"}, v1beta1()},
+			Versions: []resource.Version{{Name: "v1", Introduced: 37}, v1beta1()},
 
 			MetaOnUpdate:   resource.CheckNameAndFinalizers,
 			PrepareCreate:  parts.ClearStatus,

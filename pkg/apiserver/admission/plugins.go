@@ -42,6 +42,7 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/nodeclaims"
 	"keelson.dev/keelson/pkg/outbound"
+	"keelson.dev/keelson/pkg/release"
 )
 
 // Deps are the dependencies of the plugins.
@@ -66,6 +67,9 @@ type Deps struct {
 	// If EndpointRouting is true, the server connects to the endpoints of a webhook's service instead
 	// of its cluster IP.
 	EndpointRouting bool
+	// Emulated is the Kubernetes release whose pod security standards apply to namespaces that do not
+	// name a release.
+	Emulated release.Emulated
 	// Reserved are the names and addresses that no node may have.
 	Reserved nodeclaims.Reserved
 	// NodeAddresses are the ranges in which addresses of nodes must be. If it is empty, any address is

@@ -59,7 +59,12 @@ func newPodSecurity(deps Deps) (admission.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	var latest *podsecurityapi.Version
+	if deps.Emulated != 0 {
+		v := podsecurityapi.MajorMinorVersion(1, int(deps.Emulated))
+		latest = &v
+	}
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), latest)
 	if err != nil {
 		return nil, fmt.Errorf("checks: %w", err)
 	}

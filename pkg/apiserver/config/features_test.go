@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"keelson.dev/keelson/pkg/features"
+	"keelson.dev/keelson/pkg/release"
 )
 
 // needed returns args and the flags that every server requires.
@@ -32,6 +33,8 @@ func TestFeatureGates(t *testing.T) {
 		args   string
 		turned features.Turned
 		wrong  string
+		// emulated is the emulated release.
+		emulated release.Emulated
 	}{
 		{args: ""},
 		{args: "--feature-gates="},
@@ -65,7 +68,28 @@ func TestFeatureGates(t *testing.T) {
 		{args: "--emulated-version=kube=1.37 --min-compatibility-version=kube=1.36"},
 		{args: "--emulated-version=1.37.0"},
 		{args: "--emulated-version="},
-		{args: "--emulated-version=1.36", wrong: "--emulated-version: this server cannot emulate 1.36, only 1.37"},
+		{args: "--emulated-version=1.36", emulated: 36},
+		{args: "--emulated-version=kube=1.36 --min-compatibility-version=1.35", emulated: 36},
+		{args: "--emulated-version=1.35",
+			wrong: "--emulated-version: this server cannot emulate 1.35, only 1.36 and 1.37"},
+		{args: "--emulated-version=1.36 --min-compatibility-version=1.36",
+			wrong: "--min-compatibility-version: this server cannot be compatible with 1.36, only with 1.35"},
+		{args: "--emulated-version=1.36 --min-compatibility-version=1.37",
+			wrong: "minCompatibilityVersion version 1.37 is not between [1.34, 1.36]"},
+		{args: "--emulated-version=1.36 --feature-gates=StorageVersionMigrator=true", emulated: 36,
+			turned: features.Turned{"StorageVersionMigrator": true}},
+		{args: "--emulated-version=1.36 --feature-gates=StorageVersionMigrator=false,HPAScaleToZero=false", emulated: 36},
+		{args: "--emulated-version=1.36 --feature-gates=HPAScaleToZero=true",
+			wrong: "--feature-gates: HPAScaleToZero=true" + fixed},
+		{args: "--emulated-version=1.36 --feature-gates=HostnameOverride=false",
+			wrong: "--feature-gates: HostnameOverride=false" + fixed},
+		{args: "--emulated-version=1.36 --feature-gates=HPAGeneration=true", wrong: "cannot set feature gate " +
+			"HPAGeneration to true, feature is PreAlpha at emulated version 1.36, min compatibility version 1.35"},
+		{args: "--emulated-version=1.36 --emulation-forward-compatible", wrong: "--emulation-forward-compatible: " +
+			"this server serves no APIs of later releases than the emulated one"},
+		{args: "--emulated-version=1.36 --runtime-config-emulation-forward-compatible",
+			wrong: "--runtime-config-emulation-forward-compatible: this server serves no APIs of later releases " +
+				"than the emulated one"},
 		{args: "--emulated-version=1.38", wrong: "emulation version 1.38 is not between [1.34, 1.37.0]"},
 		{args: "--emulated-version=1.32", wrong: "[emulation version 1.32 is not between [1.34, 1.37.0], " +
 			"minCompatibilityVersion version 1.34 is not between [1.34, 1.32]]"},
@@ -97,6 +121,9 @@ func TestFeatureGates(t *testing.T) {
 		if err == nil && !maps.Equal(c.Features.Turned, tc.turned) {
 			t.Errorf("%s: turned %v, want %v", tc.args, c.Features.Turned, tc.turned)
 		}
+		if err == nil && c.Features.Emulated != tc.emulated {
+			t.Errorf("%s: emulated %s, want %s", tc.args, c.Features.Emulated, tc.emulated)
+		}
 	}
 }
 
@@ -109,7 +136,7 @@ func TestFeatureGatesHelp(t *testing.T) {
 	}
 	for _, want := range []string{
 		"kube:AllAlpha=true|false (ALPHA - default=false)", "kube:OpenAPIEnums=true|false (BETA - default=true)",
-		"kube=1.34..1.37(default:1.37)", "kube=1.34..1.37(default:1.36)",
+		"kube=1.34..1.37(default:1.36)", "1.36 or 1.37 (default 1.37)",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the help does not list %q", want)

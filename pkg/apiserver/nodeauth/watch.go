@@ -15,18 +15,24 @@ import (
 )
 
 // Watch passes volumes, attachments, resource slices and pod certificate requests from informers to
-// g. Pods passes pods. synced reports whether all objects that existed at the start have been processed.
-func (g *Graph) Watch(f informers.SharedInformerFactory) (synced func() bool, err error) {
-	var regs []cache.ResourceEventHandlerRegistration
-	for _, w := range []struct {
+// g. Pods passes pods. certificates reports whether the server has pod certificate requests. synced
+// reports whether all objects that existed at the start have been processed.
+func (g *Graph) Watch(f informers.SharedInformerFactory, certificates bool) (synced func() bool, err error) {
+	type watched struct {
 		informer cache.SharedIndexInformer
 		set, del func(any)
-	}{
+	}
+	all := []watched{
 		{f.Core().V1().PersistentVolumes().Informer(), on(g.SetVolume), on(g.DeleteVolume)},
 		{f.Storage().V1().VolumeAttachments().Informer(), on(g.SetAttachment), on(g.DeleteAttachment)},
 		{f.Resource().V1().ResourceSlices().Informer(), on(g.SetSlice), on(g.DeleteSlice)},
-		{f.Certificates().V1().PodCertificateRequests().Informer(), on(g.SetPodCertificate), on(g.DeletePodCertificate)},
-	} {
+	}
+	if certificates {
+		all = append(all, watched{f.Certificates().V1().PodCertificateRequests().Informer(),
+			on(g.SetPodCertificate), on(g.DeletePodCertificate)})
+	}
+	var regs []cache.ResourceEventHandlerRegistration
+	for _, w := range all {
 		reg, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: w.set, UpdateFunc: func(_, obj any) { w.set(obj) }, DeleteFunc: w.del,
 		})

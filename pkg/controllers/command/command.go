@@ -61,7 +61,8 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		runtime.SetBlockProfileRate(1)
 	}
 	registry := daemon.NewMetrics()
-	if err := features.Register(registry, nil); err != nil {
+	gates := &o.controller.Features
+	if err := errors.Join(features.Register(registry, gates), features.RegisterVersions(registry, gates)); err != nil {
 		return err
 	}
 	guard, err := daemon.NewGuard(client, o.serving.ClientCAFile)
@@ -71,7 +72,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { guard.Run(ctx); return nil })
 	g.Go(func() error {
-		pages := zpages.Handler("kube-controller-manager", zpages.Flags(o.flags), daemon.ConfigzPath,
+		pages := zpages.Handler("kube-controller-manager", zpages.Flags(o.flags), gates.Emulated, daemon.ConfigzPath,
 			"/healthz", "/livez", "/metrics", "/readyz")
 		return daemon.Serve(ctx, daemon.Endpoints{
 			Flags: o.serving, Guard: guard, Metrics: registry, Log: log, Others: map[string]http.Handler{

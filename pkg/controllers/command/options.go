@@ -92,6 +92,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o.serving.Add(fs)
 	o.election.Add(fs)
 	daemon.AddTracingFile(fs, &o.tracing)
+	if err := o.controller.Features.AddEmulation(fs); err != nil {
+		return nil, err
+	}
 	o.addProcessFlags(fs)
 	o.addNetworkFlags(fs)
 	o.addSigningFlags(fs)
@@ -102,6 +105,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o.flags = fs
 	o.syncs = addSyncs(fs)
 	if err := daemon.Parse(fs, args); err != nil {
+		return nil, err
+	}
+	if err := o.controller.Features.Complete(); err != nil {
 		return nil, err
 	}
 	return o, o.complete()

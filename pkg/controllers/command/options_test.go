@@ -5,6 +5,7 @@ package command
 
 import (
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -137,6 +138,46 @@ func TestBounds(t *testing.T) {
 		if name == "a signer" && err == nil &&
 			string(o.controller.Signers[certificatesv1.KubeletServingSignerName].Cert) != "pem" {
 			t.Errorf("%s: %v", name, o.controller.Signers)
+		}
+	}
+}
+
+// TestEmulatedVersion checks which controllers do not run if the release that is emulated does not
+// have their kinds, and that invalid releases are rejected with the errors of Kubernetes.
+func TestEmulatedVersion(t *testing.T) {
+	runs := func(args ...string) map[string]bool {
+		o, err := parse(args, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.controller.RootCA = []byte("ca")
+		out := map[string]bool{}
+		for _, e := range controllers.Table() {
+			if o.runs(e.Name) && (e.Enabled == nil || e.Enabled(o.controller)) {
+				out[e.Name] = true
+			}
+		}
+		return out
+	}
+	want := runs()
+	for _, name := range []string{"kube-apiserver-serving-clustertrustbundle-publisher-controller",
+		"podcertificaterequest-cleaner-controller", "storage-version-migrator-controller"} {
+		if !want[name] {
+			t.Errorf("%s does not run by default", name)
+		}
+		delete(want, name)
+	}
+	if got := runs("--emulated-version=1.36"); !maps.Equal(got, want) {
+		t.Errorf("with 1.36: %v, want %v", got, want)
+	}
+	for arg, wrong := range map[string]string{
+		"1.35":      "--emulated-version: this server cannot emulate 1.35, only 1.36 and 1.37",
+		"1.38":      "emulation version 1.38 is not between [1.34, 1.37.0]",
+		"foo=1.36":  "component not registered: foo",
+		"kube=1.3x": `could not parse "1.3x" as version`,
+	} {
+		if _, err := parse([]string{"--emulated-version=" + arg}, io.Discard); err == nil || err.Error() != wrong {
+			t.Errorf("%s: %v, want %s", arg, err, wrong)
 		}
 	}
 }

@@ -10,10 +10,14 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/features"
 )
 
 // Options are the settings from the controller manager's flags.
 type Options struct {
+	// Features has the features of the emulated release.
+	Features features.Options
 	// Workers is the number of keys that a controller syncs at once.
 	Workers int
 	// Periods are the intervals of work that controllers do periodically.

@@ -47,7 +47,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	return c, errors.Join(
 		controller.IndexByClaim(pods),
 		controller.OnChange(core.PersistentVolumeClaims().Informer(), func(_, claim *v1.PersistentVolumeClaim) {
-			if claim != nil && (mustSync(claim) || tracksUse(claim) && unused(claim) == nil) {
+			if claim != nil && (mustSync(claim) || c.tracksUse(claim) && unused(claim) == nil) {
 				c.queue.AddObject(claim)
 			}
 		}),

@@ -14,12 +14,14 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/features"
 )
 
 // tracksUse reports whether the claim has the condition Unused. The condition of a claim that is not
 // bound yet is not set, because its status belongs to the controller that binds it.
-func tracksUse(claim *v1.PersistentVolumeClaim) bool {
-	return claim.DeletionTimestamp == nil && claim.Status.Phase == v1.ClaimBound
+func (c *Controller) tracksUse(claim *v1.PersistentVolumeClaim) bool {
+	return c.Options.Features.Enabled(features.PersistentVolumeClaimUnusedSinceTime) &&
+		claim.DeletionTimestamp == nil && claim.Status.Phase == v1.ClaimBound
 }
 
 // unused returns the condition Unused of the claim, or nil.
@@ -63,7 +65,7 @@ func ended(pod *v1.Pod) bool {
 // corrects the condition.
 func (c *Controller) syncUnused(ctx context.Context,
 	claim *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
-	if !tracksUse(claim) {
+	if !c.tracksUse(claim) {
 		return claim, nil
 	}
 	pods, err := controller.PodsOfClaim(c.pods, controller.Key(claim))

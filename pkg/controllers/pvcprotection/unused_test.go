@@ -14,6 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
+	"keelson.dev/keelson/pkg/features"
+	"keelson.dev/keelson/pkg/release"
 )
 
 // TestUnused checks which pods make a bound claim used, and that the condition follows the pod.
@@ -138,6 +140,19 @@ func TestEnded(t *testing.T) {
 		}
 		if got := ended(pod); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestUnusedEmulated checks that claims are not tracked if the release that is emulated has the
+// feature off.
+func TestUnusedEmulated(t *testing.T) {
+	claim := &v1.PersistentVolumeClaim{Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
+	for emulated, want := range map[release.Emulated]bool{0: true, 36: false} {
+		c := &Controller{Deps: controller.Deps{
+			Options: controller.Options{Features: features.Options{Emulated: emulated}}}}
+		if got := c.tracksUse(claim); got != want {
+			t.Errorf("emulated %d: tracked: %t", emulated, got)
 		}
 	}
 }

@@ -12,11 +12,13 @@ import (
 	"sync"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/server/flagz"
 	"k8s.io/apiserver/pkg/server/statusz"
 	"k8s.io/component-base/compatibility"
 
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/release"
 )
 
 // The paths of the pages.
@@ -45,9 +47,9 @@ type Mux interface {
 
 // Install registers both pages. paths are the other paths that the process serves; /statusz lists
 // them.
-func Install(m Mux, component string, values map[string]string, paths ...string) {
+func Install(m Mux, component string, values map[string]string, emulated release.Emulated, paths ...string) {
 	InstallFlagz(m, component, values)
-	InstallStatusz(m, component, append(paths, Flagz)...)
+	InstallStatusz(m, component, emulated, append(paths, Flagz)...)
 }
 
 // InstallFlagz registers the page with the process's flags.
@@ -56,18 +58,21 @@ func InstallFlagz(m Mux, component string, values map[string]string) {
 }
 
 // InstallStatusz registers the page with the process's state. paths are the other paths that the
-// process serves; the page lists them.
-func InstallStatusz(m Mux, component string, paths ...string) {
-	const release = daemon.Major + "." + daemon.Minor
-	version := compatibility.NewEffectiveVersionFromString(daemon.Version, release, release)
-	statusz.Install(m, component, statusz.NewRegistry(version, statusz.WithListedPaths(append(paths, Statusz))))
+// process serves; the page lists them. emulated is the release that the page shows as emulated.
+func InstallStatusz(m Mux, component string, emulated release.Emulated, paths ...string) {
+	const own = daemon.Major + "." + daemon.Minor
+	effective := compatibility.NewEffectiveVersionFromString(daemon.Version, own, own)
+	if emulated != 0 {
+		effective.SetEmulationVersion(version.MustParse(emulated.String()))
+	}
+	statusz.Install(m, component, statusz.NewRegistry(effective, statusz.WithListedPaths(append(paths, Statusz))))
 }
 
 // Handler returns a handler that serves the pages. It builds their handlers at the first request.
-func Handler(component string, values map[string]string, paths ...string) http.Handler {
+func Handler(component string, values map[string]string, emulated release.Emulated, paths ...string) http.Handler {
 	made := sync.OnceValue(func() *http.ServeMux {
 		mux := http.NewServeMux()
-		Install(mux, component, values, paths...)
+		Install(mux, component, values, emulated, paths...)
 		return mux
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { made().ServeHTTP(w, r) })

@@ -23,7 +23,7 @@ func TestPages(t *testing.T) {
 	const asked = ";g=config.k8s.io;as="
 	fs := pflag.NewFlagSet("x", pflag.ContinueOnError)
 	fs.Int("workers", 3, "")
-	h := zpages.Handler("kube-x", zpages.Flags(fs), "/healthz")
+	h := zpages.Handler("kube-x", zpages.Flags(fs), 0, "/healthz")
 	for name, c := range map[string]struct {
 		path, accept   string
 		code           int

@@ -196,7 +196,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	registry := daemon.NewMetrics()
-	if err := features.Register(registry, c.FeatureGates); err != nil {
+	if err := features.Register(registry, &features.Options{Turned: c.FeatureGates}); err != nil {
 		return err
 	}
 	name := strings.ToLower(strings.TrimSpace(hostname))

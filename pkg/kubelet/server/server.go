@@ -236,7 +236,7 @@ func (s *Server) always(mux *http.ServeMux) {
 	if s.cfg.Drivers != nil {
 		mux.HandleFunc("POST /csi/{driver}/{service}/{method}", s.cfg.Drivers)
 	}
-	pages := zpages.Handler("kubelet", s.cfg.Flags, "/configz", "/debug", "/healthz", "/metrics")
+	pages := zpages.Handler("kubelet", s.cfg.Flags, 0, "/configz", "/debug", "/healthz", "/metrics")
 	mux.Handle("GET "+zpages.Statusz, pages)
 	mux.Handle("GET "+zpages.Flagz, pages)
 	mux.Handle("GET /metrics", metricsHandler(s.cfg.Metrics))

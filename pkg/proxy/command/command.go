@@ -72,7 +72,7 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, c
 	}
 	tune(&cfg.KubeProxyConfiguration, log)
 	registry := daemon.NewMetrics()
-	if err := features.Register(registry, nil); err != nil {
+	if err := features.Register(registry, &features.Options{}); err != nil {
 		return err
 	}
 	events := newEvents(client, cfg.Hostname)

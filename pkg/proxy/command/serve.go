@@ -155,7 +155,7 @@ func metricsHandler(cfg *config.Config, g prometheus.Gatherer, log *slog.Logger)
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	pages := zpages.Handler("kube-proxy", cfg.Values, paths...)
+	pages := zpages.Handler("kube-proxy", cfg.Values, 0, paths...)
 	mux.Handle(zpages.Statusz, pages)
 	mux.Handle(zpages.Flagz, pages)
 	return mux

@@ -27,6 +27,7 @@ import (
 	"keelson.dev/keelson/pkg/features"
 	"keelson.dev/keelson/pkg/health"
 	"keelson.dev/keelson/pkg/scheduler"
+	"keelson.dev/keelson/pkg/scheduler/plugins/volumebinding"
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
@@ -43,6 +44,7 @@ type options struct {
 	election daemon.ElectionFlags
 	tracing  string // --tracing-config-file
 	config   string
+	features features.Options
 	values   map[string]string // values of all flags, by name
 }
 
@@ -57,9 +59,15 @@ func parse(args []string, stderr io.Writer) (*options, *configv1.KubeSchedulerCo
 	o.serving.Add(fs)
 	o.election.Add(fs)
 	daemon.AddTracingFile(fs, &o.tracing)
+	if err := o.features.AddEmulation(fs); err != nil {
+		return nil, nil, err
+	}
 	fs.StringVar(&o.config, "config", "", "file with a KubeSchedulerConfiguration; if empty, "+
 		"there is one profile with the default plugins; flags on the command line replace fields of the file")
 	if err := daemon.Parse(fs, args); err != nil {
+		return nil, nil, err
+	}
+	if err := o.features.Complete(); err != nil {
 		return nil, nil, err
 	}
 	o.values = zpages.Flags(fs)
@@ -97,6 +105,9 @@ func start(ctx context.Context, args []string, stderr io.Writer, plugins profile
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
+	if !o.features.Enabled(features.StorageCapacityScoring) {
+		profiles.DisableScore(volumebinding.Name)
+	}
 	rc, err := daemon.RESTConfig(o.Kubeconfig, "scheduler")
 	if err != nil {
 		return err
@@ -130,7 +141,8 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 	}
 	defer spans.End(ctx, log)
 	registry := daemon.NewMetrics()
-	if err := features.Register(registry, nil); err != nil {
+	if err := errors.Join(features.Register(registry, &o.features),
+		features.RegisterVersions(registry, &o.features)); err != nil {
 		return err
 	}
 	s, err := scheduler.New(scheduler.Config{
@@ -146,8 +158,8 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 	}
 	resources := prometheus.NewRegistry()
 	resources.MustRegister(s.PodResources())
-	pages := zpages.Handler("kube-scheduler", o.values, daemon.ConfigzPath, "/healthz", "/livez", "/metrics",
-		resourcesPath, "/readyz")
+	pages := zpages.Handler("kube-scheduler", o.values, o.features.Emulated, daemon.ConfigzPath, "/healthz",
+		"/livez", "/metrics", resourcesPath, "/readyz")
 	ready := health.NewGate("informer-sync", "caches are not filled")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { guard.Run(ctx); return nil })

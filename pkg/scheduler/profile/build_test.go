@@ -4,6 +4,7 @@
 package profile
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,5 +76,34 @@ func TestExtraPlugin(t *testing.T) {
 					filter, score, gates, tc.filter, tc.score, tc.gates)
 			}
 		})
+	}
+}
+
+// TestDisableScore checks that only the scorer of the plugin is removed.
+func TestDisableScore(t *testing.T) {
+	count := func(s *Set, plugin string) (filters, scores, others int) {
+		p := s.Profiles[v1.DefaultSchedulerName]
+		for _, f := range p.CellFilters {
+			if f.Plugin == plugin {
+				filters++
+			}
+		}
+		for _, score := range slices.Concat(p.NodeScores, p.CellScores) {
+			if score.Plugin == plugin {
+				scores++
+			} else {
+				others++
+			}
+		}
+		return filters, scores, others
+	}
+	set, err := Build(&configv1.KubeSchedulerConfiguration{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	filters, scores, others := count(set, "VolumeBinding")
+	set.DisableScore("VolumeBinding")
+	if f, s, o := count(set, "VolumeBinding"); filters != 1 || scores != 1 || f != 1 || s != 0 || o != others {
+		t.Errorf("filters %d, then %d; scores %d, then %d; other scores %d, then %d", filters, f, scores, s, others, o)
 	}
 }

@@ -9,6 +9,7 @@ package profile
 import (
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -89,6 +90,15 @@ type Set struct {
 	MaxBackoff     time.Duration
 	BindTimeout    time.Duration // how long to wait until volumes are bound
 	Extenders      []*extender.Extender
+}
+
+// DisableScore removes the scorer of a plugin from all profiles. It must be called before the
+// scheduler uses them.
+func (s *Set) DisableScore(plugin string) {
+	is := func(score Score) bool { return score.Plugin == plugin }
+	for _, p := range s.Profiles {
+		p.NodeScores, p.CellScores = slices.DeleteFunc(p.NodeScores, is), slices.DeleteFunc(p.CellScores, is)
+	}
 }
 
 // Gate returns the status of the first plugin of the pod's profile that keeps the pod from being

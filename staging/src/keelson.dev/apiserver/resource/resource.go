@@ -79,6 +79,10 @@ type Version struct {
 	// Default applies this version's defaults if it is not the storage version.
 	Default    func(Object)
 	Deprecated string // warning that is sent with each use of the version
+
+	// Introduced and Removed are the minor versions of the first Kubernetes release that serves the
+	// version, and of the first one that serves it no longer. 0 means that there is no limit.
+	Introduced, Removed uint
 }
 
 // StoredForm is a kind and version, other than the resource's own, in which objects of the resource

@@ -39,8 +39,12 @@ type Embedded struct {
 	UnsafeNoFsync bool
 	// LeaseReuse is the number of seconds for which a lease accepts further keys with the same TTL.
 	LeaseReuse int64
-	Clock      clock.Clock
-	Log        *slog.Logger
+	// Readable is an earlier release of etcd, for example "3.6", that must be able to use the data
+	// directory after this etcd has stopped. It must be the release before this etcd's. If it is
+	// empty, the data is kept in the present format.
+	Readable string
+	Clock    clock.Clock
+	Log      *slog.Logger
 }
 
 // Start starts an embedded etcd and returns a store on it once it is ready. Closing the store stops
@@ -71,7 +75,9 @@ func Start(ctx context.Context, e Embedded) (*Store, error) {
 	// linearizable without a round of consensus.
 	s.revision = func(context.Context) (int64, error) { return server.Server.KV().Rev(), nil }
 	s.size = func(context.Context) (int64, error) { return server.Server.Backend().Size(), nil }
+	formatting := e.keepReadable(s.client)
 	s.close = func() error {
+		formatting()
 		err := s.client.Close()
 		server.Close()
 		if errors.Is(err, context.Canceled) {
