@@ -171,10 +171,10 @@ func TestEmulatedVersion(t *testing.T) {
 		t.Errorf("with 1.36: %v, want %v", got, want)
 	}
 	for arg, wrong := range map[string]string{
-		"1.35":      "--emulated-version: this server cannot emulate 1.35, only 1.36 and 1.37",
-		"1.38":      "emulation version 1.38 is not between [1.34, 1.37.0]",
-		"foo=1.36":  "component not registered: foo",
-		"kube=1.3x": `could not parse "1.3x" as version`,
+		"1.35":     "--emulated-version: this server cannot emulate 1.35, only 1.36 and 1.37",
+		"1.38":     "emulation version 1.38 is not between [1.34, 1.37.0]",
+		"foo=1.36": "component not registered: foo",
+		"kube=x":   `could not parse "x" as version`,
 	} {
 		if _, err := parse([]string{"--emulated-version=" + arg}, io.Discard); err == nil || err.Error() != wrong {
 			t.Errorf("%s: %v, want %s", arg, err, wrong)

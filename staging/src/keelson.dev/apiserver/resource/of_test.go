@@ -41,6 +41,8 @@ func fill(t *testing.T, v reflect.Value) {
 				fill(t, v.Field(i))
 			}
 		}
+	case reflect.Uint:
+		v.SetUint(1)
 	default:
 		t.Fatalf("no value for %s", v.Type())
 	}
