@@ -19,6 +19,10 @@ func TestStorageVersionHashes(t *testing.T) {
 		"admissionregistration.k8s.io/mutatingadmissionpolicies":       "LYmCf+UMVdg=",
 		"admissionregistration.k8s.io/mutatingadmissionpolicybindings": "90V5FRZZ3Zg=",
 		"autoscaling/horizontalpodautoscalers":                         "qwQve8ut294=",
+		"certificates.k8s.io/clustertrustbundles":                      "v5yhuVertL4=",
+		"certificates.k8s.io/podcertificaterequests":                   "wYA9yXQH8fg=",
+		"resource.k8s.io/devicetaintrules":                             "i+85+TcIKpA=",
+		"storagemigration.k8s.io/storageversionmigrations":             "pCjmmKOkLy4=",
 		"apiextensions.k8s.io/customresourcedefinitions":               "jfWCUB31mvA=",
 	}
 	for _, row := range api.Rows(api.Deps{}) {

@@ -53,7 +53,7 @@ const optional136 = `
 internal.apiserver.k8s.io/v1alpha1: storageversions
 networking.k8s.io/v1beta1: ipaddresses servicecidrs
 resource.k8s.io/v1beta1: deviceclasses resourceclaims resourceclaimtemplates resourceslices
-resource.k8s.io/v1beta2: deviceclasses resourceclaims resourceclaimtemplates resourceslices
+resource.k8s.io/v1beta2: deviceclasses devicetaintrules resourceclaims resourceclaimtemplates resourceslices
 storage.k8s.io/v1beta1: volumeattributesclasses
 storagemigration.k8s.io/v1beta1: storageversionmigrations
 `

@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	storagev1 "k8s.io/api/storage/v1"
 	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,7 +62,8 @@ func TestEmulatedVersion(t *testing.T) {
 	}
 	for _, list := range lists {
 		for _, r := range list.APIResources {
-			if slices.Contains([]string{"clustertrustbundles", "podcertificaterequests", "storageversionmigrations"}, r.Name) {
+			if slices.Contains([]string{"clustertrustbundles", "devicetaintrules", "podcertificaterequests",
+				"storageversionmigrations"}, r.Name) {
 				t.Errorf("%s has %s", list.GroupVersion, r.Name)
 			}
 		}
@@ -110,13 +112,14 @@ func TestEmulatedVersion(t *testing.T) {
 	}
 }
 
-// TestEmulatedStorageVersion checks that migrations are stored in the version that 1.36 can read, and
-// that a server that emulates nothing reads them.
+// TestEmulatedStorageVersion checks that migrations and taint rules are stored in the versions that
+// 1.36 can read, and that a server that emulates nothing reads them.
 func TestEmulatedStorageVersion(t *testing.T) {
 	turned := features.Turned{features.StorageVersionMigrator: true}
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.Features.Emulated, c.Features.Turned = 36, turned
-		c.RuntimeConfig = map[string]bool{"storagemigration.k8s.io/v1beta1": true}
+		c.RuntimeConfig = map[string]bool{"storagemigration.k8s.io/v1beta1": true,
+			"resource.k8s.io/v1beta2/devicetaintrules": true}
 	}})
 	ctx := t.Context()
 	m := &storagemigrationv1beta1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "m"},
@@ -134,14 +137,27 @@ func TestEmulatedStorageVersion(t *testing.T) {
 	if m, err = client.Update(ctx, m, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	items, err := s.KV.Range(ctx, kv.RangeOptions{Prefix: "/registry/storageversionmigrations/"})
-	if err != nil || len(items.Items) != 1 ||
-		!strings.Contains(string(items.Items[0].Value), "storagemigration.k8s.io/v1beta1") {
-		t.Errorf("stored: %v, %v", items, err)
+	rule := &resourcev1beta2.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "r"},
+		Spec: resourcev1beta2.DeviceTaintRuleSpec{Taint: resourcev1beta2.DeviceTaint{Key: "example.com/a",
+			Effect: resourcev1beta2.DeviceTaintEffectNoSchedule}}}
+	if _, err = s.Client.ResourceV1beta2().DeviceTaintRules().Create(ctx, rule, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for resource, version := range map[string]string{
+		"storageversionmigrations": "storagemigration.k8s.io/v1beta1", "devicetaintrules": "resource.k8s.io/v1beta2",
+	} {
+		items, err := s.KV.Range(ctx, kv.RangeOptions{Prefix: "/registry/" + resource + "/"})
+		if err != nil || len(items.Items) != 1 || !strings.Contains(string(items.Items[0].Value), version) {
+			t.Errorf("stored: %v, %v, want %s", items, err, version)
+		}
 	}
 	own := testserver.Start(t, testserver.Options{KV: s.KV, Dir: s.Dir})
 	read, err := own.Client.StoragemigrationV1().StorageVersionMigrations().Get(ctx, "m", metav1.GetOptions{})
 	if err != nil || read.Spec.Resource.Resource != "secrets" || read.Labels["a"] != "b" || read.UID != m.UID {
 		t.Errorf("without emulation: %v, %v", read, err)
+	}
+	readRule, err := own.Client.ResourceV1().DeviceTaintRules().Get(ctx, "r", metav1.GetOptions{})
+	if err != nil || readRule.Spec.Taint.Key != "example.com/a" {
+		t.Errorf("without emulation: %v, %v", readRule, err)
 	}
 }

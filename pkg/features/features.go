@@ -33,6 +33,8 @@ const (
 	ComponentFlagz = "ComponentFlagz"
 	// ComponentStatusz enables the page /statusz, which shows the server's state.
 	ComponentStatusz = "ComponentStatusz"
+	// DRADeviceTaintRules lets administrators taint devices.
+	DRADeviceTaintRules = "DRADeviceTaintRules"
 	// PersistentVolumeClaimUnusedSinceTime adds a condition to claims that no pod uses.
 	PersistentVolumeClaimUnusedSinceTime = "PersistentVolumeClaimUnusedSinceTime"
 	// PodCertificateRequest lets kubelets request certificates for pods.

@@ -32,7 +32,7 @@ type devices struct {
 	claims  resourcelisters.ResourceClaimLister
 	classes resourcelisters.DeviceClassLister
 	slices  resourcelisters.ResourceSliceLister
-	rules   resourcelisters.DeviceTaintRuleLister
+	rules   resourcelisters.DeviceTaintRuleLister // nil if no rule applies
 	// chosen has the claims to which the scheduler has allocated devices, until the claims' cache
 	// shows the allocation.
 	chosen map[types.UID]chosenClaim
@@ -122,7 +122,11 @@ func (d *devices) Classes() []*resourcev1.DeviceClass {
 // Slices implements scheduling.DeviceView. The devices have the taints of DeviceTaintRules too.
 func (d *devices) Slices() []*resourcev1.ResourceSlice {
 	all := labels.Everything()
-	return devicetaints.Apply(listed(d.slices.List(all)), listed(d.rules.List(all)))
+	published := listed(d.slices.List(all))
+	if d.rules == nil {
+		return published
+	}
+	return devicetaints.Apply(published, listed(d.rules.List(all)))
 }
 
 // listed returns the list, or nil on an error. The list of a cache never returns an error.

@@ -35,6 +35,7 @@ type Model struct {
 // NewModel returns a model without nodes and pods. Its decisions use the profile p.
 func NewModel(p *profile.Profile, r *rand.Rand) (*Model, error) {
 	s := newSourcesOf(follow.NewInformers(nil, 0))
+	s.applyTaintRules()
 	if err := s.index(); err != nil {
 		return nil, err
 	}

@@ -47,6 +47,9 @@ type Config struct {
 	Traces *podtrace.Tracer
 	// Identity names this scheduler in events. If it is empty, the host's name is used.
 	Identity string
+	// NoDeviceTaintRules makes the scheduler ignore DeviceTaintRules, for API servers that do not serve
+	// them.
+	NoDeviceTaintRules bool
 }
 
 // Scheduler schedules the pods of its profiles.

@@ -62,6 +62,7 @@ type sources struct {
 	capacities  storagelisters.CSIStorageCapacityLister
 	attachments cache.SharedIndexInformer // VolumeAttachments, indexed by node
 	devices     *devices
+	taintRules  cache.SharedIndexInformer // DeviceTaintRules; nil if no rule applies
 }
 
 // newSources returns caches of the objects that cfg.Client serves. If extenders are configured, the
@@ -72,6 +73,9 @@ func newSources(cfg Config) (*sources, error) {
 		transform, source = follow.WithoutManagedFields, wholePods
 	}
 	s := newSourcesOf(follow.NewInformers(cfg.Client, 0, informers.WithTransform(transform)))
+	if !cfg.NoDeviceTaintRules {
+		s.applyTaintRules()
+	}
 	pods, err := source(cfg.Client)
 	if err != nil {
 		return nil, fmt.Errorf("pods: %w", err)
@@ -126,11 +130,16 @@ func newSourcesOf(f informers.SharedInformerFactory) *sources {
 		budgets:      f.Policy().V1().PodDisruptionBudgets().Lister(),
 		devices: &devices{
 			claims: f.Resource().V1().ResourceClaims().Lister(), classes: f.Resource().V1().DeviceClasses().Lister(),
-			slices: f.Resource().V1().ResourceSlices().Lister(), rules: f.Resource().V1().DeviceTaintRules().Lister(),
-			chosen: map[types.UID]chosenClaim{},
+			slices: f.Resource().V1().ResourceSlices().Lister(), chosen: map[types.UID]chosenClaim{},
 		},
 	}
 	return s
+}
+
+// applyTaintRules adds a cache of DeviceTaintRules, so that their taints apply to devices.
+func (s *sources) applyTaintRules() {
+	rules := s.factory.Resource().V1().DeviceTaintRules()
+	s.taintRules, s.devices.rules = rules.Informer(), rules.Lister()
 }
 
 // handlers has the functions that are called when objects change.
@@ -172,10 +181,11 @@ func (s *sources) follow(h handlers) error {
 			DeleteFunc: func(any) { h.changed(e) },
 		})
 	}
-	for _, w := range []struct {
+	type watched struct {
 		informer cache.SharedIndexInformer
 		handler  cache.ResourceEventHandler
-	}{
+	}
+	all := []watched{
 		{s.nodes, h.nodes},
 		{core.Namespaces().Informer(), s.namespaceHandler(h.changed)},
 		{core.PersistentVolumeClaims().Informer(), notify("PersistentVolumeClaim", scheduling.VolumesChanged)},
@@ -191,9 +201,11 @@ func (s *sources) follow(h handlers) error {
 			scheduling.DevicesChanged|scheduling.ClassesChanged)},
 		{s.factory.Resource().V1().ResourceSlices().Informer(), notify("resource.k8s.io/ResourceSlice",
 			scheduling.DevicesChanged)},
-		{s.factory.Resource().V1().DeviceTaintRules().Informer(), notify("resource.k8s.io/DeviceTaintRule",
-			scheduling.DevicesChanged)},
-	} {
+	}
+	if s.taintRules != nil {
+		all = append(all, watched{s.taintRules, notify("resource.k8s.io/DeviceTaintRule", scheduling.DevicesChanged)})
+	}
+	for _, w := range all {
 		registration, err := w.informer.AddEventHandler(w.handler)
 		if err != nil {
 			return fmt.Errorf("watch: %w", err)

@@ -24,8 +24,8 @@ type CheckParams func(ctx context.Context, obj, old resource.Object) field.Error
 func Rows(check CheckParams) []*resource.Row {
 	j := newValidator()
 	return []*resource.Row{
-		older.StoredAsBeta(mutatingAdmissionPolicyRow(j, check)),
-		older.StoredAsBeta(mutatingAdmissionPolicyBindingRow(check)),
+		older.StoredAs("v1beta1", mutatingAdmissionPolicyRow(j, check)),
+		older.StoredAs("v1beta1", mutatingAdmissionPolicyBindingRow(check)),
 		mutatingWebhookConfigurationRow(j),
 		validatingAdmissionPolicyRow(j, check),
 		validatingAdmissionPolicyBindingRow(check),

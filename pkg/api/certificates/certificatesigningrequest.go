@@ -29,6 +29,7 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/older"
 	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/signer"
 	"keelson.dev/keelson/pkg/api/strategy"
@@ -43,8 +44,8 @@ const pemCertificate = "CERTIFICATE"
 func Rows(maySign MaySign) []*resource.Row {
 	return []*resource.Row{
 		certificateSigningRequestRow(),
-		clusterTrustBundleRow(),
-		podCertificateRequestRow(maySign),
+		older.StoredAs("v1beta1", clusterTrustBundleRow()),
+		older.StoredAs("v1beta1", podCertificateRequestRow(maySign)),
 	}
 }
 

@@ -83,12 +83,13 @@ func (v *Version) As(fill func(resource.Object)) func(resource.Object) {
 	}
 }
 
-// StoredAsBeta makes a row store objects in v1beta1 and read them in v1beta1 and v1, which must have
-// the same fields. Kubernetes also stores v1beta1, until its previous release can read v1.
-func StoredAsBeta(row *resource.Row) *resource.Row {
+// StoredAs makes a row store objects in an older version and read them in this version and v1. The
+// older version must have the fields of v1. Kubernetes also stores the older version until its
+// previous release can read v1.
+func StoredAs(version string, row *resource.Row) *resource.Row {
 	stored := *row
-	stored.Version = "v1beta1"
-	stored.Versions = []resource.Version{{Name: "v1beta1"}, {Name: "v1", New: row.New}}
+	stored.Version = version
+	stored.Versions = []resource.Version{{Name: version}, {Name: "v1", New: row.New}}
 	row.Codec, row.StoredAs = registry.Codec(&stored), stored.GroupVersionKind()
 	return row
 }

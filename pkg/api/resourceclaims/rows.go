@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/older"
 )
 
 // Guard checks whether users have the rights that some uses of claims need in addition to the right
@@ -37,6 +38,6 @@ func Rows(guard Guard) []*resource.Row {
 		resourceClaimRow(guard),
 		resourceClaimTemplateRow(guard),
 		resourceSliceRow(),
-		deviceTaintRuleRow(),
+		older.StoredAs("v1beta2", deviceTaintRuleRow()),
 	}
 }

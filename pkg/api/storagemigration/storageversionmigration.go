@@ -30,7 +30,7 @@ import (
 
 // Rows returns the group's rows of the kind table, in the order in which discovery lists them.
 func Rows() []*resource.Row {
-	return []*resource.Row{older.StoredAsBeta(migrationRow())}
+	return []*resource.Row{older.StoredAs("v1beta1", migrationRow())}
 }
 
 // migrationRow returns the row of the kind table for the resource storageversionmigrations.

@@ -3,8 +3,9 @@
 
 // Package devicetainteviction deletes pods that use devices with a NoExecute taint which their
 // ResourceClaims do not tolerate. Taints come from the driver of a device and from
-// DeviceTaintRules. A pod is deleted at once or, if a toleration has a time limit, when this time has
-// passed. The controller does not write the status of rules.
+// DeviceTaintRules, if the feature DRADeviceTaintRules is on. A pod is deleted at once or, if a
+// toleration has a time limit, when this time has passed. The controller does not write the status of
+// rules.
 package devicetainteviction
 
 import (
@@ -26,6 +27,7 @@ import (
 
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/devicetaints"
+	"keelson.dev/keelson/pkg/features"
 )
 
 // Name is the controller's name.
@@ -43,7 +45,7 @@ type Controller struct {
 	claims     resourcelisters.ResourceClaimLister
 	claimCache cache.Indexer
 	slices     cache.Indexer
-	rules      resourcelisters.DeviceTaintRuleLister
+	rules      resourcelisters.DeviceTaintRuleLister // nil if no rule applies
 	metrics    *metrics
 
 	mu      sync.Mutex
@@ -56,17 +58,21 @@ func New(d controller.Deps) (controller.Controller, error) {
 	claims, devices := resources.ResourceClaims(), resources.ResourceSlices().Informer()
 	c := &Controller{
 		Deps: d, pods: pods.Lister(), claims: claims.Lister(), claimCache: claims.Informer().GetIndexer(),
-		slices: devices.GetIndexer(), rules: resources.DeviceTaintRules().Lister(),
-		metrics: newMetrics(d.Metrics), waiting: map[types.UID]bool{},
+		slices: devices.GetIndexer(), metrics: newMetrics(d.Metrics), waiting: map[types.UID]bool{},
+	}
+	var followed error
+	if d.Options.Features.Enabled(features.DRADeviceTaintRules) {
+		c.rules = resources.DeviceTaintRules().Lister()
+		followed = controller.OnChange(resources.DeviceTaintRules().Informer(), c.ruleChanged)
 	}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
+		followed,
 		claims.Informer().AddIndexers(cache.Indexers{byPool: poolsOfClaim}),
 		devices.AddIndexers(cache.Indexers{byPool: poolOfSlice}),
 		controller.OnChange(pods.Informer(), c.podChanged),
 		controller.OnChange(claims.Informer(), c.claimChanged),
 		controller.OnChange(devices, c.sliceChanged),
-		controller.OnChange(resources.DeviceTaintRules().Informer(), c.ruleChanged),
 	)
 }
 
@@ -217,6 +223,9 @@ func (c *Controller) usedBy(pod *v1.Pod) []*resourcev1.ResourceClaim {
 // taintsFor returns the taints of a device: those of its driver and those of rules.
 func (c *Controller) taintsFor(driver, pool, device string) []resourcev1.DeviceTaint {
 	published := c.publishedTaints(driver, pool, device)
+	if c.rules == nil {
+		return published
+	}
 	rules, err := c.rules.List(labels.Everything())
 	if err != nil {
 		return published // cannot happen: the list of a cache returns no error

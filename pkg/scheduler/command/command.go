@@ -147,7 +147,7 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 	}
 	s, err := scheduler.New(scheduler.Config{
 		Client: client, Profiles: profiles, Clock: clock.Real(), Rand: clock.NewRand(), Log: log, Metrics: registry,
-		Traces: spans.Pods(),
+		Traces: spans.Pods(), NoDeviceTaintRules: !o.features.Enabled(features.DRADeviceTaintRules),
 	})
 	if err != nil {
 		return err
