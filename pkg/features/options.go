@@ -29,6 +29,12 @@ const oldest = 3
 // ownRelease returns the Kubernetes release of this server.
 func ownRelease() *version.Version { return version.MustParse(daemon.Major + "." + daemon.Minor) }
 
+// Emulatable returns the releases that the flag --emulated-version accepts, in the form "1.36".
+func Emulatable() []string {
+	own := ownRelease()
+	return []string{own.SubtractMinor(1).String(), own.String()}
+}
+
 // effective returns the versions of a server without flags for them.
 func effective() compatibility.MutableEffectiveVersion {
 	floor := ownRelease().SubtractMinor(oldest)
@@ -68,7 +74,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) error {
 	}
 	o.flags.registry.AddFlags(fs)
 	fs.Lookup(emulatedVersion).Usage = fmt.Sprintf("release of Kubernetes to emulate: the process has the APIs, "+
-		"features and defaults of this release; %s or %s (default %[2]s)", ownRelease().SubtractMinor(1), ownRelease())
+		"features and defaults of this release; %s (default %s)", strings.Join(Emulatable(), " or "), ownRelease())
 	fs.BoolVar(&o.flags.forward, "emulation-forward-compatible", false,
 		"not supported: with --emulated-version, serve the stable APIs of later releases")
 	fs.BoolVar(&o.flags.forwardAPIs, "runtime-config-emulation-forward-compatible", false,
@@ -157,10 +163,11 @@ func (f *flags) validate(add func(format string, args ...any)) {
 	emulated, own, byDefault := f.version.EmulationVersion(), ownRelease(), effective()
 	byDefault.SetEmulationVersion(emulated)
 	switch {
+	case emulated.LessThan(own.SubtractMinor(1)) || own.LessThan(emulated):
+		// The errors of Kubernetes list the releases that Kubernetes can emulate.
+		errs = []error{fmt.Errorf("--emulated-version: this server cannot emulate %s, only %s", emulated,
+			strings.Join(Emulatable(), " and "))}
 	case len(errs) > 0:
-	case emulated.LessThan(own.SubtractMinor(1)):
-		errs = append(errs, fmt.Errorf("--emulated-version: this server cannot emulate %s, only %s and %s", emulated,
-			own.SubtractMinor(1), own))
 	case !f.version.MinCompatibilityVersion().EqualTo(byDefault.MinCompatibilityVersion()):
 		errs = append(errs, fmt.Errorf(
 			"--min-compatibility-version: this server cannot be compatible with %s, only with %s",

@@ -90,9 +90,10 @@ func TestFeatureGates(t *testing.T) {
 		{args: "--emulated-version=1.36 --runtime-config-emulation-forward-compatible",
 			wrong: "--runtime-config-emulation-forward-compatible: this server serves no APIs of later releases " +
 				"than the emulated one"},
-		{args: "--emulated-version=1.38", wrong: "emulation version 1.38 is not between [1.34, 1.37.0]"},
-		{args: "--emulated-version=1.32", wrong: "[emulation version 1.32 is not between [1.34, 1.37.0], " +
-			"minCompatibilityVersion version 1.34 is not between [1.34, 1.32]]"},
+		{args: "--emulated-version=1.38",
+			wrong: "--emulated-version: this server cannot emulate 1.38, only 1.36 and 1.37"},
+		{args: "--emulated-version=1.32",
+			wrong: "--emulated-version: this server cannot emulate 1.32, only 1.36 and 1.37"},
 		{args: "--emulated-version=1.37.1", wrong: "patch version not allowed, got: kube=1.37.1"},
 		{args: "--emulated-version=x", wrong: `could not parse "x" as version`},
 		{args: "--emulated-version=foo=1.37", wrong: "component not registered: foo"},

@@ -143,7 +143,7 @@ func TestBounds(t *testing.T) {
 }
 
 // TestEmulatedVersion checks which controllers do not run if the release that is emulated does not
-// have their kinds, and that invalid releases are rejected with the errors of Kubernetes.
+// have their kinds, and that invalid releases are rejected.
 func TestEmulatedVersion(t *testing.T) {
 	runs := func(args ...string) map[string]bool {
 		o, err := parse(args, io.Discard)
@@ -172,7 +172,7 @@ func TestEmulatedVersion(t *testing.T) {
 	}
 	for arg, wrong := range map[string]string{
 		"1.35":     "--emulated-version: this server cannot emulate 1.35, only 1.36 and 1.37",
-		"1.38":     "emulation version 1.38 is not between [1.34, 1.37.0]",
+		"1.38":     "--emulated-version: this server cannot emulate 1.38, only 1.36 and 1.37",
 		"foo=1.36": "component not registered: foo",
 		"kube=x":   `could not parse "x" as version`,
 	} {
