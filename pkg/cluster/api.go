@@ -21,6 +21,8 @@ type Status struct {
 	Supervisor int            `json:"supervisor"`
 	Pids       map[string]int `json:"pids"`
 	Nodes      []NodeStatus   `json:"nodes"`
+	// Emulates is true if the supervisor can change the release that the control plane emulates.
+	Emulates bool `json:"emulates"`
 }
 
 // NodeStatus is the state of a node host. Pid is the process ID of the node's init process, or 0 if
@@ -53,6 +55,10 @@ func (s *supervisor) routes() http.Handler {
 	})
 	mux.HandleFunc("POST /control/start", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, nil, s.setControl(r.FormValue("name"), true))
+	})
+	mux.HandleFunc("POST /control/emulate", func(w http.ResponseWriter, r *http.Request) {
+		s.emulate(r.FormValue("version"))
+		answer(w, nil, nil)
 	})
 	mux.HandleFunc("POST /down", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, nil, nil)

@@ -67,7 +67,7 @@ type Config struct {
 	// empty) or "runc".
 	Runtime string `json:"runtime,omitempty"`
 	// EmulatedVersion is the release of Kubernetes that the control plane emulates, for example
-	// "1.36". If it is empty, the control plane emulates none.
+	// "1.36". If it is empty, a new control plane emulates none, and an existing one keeps its value.
 	EmulatedVersion string `json:"emulatedVersion,omitempty"`
 	// LoadBalancers has the address ranges for Services of type LoadBalancer, separated by commas.
 	// Each is FIRST-LAST or a prefix, on the link that connects the nodes. If empty, the default
@@ -123,6 +123,9 @@ func (c *Config) Complete() error {
 	}
 	if !slices.Contains([]string{"", crun, runc}, c.Runtime) {
 		return errRuntime
+	}
+	if err := checkEmulated(c.EmulatedVersion); err != nil {
+		return err
 	}
 	if c.Nodes < 0 || c.Nodes > maxNodes {
 		return fmt.Errorf("nodes: want 0 to %d, have %d", maxNodes, c.Nodes)

@@ -79,7 +79,7 @@ func planeProcesses(c *Config, r replica, env []string) []process {
 	one := func(name string, args ...string) process {
 		return process{
 			name: name + r.suffix, log: d.log(name + r.suffix), env: env, attr: controlAttr(),
-			argv: slices.Concat([]string{filepath.Join(c.BinDir, name)}, args, emulation(c)),
+			argv: emulating(append([]string{filepath.Join(c.BinDir, name)}, args...), c.EmulatedVersion),
 		}
 	}
 	return []process{
@@ -97,14 +97,6 @@ func planeProcesses(c *Config, r replica, env []string) []process {
 		one(scheduler, append([]string{"--config=" + d.file("scheduler.yaml")},
 			hardenedManager(d, scheduler, r.local)...)...),
 	}
-}
-
-// emulation returns the flags of the control plane's processes for the release that they emulate.
-func emulation(c *Config) []string {
-	if c.EmulatedVersion == "" {
-		return nil
-	}
-	return []string{"--emulated-version=" + c.EmulatedVersion}
 }
 
 // signerFlags returns the controller manager's flags that set the certificate authority of each

@@ -38,6 +38,9 @@ func TestComplete(t *testing.T) {
 		"port out of range": {Config{Port: 65536}, false},
 		"both families":     {Config{IPFamily: Dual}, true},
 		"no family":         {Config{IPFamily: "ipv5"}, false},
+		"release before":    {Config{EmulatedVersion: "1.36"}, true},
+		"own release":       {Config{EmulatedVersion: "1.37"}, true},
+		"unknown release":   {Config{EmulatedVersion: "1.35"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := tc.config

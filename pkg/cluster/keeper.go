@@ -64,8 +64,8 @@ type keeper struct {
 
 	release *os.File // write end of the pipe, from the start of the process until started returns
 
-	mu  sync.Mutex
-	pid int // 0 if the process is not running
+	mu  sync.Mutex // guards pid and argv
+	pid int        // 0 if the process is not running
 }
 
 // Pid returns the process ID, or 0 if the process is not running.
@@ -73,6 +73,20 @@ func (k *keeper) Pid() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.pid
+}
+
+// command returns the command with which the process is started.
+func (k *keeper) command() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.argv
+}
+
+// setCommand changes the command from the next start of the process on.
+func (k *keeper) setCommand(argv []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.argv = argv
 }
 
 // run keeps the process running until ctx ends. Then it ends the process and returns.
@@ -169,7 +183,7 @@ func (k *keeper) start() (int, <-chan syscall.WaitStatus, error) {
 		k.release = write
 		files = append(files, read.Fd())
 	}
-	return k.reaper.start(k.argv, &syscall.ProcAttr{Dir: "/", Env: k.env, Files: files, Sys: k.attr})
+	return k.reaper.start(k.command(), &syscall.ProcAttr{Dir: "/", Env: k.env, Files: files, Sys: k.attr})
 }
 
 func (k *keeper) afterStart(pid int) error {

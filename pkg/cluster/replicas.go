@@ -95,7 +95,8 @@ var (
 )
 
 // settleReplicas sets the number of control planes and the IP family of c to those of the existing
-// cluster. It returns an error if c requests other values.
+// cluster. It returns an error if c requests other values. It also sets the network plugin and the
+// emulated version, if c does not request others.
 func settleReplicas(c *Config) error {
 	was := Config{}
 	if !exists(c.dirs().config()) {
@@ -110,6 +111,7 @@ func settleReplicas(c *Config) error {
 	}
 	c.ControlPlanes = was.ControlPlanes
 	c.NetworkPlugin = cmp.Or(c.NetworkPlugin, was.NetworkPlugin)
+	c.EmulatedVersion = cmp.Or(c.EmulatedVersion, was.EmulatedVersion)
 	return settleFamily(c, was.IPFamily)
 }
 

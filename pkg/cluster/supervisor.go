@@ -171,7 +171,7 @@ func (s *supervisor) setControl(name string, running bool) error {
 func (s *supervisor) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Config: *s.cfg, Supervisor: os.Getpid(), Pids: map[string]int{}, Nodes: []NodeStatus{}}
+	st := Status{Config: *s.cfg, Supervisor: os.Getpid(), Pids: map[string]int{}, Nodes: []NodeStatus{}, Emulates: true}
 	for name, k := range s.control {
 		if pid := k.Pid(); pid != 0 {
 			st.Pids[name] = pid

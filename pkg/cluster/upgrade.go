@@ -31,47 +31,85 @@ func upgradeOrder() []string {
 	return []string{etcd, apiserver, controllerManager, scheduler, "containerd", "kubelet", "proxy"}
 }
 
-// Upgrade installs the programs in dir, if dir is not empty, and restarts each process whose
-// program file has changed since its start. It restarts them one after the other: first the control
-// plane, then the nodes. Containers keep running. Upgrade may be interrupted and called again. The
-// supervisor and the node hosts keep running the old program until the cluster is stopped and
+// Upgrade installs the programs in dir, if dir is not empty, and makes the control plane emulate a
+// release, or none if emulated is empty. It restarts each process whose program file has changed since
+// its start or that does not emulate this release. It restarts them one after the other: first the
+// control plane, then the nodes. Containers keep running. Upgrade may be interrupted and called again.
+// The supervisor and the node hosts keep running the old program until the cluster is stopped and
 // started.
-func Upgrade(ctx context.Context, c *Config, dir string, deps Deps) error {
+func Upgrade(ctx context.Context, c *Config, dir, emulated string, deps Deps) error {
+	if err := checkEmulated(emulated); err != nil {
+		return err
+	}
 	unlock, err := lockFile(filepath.Join(runRoot, c.Name+".lock"))
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	p := newProgress(deps)
+	st, err := Inspect(ctx, c)
+	if err != nil {
+		return err
+	}
+	if err := prepare(ctx, c, st, dir, emulated, p); err != nil {
+		return err
+	}
+	restarted := 0
+	for _, name := range inOrder(st.Pids) {
+		why, err := reasonToRestart(c, name, st.Pids[name], emulated)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if why == "" {
+			continue
+		}
+		if err := restart(ctx, c, name, st.Pids[name], deps); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		restarted++
+		p.sayf("%s runs %s", name, why)
+	}
+	if restarted == 0 {
+		p.sayf("every process runs the program that is there")
+	}
+	return nil
+}
+
+// prepare installs the programs in dir, if dir is not empty, and records the release that the control
+// plane emulates. A process that ends between the two steps is started again. It must not run a new
+// program without emulation, so emulation begins before the programs are replaced, and ends after.
+func prepare(ctx context.Context, c *Config, st *Status, dir, emulated string, p *progress) error {
+	if emulated != "" {
+		if err := setEmulated(ctx, c, c.dirs(), st, emulated); err != nil {
+			return err
+		}
+	}
 	if dir != "" {
 		if err := install(dir, c.BinDir); err != nil {
 			return err
 		}
 		p.sayf("programs of %s are in %s", dir, c.BinDir)
 	}
-	st, err := Inspect(ctx, c)
-	if err != nil {
-		return err
-	}
-	upgraded := 0
-	for _, name := range inOrder(st.Pids) {
-		old, err := outdated(c, name, st.Pids[name])
-		if err != nil {
-			return err
-		}
-		if !old {
-			continue
-		}
-		if err := restart(ctx, c, name, st.Pids[name], deps); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		upgraded++
-		p.sayf("%s runs the new program", name)
-	}
-	if upgraded == 0 {
-		p.sayf("every process runs the program that is there")
+	if emulated == "" {
+		return setEmulated(ctx, c, c.dirs(), st, "")
 	}
 	return nil
+}
+
+// reasonToRestart returns what a process has after a restart, or "" if it need not be restarted: a new program, or
+// the flag for the release that it emulates.
+func reasonToRestart(c *Config, name string, pid int, emulated string) (string, error) {
+	old, err := outdated(c, name, pid)
+	if err != nil {
+		return "", err
+	}
+	if old {
+		return "the new program", nil
+	}
+	if same, err := emulates(pid, emulated); err != nil || same || !hasEmulation(name) {
+		return "", err
+	}
+	return "with the new flags", nil
 }
 
 // install copies the programs of one directory into another. It replaces each file by a rename, so
@@ -125,14 +163,14 @@ func outdated(c *Config, name string, pid int) (bool, error) {
 	}
 	want, err := os.Stat(filepath.Join(dir, program))
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", name, err)
+		return false, err
 	}
 	have, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil // the process has ended; its keeper starts the new program
 	}
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", name, err)
+		return false, err
 	}
 	return !os.SameFile(want, have), nil
 }

@@ -11,12 +11,14 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sort"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/cluster"
+	"keelson.dev/keelson/pkg/features"
 )
 
 // clusters has the flags and dependencies that all "ctl cluster" commands share.
@@ -107,8 +109,9 @@ func (s *clusters) upCommand() *cobra.Command {
 	f.StringVar(&cfg.NetworkPlugin, "network-plugin", "", "provider of the pod network: keelson, or external for a "+
 		"CNI plugin that you install, which must then also enforce network policies (default keelson)")
 	f.StringVar(&cfg.Runtime, "runtime", "", "OCI runtime for pods without a RuntimeClass: crun or runc (default crun)")
-	f.StringVar(&cfg.EmulatedVersion, "emulated-version", "", "release of Kubernetes that the control plane emulates, "+
-		"for example 1.36; it takes effect when the control plane starts (default: none)")
+	f.StringVar(&cfg.EmulatedVersion, "emulated-version", "", "release of Kubernetes that the control plane emulates: "+
+		strings.Join(features.Emulatable(), " or ")+"; no effect while the cluster runs (default: as before, or none for a "+
+		"new cluster)")
 	f.BoolVar(&cfg.Ingress, "ingress", false, "install the ingress proxy, which serves Ingresses of "+
 		"the class \"keelson\" at the address of the Service kube-system/ingress")
 	f.IntVar(&cfg.Port, "port", 0,
@@ -360,17 +363,19 @@ func (s *clusters) restoreCommand() *cobra.Command {
 }
 
 func (s *clusters) upgradeCommand() *cobra.Command {
-	var from string
+	var from, emulated string
 	c := &cobra.Command{
 		Use:   "upgrade",
 		Short: "Restart every process whose program has been replaced by a newer one since the process started",
 		Args:  cobra.NoArgs,
 		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, _ []string) error {
-			return cluster.Upgrade(c.Context(), cfg, from, s.deps)
+			return cluster.Upgrade(c.Context(), cfg, from, emulated, s.deps)
 		}),
 	}
 	c.Flags().StringVar(&from, "from", "",
 		"directory with new programs, which are first copied to the cluster's program directory (default: copy none)")
+	c.Flags().StringVar(&emulated, "emulated-version", "", "release of Kubernetes that the control plane emulates from "+
+		"now on: "+strings.Join(features.Emulatable(), " or ")+" (default: none, also if it has emulated one until now)")
 	return c
 }
 
