@@ -16,6 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers"
+	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
 // TestEmulatedKinds checks that an API server that emulates 1.36 serves all kinds that the
@@ -31,6 +32,7 @@ func TestEmulatedKinds(t *testing.T) {
 	shared := sharedDeps(o, s.Client, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	shared.Events = &record.FakeRecorder{}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	var made []controller.Controller
 	for _, e := range controllers.Table() {
 		if !o.runs(e.Name) || e.Enabled != nil && !e.Enabled(o.controller) {
 			continue
@@ -39,9 +41,11 @@ func TestEmulatedKinds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.New(d); err != nil {
+		c, err := e.New(d)
+		if err != nil {
 			t.Fatalf("%s: %v", e.Name, err)
 		}
+		made = append(made, c)
 	}
 	shared.Informers.Start(ctx.Done())
 	for kind, filled := range shared.Informers.WaitForCacheSync(ctx.Done()) {
@@ -50,5 +54,8 @@ func TestEmulatedKinds(t *testing.T) {
 		}
 	}
 	cancel()
+	for _, c := range made {
+		_ = c.Run(ctx) // returns at once, and ends the goroutines of the controller's queue
+	}
 	shared.Informers.Shutdown()
 }
