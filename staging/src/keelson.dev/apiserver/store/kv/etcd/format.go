@@ -20,13 +20,18 @@ const formatRetry = time.Second
 // keepReadable makes etcd change the format of its data to that of the release e.Readable or, if that
 // is empty, return to its own. It works in the background until the function that it returns is
 // called. A failure does not affect the use of the store, so it is tried again.
-func (e Embedded) keepReadable(client *clientv3.Client) (stop func()) {
+//
+// settled reports whether etcd has a version for its cluster. Until then, etcd panics on the request.
+func (e Embedded) keepReadable(client *clientv3.Client, settled func() bool) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
-			err := setFormat(ctx, client, e.Readable)
+			err := errFormat
+			if settled() {
+				err = setFormat(ctx, client, e.Readable)
+			}
 			if err == nil && e.Readable != "" {
 				e.Log.Info("The data can be read by an earlier etcd", "version", e.Readable)
 			}
