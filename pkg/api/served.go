@@ -109,7 +109,6 @@ func (c RuntimeConfig) enables(row *resource.Row, name string) bool {
 // in the emulated release.
 func (c RuntimeConfig) checkIntroduced(rows []*resource.Row, enabled func(feature string) bool,
 	emulated release.Emulated) error {
-	const advice = "Consider setting --runtime-config-emulation-forward-compatible=true"
 	later, earlier := map[schema.GroupVersion]bool{}, map[schema.GroupVersion]bool{}
 	for _, row := range rows {
 		if row.Feature != "" && !enabled(row.Feature) {
@@ -124,14 +123,14 @@ func (c RuntimeConfig) checkIntroduced(rows []*resource.Row, enabled func(featur
 			later[gv] = true
 			if c[gv.String()+"/"+row.Resource] {
 				return fmt.Errorf("cannot enable resource %s in runtime-config because it is introduced at 1.%d after the "+
-					"current version %s. %s", gv.WithResource(row.Resource), v.Introduced, emulated, advice)
+					"current version %s", gv.WithResource(row.Resource), v.Introduced, emulated)
 			}
 		}
 	}
 	for _, key := range report.Keys(c) {
 		if gv, err := schema.ParseGroupVersion(key); err == nil && c[key] && later[gv] && !earlier[gv] {
 			return fmt.Errorf("cannot enable version %s in runtime-config because all the resources have been introduced "+
-				"after the current version %s. %s", gv, emulated, advice)
+				"after the current version %s", gv, emulated)
 		}
 	}
 	return nil
