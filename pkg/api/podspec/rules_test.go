@@ -317,6 +317,10 @@ func TestSystemRules(t *testing.T) {
 		{"network sysctl in the host's network", pod(`hostNetwork: true, securityContext: {sysctls: [{name: net.a, ` +
 			`value: "1"}]}`),
 			"securityContext.sysctls[0].name: Invalid value"},
+		{"SELinux label by mount option", pod(`securityContext: {seLinuxChangePolicy: MountOption}`), ""},
+		{"SELinux label of each file", pod(`securityContext: {seLinuxChangePolicy: Recursive}`), ""},
+		{"unknown way to set SELinux labels", pod(`securityContext: {seLinuxChangePolicy: Other}`),
+			"securityContext.seLinuxChangePolicy: Unsupported value"},
 		{"AppArmor profile", pod(`securityContext: {appArmorProfile: {type: Localhost, localhostProfile: a}}`), ""},
 		{"local AppArmor profile without a name", pod(`securityContext: {appArmorProfile: {type: Localhost}}`),
 			"securityContext.appArmorProfile.localhostProfile: Required value"},

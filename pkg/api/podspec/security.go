@@ -58,11 +58,8 @@ func (c *check) checkPodSecurity(path *field.Path) {
 			corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
 	}
 	if p := sc.SELinuxChangePolicy; p != nil {
-		allowed := []corev1.PodSELinuxChangePolicy{corev1.SELinuxChangePolicyRecursive}
-		if c.old != nil && c.old.SecurityContext != nil && c.old.SecurityContext.SELinuxChangePolicy != nil {
-			allowed = append([]corev1.PodSELinuxChangePolicy{corev1.SELinuxChangePolicyMountOption}, allowed...)
-		}
-		report.OneOf(&c.Report, path.Child("seLinuxChangePolicy"), *p, allowed...)
+		report.OneOf(&c.Report, path.Child("seLinuxChangePolicy"), *p, corev1.SELinuxChangePolicyMountOption,
+			corev1.SELinuxChangePolicyRecursive)
 	}
 }
 

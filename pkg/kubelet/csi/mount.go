@@ -20,6 +20,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/kubelet/metrics"
 )
 
 // Volume is a volume of a pod: either a persistent volume or an inline volume.
@@ -125,7 +127,7 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, er
 		return Mounted{}, err
 	}
 	if r.context, err = contextOf(r.object, v.Labels); err != nil {
-		m.cfg.Metrics.Labels.PodMismatch()
+		m.cfg.Metrics.Labels.PodMismatch(metrics.AccessMode(v.PV))
 		return Mounted{}, err
 	}
 	vol.asking.Lock()
@@ -135,7 +137,7 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := m.settleLabel(ctx, vol, &r); err != nil {
+	if err := m.settleLabel(ctx, vol, v, &r); err != nil {
 		return Mounted{}, err
 	}
 	return m.mount(ctx, d, vol, r, v)

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	storagev1 "k8s.io/api/storage/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/metrics"
 )
 
 // errLabelled is returned if other pods use the volume with a different SELinux label.
@@ -33,7 +35,7 @@ func contextOf(d *storagev1.CSIDriver, labels []string) (string, error) {
 // label stays the same. If the volume is staged with another label and no pod uses it, settleLabel
 // unstages it first. If other pods use it, settleLabel returns an error. The caller holds
 // vol.asking.
-func (m *Manager) settleLabel(ctx context.Context, vol *volume, r *request) error {
+func (m *Manager) settleLabel(ctx context.Context, vol *volume, v Volume, r *request) error {
 	m.mu.Lock()
 	has, mine, staged := vol.context, vol.users[r.place], vol.staged != nil
 	m.mu.Unlock()
@@ -49,13 +51,13 @@ func (m *Manager) settleLabel(ctx context.Context, vol *volume, r *request) erro
 			err = errLabelled
 		}
 		if err != nil {
-			m.cfg.Metrics.Labels.VolumeMismatch(vol.id.driver)
+			m.cfg.Metrics.Labels.VolumeMismatch(vol.id.driver, metrics.AccessMode(v.PV))
 			return fmt.Errorf("volume has the SELinux label %q, not %q: %w", has, r.context, err)
 		}
 	}
 	if r.context != "" {
 		if !mine {
-			m.cfg.Metrics.Labels.Admitted(vol.id.driver)
+			m.cfg.Metrics.Labels.Admitted(vol.id.driver, metrics.AccessMode(v.PV))
 		}
 		r.options = append(slices.Clone(r.options), fmt.Sprintf("context=%q", r.context))
 	}

@@ -3,15 +3,36 @@
 
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"slices"
 
-// accessMode is the value of the label for the access mode. Only ReadWriteOncePod volumes are
-// mounted with an SELinux label.
-const accessMode = "RWOP"
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+)
+
+// AccessMode returns the access mode of a persistent volume as a label value: the abbreviation of the
+// one with which most pods can use the volume. It returns "inline" for a volume without a
+// PersistentVolume, as in Kubernetes (pkg/kubelet/volumemanager/cache: getVolumeAccessMode).
+func AccessMode(pv *v1.PersistentVolume) string {
+	if pv == nil {
+		return "inline"
+	}
+	for _, m := range []struct {
+		mode v1.PersistentVolumeAccessMode
+		name string
+	}{
+		{v1.ReadWriteMany, "RWX"}, {v1.ReadOnlyMany, "ROX"}, {v1.ReadWriteOnce, "RWO"}, {v1.ReadWriteOncePod, "RWOP"},
+	} {
+		if slices.Contains(pv.Spec.AccessModes, m.mode) {
+			return m.name
+		}
+	}
+	return ""
+}
 
 // Labels holds the metrics about mounting volumes with an SELinux label. Each retry of a failed
 // mount counts again. As in Kubernetes, the metrics are gauges, although their values only
-// increase.
+// increase. The argument mode of the methods is the result of AccessMode.
 type Labels struct {
 	container, pod, volume, admitted *prometheus.GaugeVec
 }
@@ -38,20 +59,20 @@ func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 }
 
 // LabelError counts a container whose label cannot be determined.
-func (l *Labels) LabelError() { l.container.WithLabelValues(accessMode).Inc() }
+func (l *Labels) LabelError(mode string) { l.container.WithLabelValues(mode).Inc() }
 
 // PodMismatch counts a pod whose containers need different labels for the same volume.
-func (l *Labels) PodMismatch() { l.pod.WithLabelValues(accessMode).Inc() }
+func (l *Labels) PodMismatch(mode string) { l.pod.WithLabelValues(mode).Inc() }
 
 // VolumeMismatch counts a volume that is already mounted with a label other than the one that a pod
 // needs.
-func (l *Labels) VolumeMismatch(driver string) {
-	l.volume.WithLabelValues(plugin(driver), accessMode).Inc()
+func (l *Labels) VolumeMismatch(driver, mode string) {
+	l.volume.WithLabelValues(plugin(driver), mode).Inc()
 }
 
 // Admitted counts a volume that is mounted with the label that the pod needs.
-func (l *Labels) Admitted(driver string) {
-	l.admitted.WithLabelValues(plugin(driver), accessMode).Inc()
+func (l *Labels) Admitted(driver, mode string) {
+	l.admitted.WithLabelValues(plugin(driver), mode).Inc()
 }
 
 func plugin(driver string) string { return "kubernetes.io/csi/" + driver }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/mount-utils"
 
 	"keelson.dev/keelson/pkg/kubelet/csi"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
 )
 
 // claimProtection is the finalizer that prevents the removal of a claim while pods use it. The
@@ -109,9 +110,9 @@ func (m *Manager) makePersistent(ctx context.Context, pod *v1.Pod, volume string
 	case s.NFS != nil:
 		return m.makeNFS(pod, pv.Name, s.NFS, pv.Spec.MountOptions, readOnly || s.NFS.ReadOnly)
 	case s.CSI != nil:
-		labels, err := m.labels(pod, volume, pv)
+		labels, err := m.labels(pod, volume)
 		if err != nil {
-			m.cfg.Metrics.Labels.LabelError()
+			m.cfg.Metrics.Labels.LabelError(metrics.AccessMode(pv))
 			return prepared{}, err
 		}
 		return m.makeDriven(ctx, pod, csi.Volume{PV: pv, ReadOnly: readOnly, Group: fsGroup(pod), Labels: labels})

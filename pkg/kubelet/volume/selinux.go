@@ -41,11 +41,11 @@ func labelOptions(o *v1.SELinuxOptions) []string {
 }
 
 // labels returns the SELinux labels with which the volume's containers need its files, without
-// duplicates. It returns none if the volume must not be mounted with a label: its access mode is
-// not ReadWriteOncePod, the pod's seLinuxChangePolicy is Recursive, or a container specifies no
-// level. In the last case the runtime chooses the level, so the label is unknown.
-func (m *Manager) labels(pod *v1.Pod, volume string, pv *v1.PersistentVolume) ([]string, error) {
-	if m.cfg.Label == nil || !slices.Equal(pv.Spec.AccessModes, []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}) {
+// duplicates. It returns none if the volume must not be mounted with a label: the pod's
+// seLinuxChangePolicy is Recursive, or a container specifies no level. In the last case the runtime
+// chooses the level, so the label is unknown.
+func (m *Manager) labels(pod *v1.Pod, volume string) ([]string, error) {
+	if m.cfg.Label == nil {
 		return nil, nil
 	}
 	sc := pod.Spec.SecurityContext

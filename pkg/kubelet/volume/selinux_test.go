@@ -34,11 +34,9 @@ func TestLabels(t *testing.T) {
 		return v1.Container{VolumeMounts: []v1.VolumeMount{{Name: volume}},
 			SecurityContext: &v1.SecurityContext{SELinuxOptions: o}}
 	}
-	rwop := []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
 	const file = "u:object_r:container_file_t:"
 	for name, c := range map[string]struct {
 		spec  v1.PodSpec
-		modes []v1.PersistentVolumeAccessMode
 		off   bool
 		want  []string
 		fails bool
@@ -65,12 +63,6 @@ func TestLabels(t *testing.T) {
 		"invalid label": {
 			spec: v1.PodSpec{Containers: []v1.Container{
 				container("v", &v1.SELinuxOptions{Type: "unknown", Level: "s0"})}}, fails: true},
-		"access mode of several pods": {
-			spec:  v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}},
-			modes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
-		"several access modes": {
-			spec:  v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}},
-			modes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod, v1.ReadWriteOnce}},
 		"a node without SELinux": {
 			spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}}, off: true},
 		"recursive labelling requested": {
@@ -90,11 +82,7 @@ func TestLabels(t *testing.T) {
 			if c.off {
 				m.cfg.Label = nil
 			}
-			if c.modes == nil {
-				c.modes = rwop
-			}
-			got, err := m.labels(&v1.Pod{Spec: c.spec}, "v",
-				&v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{AccessModes: c.modes}})
+			got, err := m.labels(&v1.Pod{Spec: c.spec}, "v")
 			if !slices.Equal(got, c.want) || (err != nil) != c.fails {
 				t.Errorf("%q, %v; want %q", got, err, c.want)
 			}
@@ -112,7 +100,7 @@ func TestUnknownLabelIsCounted(t *testing.T) {
 		Containers:      []v1.Container{{VolumeMounts: []v1.VolumeMount{{Name: "v"}}}},
 	}}
 	pv := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{
-		AccessModes:            []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod},
+		AccessModes:            []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce, v1.ReadOnlyMany},
 		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d"}},
 	}}
 	for range 2 {
@@ -121,7 +109,7 @@ func TestUnknownLabelIsCounted(t *testing.T) {
 		}
 	}
 	metricstest.Expect(t, metricstest.Scrape(t, r),
-		map[string]float64{`volume_manager_selinux_container_errors_total{access_mode="RWOP"}`: 2})
+		map[string]float64{`volume_manager_selinux_container_errors_total{access_mode="ROX"}`: 2})
 }
 
 // TestLabelledIsNotRelabelled checks that the runtime must relabel a volume unless it was mounted
