@@ -66,7 +66,8 @@ func defined(gvk schema.GroupVersionKind) bool {
 		gvk == autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 }
 
-// TypedToObject converts a value back to an object. It does not depend on the kind.
+// TypedToObject converts a value back to an object. The conversion is the same for every kind, so
+// the converter of client-go's kinds is used for all of them.
 func (t *typeConverter) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
 	converter, err := t.kinds()
 	if err != nil {

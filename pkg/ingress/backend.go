@@ -37,7 +37,7 @@ func (b *Backend) next() string {
 	return b.Endpoints[int(b.turn.Add(1)-1)%len(b.Endpoints)]
 }
 
-// Backends creates the backends of one table, each of them once.
+// Backends creates the backends of one routing table, each of them once.
 type Backends struct {
 	service func(namespace, name string) *v1.Service
 	slices  func(namespace, service string) []*discoveryv1.EndpointSlice

@@ -29,20 +29,20 @@ import (
 )
 
 // settle is how long the controller waits after a change for further changes, before it builds a
-// table.
+// routing table.
 const settle = 20 * time.Millisecond
 
-// The first and the longest delay before the controller retries to build a table.
+// The first and the longest delay before the controller retries to build a routing table.
 const (
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
 )
 
-// busy limits the CPU time for building tables: after a table is built, the controller pauses for
-// busy times the time that this took.
+// busy limits the CPU time for building routing tables: after a table is built, the controller
+// pauses for busy times the time that this took.
 const busy = 9
 
-// Controller builds the proxy's table from the cluster's objects whenever they change.
+// Controller builds the proxy's routing table from the cluster's objects whenever they change.
 type Controller struct {
 	client    kubernetes.Interface
 	proxy     *Proxy
@@ -89,8 +89,8 @@ func NewController(client kubernetes.Interface, p *Proxy, publish types.Namespac
 	return c, errors.Join(errs...)
 }
 
-// Run keeps the proxy's table up to date until ctx ends. It calls ready once the proxy uses the
-// first table.
+// Run keeps the proxy's routing table up to date until ctx ends. It calls ready as soon as the
+// proxy routes requests by the first table that was built.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
 	c.informers.Start(ctx.Done())
 	defer c.informers.Shutdown()
@@ -111,7 +111,7 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 		Settle: func(took time.Duration) time.Duration { return max(settle, busy*took) },
 	}.Run(ctx, func(ctx context.Context) bool {
 		if err := c.sync(ctx); err != nil {
-			c.log.Error("Failed to build the table of hosts and paths", "err", err)
+			c.log.Error("Failed to build the routing table of hosts and paths", "err", err)
 			return false
 		}
 		if first {
@@ -123,7 +123,7 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// sync builds a table from the current objects, and queues a report for the status of the
+// sync builds a routing table from the current objects, and queues a report for the status of the
 // Ingresses.
 func (c *Controller) sync(ctx context.Context) error {
 	mine, err := c.mine()

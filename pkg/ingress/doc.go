@@ -1,12 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ingress serves Ingresses of its class: it forwards HTTP and HTTPS requests from outside of
-// the cluster, by host and path, to the endpoints of Services.
+// Package ingress serves the Ingresses whose IngressClass names this proxy as its controller. It
+// forwards HTTP and HTTPS requests from outside of the cluster, by host and path, to the endpoints
+// of Services.
 //
-// Ingresses are compiled into a Table, which is immutable. When Ingresses, Services, EndpointSlices
-// or the Secrets of certificates change, a new table replaces the old one. Requests in progress
-// continue with the table with which they began.
+// Ingresses are compiled into a routing table (Table), which is immutable. When Ingresses,
+// Services, EndpointSlices or the Secrets of certificates change, a new table replaces the old one.
+// Requests in progress continue with the table with which they began.
 //
 // Text in an Ingress never becomes part of a configuration file: the proxy only compares hosts, paths
 // and names, and reads only one annotation. It does not use Services of type ExternalName, or

@@ -36,7 +36,7 @@ const (
 	endpointWindow = 128 << 10
 )
 
-// Proxy forwards requests according to its current table.
+// Proxy forwards requests according to its current routing table.
 type Proxy struct {
 	table   atomic.Pointer[Table]
 	reverse *httputil.ReverseProxy
@@ -63,7 +63,7 @@ type Options struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// NewProxy returns a proxy with an empty table.
+// NewProxy returns a proxy with an empty routing table.
 func NewProxy(o Options) *Proxy {
 	l := o.Limits
 	p := &Proxy{
@@ -97,10 +97,10 @@ func (b *buffers) Get() []byte {
 // Put implements httputil.BufferPool.
 func (b *buffers) Put(buf []byte) { b.pool.Put((*[copyBytes]byte)(buf)) }
 
-// Use makes t the table for all further requests.
+// Use makes t the routing table for all further requests.
 func (p *Proxy) Use(t *Table) { p.table.Store(t) }
 
-// Table returns the current table.
+// Table returns the current routing table.
 func (p *Proxy) Table() *Table { return p.table.Load() }
 
 // ServeHTTP implements http.Handler. It forwards a request if the limits allow that.

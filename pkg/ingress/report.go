@@ -36,7 +36,7 @@ type report struct {
 }
 
 // report writes status and events. It runs in a goroutine of its own, because a tenant can cause
-// many of these writes, and they must not delay the building of tables.
+// many of these writes, and they must not delay the building of routing tables.
 func (c *Controller) report(ctx context.Context) {
 	written := map[types.UID]string{} // last event message that was written for each Ingress
 	for {

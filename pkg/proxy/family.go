@@ -13,7 +13,7 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// family is the proxy's table of one IP family.
+// family is the proxy's nftables table of one IP family.
 type family struct {
 	ruleset.Family
 	table  *ruleset.Table
@@ -179,7 +179,8 @@ func (p *Proxy) rangesOf(f *family) *kernel.Ranges {
 		Announced: p.ranges.Announced}
 }
 
-// audit checks that the tables exist in the kernel, and deletes the chains of unused classes.
+// audit checks that the tables exist in the kernel, and deletes the chains that no service uses any
+// more.
 func (p *Proxy) audit() {
 	for _, f := range p.families {
 		if f.full {

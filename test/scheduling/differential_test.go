@@ -26,12 +26,12 @@ import (
 )
 
 var (
-	cells = flag.Int("cells", 300, "random cells to compare the scheduler and the reference on")
-	from  = flag.Int("from", 1, "seed of the first cell; the others follow")
+	cells = flag.Int("cells", 300, "cells (random clusters) in which to compare the scheduler with the reference")
+	from  = flag.Int("from", 1, "seed of the first cell (random cluster); each further cell has the next seed")
 )
 
-// stepsPerCell is how many pods are compared in each random cluster. The cluster changes between
-// pods.
+// stepsPerCell is the number of pods in each cell (random cluster) for which the results of the
+// scheduler are compared with those of the reference. The cell changes between pods.
 const stepsPerCell = 6
 
 func TestDifferential(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// TestIdentitiesSeeTwo checks that two simultaneous processes with the same identity are reported,
-// and that a single process is not.
+// TestIdentitiesSeeTwo checks that two simultaneous processes of one pod identity (the name of a
+// pod of a StatefulSet) are reported, and that a single process is not.
 func TestIdentitiesSeeTwo(t *testing.T) {
 	unshare.NeedRoot(t) // root is needed to create PID namespaces
 	seed := uint64(time.Now().UnixNano())

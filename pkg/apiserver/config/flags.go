@@ -88,7 +88,8 @@ func (c *Config) addStorage(fs *pflag.FlagSet) {
 	fs.StringVar(&c.EtcdKeyFile, "etcd-keyfile", "", "file with the private key of --etcd-certfile")
 	fs.StringVar(&c.EtcdPrefix, "etcd-prefix", c.EtcdPrefix, "prefix of the keys of all objects in etcd")
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir,
-		"directory of the embedded etcd, and of audit events that wait on disk")
+		"directory of the embedded etcd, and, unless --audit-spill-path is set, of audit events that wait on disk "+
+			"until a slow audit backend accepts them")
 	fs.StringVar(&c.EncryptionConfig, "encryption-provider-config", "",
 		"file with an EncryptionConfiguration, which says which resources are encrypted in etcd and how; if "+
 			"empty, values are not encrypted")

@@ -56,8 +56,8 @@ func (o *options) addNetworkFlags(fs *pflag.FlagSet) {
 		"prefix length of each node's range of IPv4 pod addresses: 24 gives each node 256 addresses")
 	fs.IntVar(&o.mask6, "node-cidr-mask-size-ipv6", 64, "prefix length of each node's range of IPv6 pod addresses")
 	fs.StringVar(&o.ingressAccount, "ingress-service-account", "",
-		"NAMESPACE/NAME of the ingress proxy's service account, which gets the right to read the TLS Secrets "+
-			"of Ingresses of its classes; if empty, no right is granted")
+		"NAMESPACE/NAME of the ingress proxy's service account, which gets the right to read the TLS Secrets of "+
+			"Ingresses whose IngressClass names this proxy as its controller; if empty, no right is granted")
 	fs.StringSliceVar(&o.loadBalancers, "load-balancer-addresses", nil,
 		"addresses for Services of the type LoadBalancer, as FIRST-LAST or CIDR, separated by commas; the "+
 			"nodes announce them on their local network; if empty, another controller must assign addresses")

@@ -99,8 +99,9 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	return c.grant(ctx, namespace, names)
 }
 
-// namedSecrets returns the names of the Secrets that a namespace's Ingresses name for TLS, if their
-// class is one of the ingress proxy. It returns at most service.MaxIngressSecrets names.
+// namedSecrets returns the names of the Secrets that a namespace's Ingresses name for TLS. It only
+// reads Ingresses whose IngressClass names the ingress proxy as its controller. It returns at most
+// service.MaxIngressSecrets names.
 func (c *Controller) namedSecrets(namespace string) ([]string, error) {
 	list, err := c.ingresses.Ingresses(namespace).List(labels.Everything())
 	if err != nil {

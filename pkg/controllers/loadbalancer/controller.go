@@ -87,7 +87,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// queueAll queues the Services of type LoadBalancer for which the function which returns true.
+// queueAll queues the Services of type LoadBalancer that the function which selects: it returns
+// true for them.
 func (c *Controller) queueAll(which func(*v1.Service) bool) {
 	list, err := c.services.List(labels.Everything())
 	if err != nil {

@@ -44,8 +44,8 @@ type Manager struct {
 	mu      sync.Mutex
 	given   map[types.UID]*given // granted resources by pod; guarded by mu, as is the file
 	pending []types.UID          // pods whose resize waits for resources, oldest first; guarded by mu
-	// granted holds the pods whose resize was granted since they last called Resize. refused holds
-	// the last refused resize of each pod. Both are guarded by mu.
+	// granted holds the pods whose resize was granted since Resize was last called for them.
+	// refused holds the last refused resize of each pod. Both are guarded by mu.
 	granted map[types.UID]bool
 	refused map[types.UID]refused
 }

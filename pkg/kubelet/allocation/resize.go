@@ -29,8 +29,8 @@ type Resize struct {
 	// Pending is the reason why the request was not granted, or nil if it was. If its Reason is
 	// Infeasible, the request can never be granted.
 	Pending *Refusal
-	// Granted reports whether the pod was granted different resources since its last call of
-	// Resize.
+	// Granted reports whether the pod was granted different resources since Resize was last called
+	// for it.
 	Granted bool
 	// Behind holds, by container name, the resources of containers that do not run with the granted
 	// resources yet. Since is the generation of the pod that requested the granted resources.

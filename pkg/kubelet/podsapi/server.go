@@ -72,7 +72,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// ready returns the error of calls before all pods are known.
+// ready returns nil if the kubelet knows all pods of the node. Otherwise it returns the error with
+// which the server answers calls.
 func (s *Server) ready() error {
 	if s.source.Ready() {
 		return nil

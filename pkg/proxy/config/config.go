@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package config reads the proxy's flags and its KubeProxyConfiguration. Defaults and validation
-// are those of kube-proxy. As in kube-proxy, flags that correspond to fields of the configuration
-// file are ignored if there is a file. Flags about the process itself, such as --hostname-override,
-// are not ignored.
+// are those of kube-proxy. As in kube-proxy, most flags that correspond to fields of the
+// configuration file are ignored if there is a file, but --hostname-override takes precedence over
+// the file. Flags without such a field, such as --network-policy, are never ignored.
 package config
 
 import (
@@ -76,10 +76,11 @@ func Parse(args []string, output io.Writer) (*Config, error) {
 	c.Flags.Add(fs)
 	var file, override string
 	fs.StringVar(&file, "config", "",
-		"file with a KubeProxyConfiguration; if set, flags for which the file has a field are ignored")
+		"file with a KubeProxyConfiguration; if set, the flags whose help says so are ignored, because the file "+
+			"has fields for them")
 	fs.StringVar(&override, "hostname-override", "",
-		"name of the node on which the proxy runs; if empty, hostnameOverride in the file of --config, and "+
-			"otherwise the machine's host name")
+		"name of the node on which the proxy runs; takes precedence over hostnameOverride in the file of --config; "+
+			"if both are empty, the machine's host name")
 	fs.BoolVar(&c.NetworkPolicy, "network-policy", false,
 		"enforce NetworkPolicies on the node's pods; do not set this if a CNI plugin enforces them; the "+
 			"proxy needs the rights to list and watch networkpolicies, pods and namespaces")

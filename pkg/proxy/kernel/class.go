@@ -21,7 +21,8 @@ const classPrefix = "pick-"
 // dynsetDelete is the kernel's constant NFT_DYNSET_OP_DELETE.
 const dynsetDelete = 2
 
-// className returns the name of a class's chain. The name contains all fields of the class.
+// className returns the name of the chain of a class, which is a way to choose an endpoint. The
+// name contains all fields of the class.
 func className(c ruleset.Class) string {
 	var b strings.Builder
 	b.WriteString(classPrefix + [...]string{"ip", "address", "nodeport"}[c.Source] + "-" +
@@ -36,7 +37,8 @@ func className(c ruleset.Class) string {
 	return b.String()
 }
 
-// sampleClasses returns classes that together use every rule that a class can have.
+// sampleClasses returns classes (ways to choose an endpoint) whose chains together contain every
+// rule that such a chain can have.
 func sampleClasses() []ruleset.Class {
 	var out []ruleset.Class
 	for _, source := range []ruleset.Source{ruleset.Direct, ruleset.Address, ruleset.NodePort} {
@@ -49,8 +51,9 @@ func sampleClasses() []ruleset.Class {
 	return out
 }
 
-// classRules returns the rules of a class's chain. They choose one of the class's endpoints and
-// translate the packet's destination to it.
+// classRules returns the rules of the chain of a class, which is a way to choose an endpoint. The
+// rules choose one of the endpoints of the packet's service and translate the packet's destination
+// to it.
 //
 // Registers have four bytes, and an address fills w of them. The client's address starts at register
 // 0. It is followed by the service (cluster IP, protocol and port), and then the endpoint. So client
@@ -100,8 +103,8 @@ func (l layout) classRules(c ruleset.Class) [][]expr.Any {
 		rule(blank, choose, translate))
 }
 
-// identity loads cluster IP, protocol and port into the registers from r. Unless the source is
-// Direct, it also loads padding into the register before r.
+// identity loads cluster IP, protocol and port into the registers from r. Unless s is Direct, it
+// also loads padding into the register before r.
 func (l layout) identity(s ruleset.Source, r uint32) []expr.Any {
 	switch s {
 	case ruleset.Address:

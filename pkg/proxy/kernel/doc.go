@@ -10,8 +10,8 @@
 // element by element, and any other table is replaced. Both happen in one transaction, so that every
 // packet is handled either by the old or by the new table.
 //
-// Each ruleset.Class in use has a chain that chooses an endpoint. The chain is created together with
-// the first element that needs it.
+// Each ruleset.Class in use (a way to choose an endpoint) has a chain, whose rules choose the
+// endpoint. The chain is created together with the first element that needs it.
 //
 // A Table must be used by one goroutine only.
 package kernel

@@ -33,7 +33,7 @@ const (
 	setAnnounced = "announced-ips" // addresses of load balancers that this node answers for
 )
 
-// Names of the chains that do not belong to a class.
+// Names of the chains that do not belong to a class (a way to choose an endpoint).
 const (
 	chainServices  = "services"
 	chainFirewall  = "firewall"
@@ -150,7 +150,8 @@ func (l layout) chains() []chain {
 	}
 }
 
-// services returns the rules that find the class of a packet to a service and jump to its chain.
+// services returns the rules that find the class of a packet to a service (the way to choose an
+// endpoint) and jump to the class's chain.
 func (l layout) services() [][]expr.Any {
 	var rules [][]expr.Any
 	toService := rule(l.Dest(0), nft.Member(ruleset.ClusterIPs.String(), 0))
@@ -170,9 +171,9 @@ func (l layout) services() [][]expr.Any {
 	return rules
 }
 
-// classify loads the class for the key that starts in register 1, and looks up its verdict. The
-// class is loaded from register 0 on, so that its first four bytes, which are padding, come before
-// register 1.
+// classify loads the class (the way to choose an endpoint) for the key that starts in register 1,
+// and looks up its verdict. The class is loaded from register 0 on, so that its first four bytes,
+// which are padding, come before register 1.
 func (l layout) classify(s ruleset.Set, verdicts string) []expr.Any {
 	return rule(nft.Get(s.String(), 1, 0), nft.Decide(verdicts, 1))
 }

@@ -31,7 +31,7 @@ type Config struct {
 	NetNS int
 }
 
-// Table is the proxy's table of one IP family in the kernel.
+// Table is the proxy's nftables table of one IP family in the kernel.
 type Table struct {
 	layout
 	conn   *nft.Conn
@@ -108,7 +108,8 @@ func (t *Table) readSet(s ruleset.Set, into map[string]string) error {
 	return nil
 }
 
-// readClasses records the classes that have both a chain and an element.
+// readClasses records the classes (ways to choose an endpoint) that have both a chain and an
+// element of the map that maps classes to chains.
 func (t *Table) readClasses(chains map[string]bool) error {
 	elements, err := t.conn.GetSetElements(t.sets[setClasses])
 	if err != nil {
@@ -182,9 +183,10 @@ func (t *Table) Present() (bool, error) {
 	return t.conn.Present(t.table)
 }
 
-// Prune deletes the chains of unused classes and returns how many it deleted. It first deletes the
-// classes' elements, in a transaction of its own, and runs some time after the last use of a class,
-// because kernels before 6.2 notice with a delay that no element refers to a chain any more.
+// Prune deletes the chains of the classes (ways to choose an endpoint) for which used returns
+// false. It returns how many chains it deleted. A map of the table has one element for each class,
+// which refers to the class's chain. Prune deletes these elements first, in a transaction of their
+// own, because kernels before 6.2 notice with a delay that no element refers to a chain any more.
 func (t *Table) Prune(used func(ruleset.Class) bool) (int, error) {
 	var unused []ruleset.Class
 	var elements []nftables.SetElement
@@ -220,8 +222,8 @@ func (t *Table) addRules(chain string, rules [][]expr.Any) {
 	}
 }
 
-// addClasses creates the missing chains for the classes that the elements use. It returns these
-// classes.
+// addClasses creates the missing chains for the classes (ways to choose an endpoint) that the
+// elements use. It returns these classes.
 func (t *Table) addClasses(elements []ruleset.Element) []ruleset.Class {
 	var added []ruleset.Class
 	var entries []nftables.SetElement

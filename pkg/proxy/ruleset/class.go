@@ -5,7 +5,8 @@ package ruleset
 
 import "encoding/binary"
 
-// Action is what the rules do with a packet of a class.
+// Action is what the rules do with a packet whose service has a class (a way to choose an
+// endpoint).
 type Action uint8
 
 // The actions of classes.
@@ -24,22 +25,26 @@ const (
 	SplitDrop
 )
 
-// Source says where a class's chain gets the cluster IP, which is a part of the keys of endpoints.
+// Source says how the chain of a class finds the cluster IP of a packet's service. The cluster IP
+// is a part of the key under which the endpoints map has an endpoint.
 type Source uint8
 
 // The sources of the cluster IP.
 const (
 	// Direct means that the packet's destination is the cluster IP.
 	Direct Source = iota
-	// Address means that the map Frontends has the cluster IP of the packet's destination address
-	// and port.
+	// Address means that the packet's destination is another address of the service. The chain
+	// looks up this address, with the protocol and port, in the map Frontends, which returns the
+	// cluster IP.
 	Address
-	// NodePort means that the map Frontends has the cluster IP of the packet's destination port.
+	// NodePort means that the packet's destination is a node port. The chain looks up only its
+	// protocol and port in the map Frontends, which returns the cluster IP.
 	NodePort
 )
 
-// Class is a way to choose an endpoint. All services that choose in the same way share a class. In
-// a class with an action other than Pick, only Action and Source are set.
+// Class is a way to choose an endpoint, for example: at random, one of three endpoints, without
+// session affinity. All services whose endpoints are chosen in the same way share a class. In a
+// class with an action other than Pick, only Action and Source are set.
 type Class struct {
 	Action     Action
 	Source     Source

@@ -18,7 +18,7 @@ const (
 	// ClusterIPs are the cluster IPs of services. Packets to ports of these addresses that no
 	// service has are rejected.
 	ClusterIPs Set = iota
-	// Services maps frontends to classes.
+	// Services maps frontends to classes (ways to choose an endpoint).
 	Services
 	// Externals maps frontend.list to a class, for frontends with the external traffic policy
 	// Local. List 0 is for connections from pods and the node itself, list 1 for other clients.

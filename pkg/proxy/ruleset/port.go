@@ -133,7 +133,7 @@ func (c *compiled) shared(f func(Element)) {
 	}
 }
 
-// internal returns the class of packets to the cluster IP.
+// internal returns the class (the way to choose an endpoint) of packets to the cluster IP.
 func (p *Port) internal() Class {
 	list := ClusterList
 	if p.InternalLocal {

@@ -266,7 +266,7 @@ func (t *Table) count(e Element, n int) {
 	}
 }
 
-// Uses reports whether any service's frontends have the class.
+// Uses reports whether any service's frontends have the class (the way to choose an endpoint).
 func (t *Table) Uses(c Class) bool { return t.classes[c] > 0 }
 
 // Dirty reports whether Take would return changes.

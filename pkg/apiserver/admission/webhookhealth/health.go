@@ -14,7 +14,7 @@ const Path = "/debug/webhooks"
 const (
 	Closed   = "Closed"   // the webhook answers
 	Open     = "Open"     // failing; requests that keep the cluster alive are admitted without it
-	HalfOpen = "HalfOpen" // failing, and a probe is in progress
+	HalfOpen = "HalfOpen" // failing, and a review was sent to find out whether the webhook answers again
 )
 
 // Document is the content of Path. It lists all configured webhooks.

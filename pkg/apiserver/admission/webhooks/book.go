@@ -75,7 +75,8 @@ func (b *Book) Wrap(of webhook.AuthenticationInfoResolver,
 	}
 }
 
-// circuit returns the circuit of an endpoint. It creates the circuit if needed.
+// circuit returns the circuit of a webhook's endpoint, which is its health. It creates the circuit
+// if needed.
 func (b *Book) circuit(url string) *circuit {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -25,7 +25,8 @@ const (
 	// patience is how long a client must have waited for a webhook before its disconnect counts as a
 	// failure of the webhook.
 	patience = 5 * time.Second
-	// probeTime is the timeout of a probe. It equals the maximum timeout of a webhook.
+	// probeTime is the timeout of a probe: a review that is sent to a failing webhook to find out
+	// whether it answers again. It equals the maximum timeout of a webhook.
 	probeTime = 30 * time.Second
 )
 
@@ -39,8 +40,8 @@ type caller struct {
 // WrappedRoundTripper returns the inner transport. Code that needs its TLS settings calls it.
 func (c *caller) WrappedRoundTripper() http.RoundTripper { return c.next }
 
-// RoundTrip calls the webhook. If the webhook is failing and the request has an excuse, it returns
-// an answer that allows the request instead.
+// RoundTrip calls the webhook. If the webhook is failing and the request has an excuse (a reason
+// why it may skip a failing webhook), RoundTrip instead returns an answer that allows the request.
 func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	at := r.URL.Scheme + "://" + r.URL.Host + r.URL.Path
 	health := c.book.circuit(at)
@@ -58,8 +59,8 @@ func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	return passOver(r, why)
 }
 
-// call sends a review and records the outcome in health. The argument of is the API request, or nil
-// if it is unknown.
+// call sends a review and records the outcome in the endpoint's health. The argument of is the API
+// request for which the webhook is called, or nil if it is unknown.
 func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (*http.Response, error) {
 	start := c.book.clock.Now()
 	resp, err := c.next.RoundTrip(r)

@@ -17,16 +17,17 @@ const (
 	// concurrent calls may fail.
 	openFailures = 3
 	openAfter    = 2 * time.Second
-	// A failing webhook is probed probeFirst after it began to fail, and then at intervals that double
-	// up to probeLast.
+	// Reviews are sent to a failing webhook as probes, to find out whether it answers again. The
+	// first probe is probeFirst after the webhook began to fail; then the intervals double up to
+	// probeLast.
 	probeFirst = time.Second
 	probeLast  = 15 * time.Second
 	// kept is the number of latencies that are kept for statistics.
 	kept = 128
 )
 
-// circuit is the state of an endpoint: open while the webhook is failing, and closed otherwise.
-// Callers pass times to its methods, so it needs no clock.
+// circuit is the state of a webhook's endpoint: open while the webhook is failing, and closed
+// otherwise. Callers pass times to its methods, so it needs no clock.
 type circuit struct {
 	mu sync.Mutex
 	// The field row is the number of consecutive failures. The field since is the time of the first
@@ -34,7 +35,8 @@ type circuit struct {
 	row   int
 	since time.Time
 	open  bool
-	// probe is the time from which a probe may start, and wait is the interval after a failed probe.
+	// probe is the time from which the next probe of a failing webhook may start (see probeFirst),
+	// and wait is the interval after a failed probe.
 	probe   time.Time
 	wait    time.Duration
 	probing bool
@@ -45,7 +47,8 @@ type circuit struct {
 	latencies               [kept]time.Duration
 }
 
-// answered records an answer, which closes the circuit. It reports whether the circuit was open.
+// answered records an answer of the webhook, which closes the circuit. It reports whether the
+// circuit was open.
 func (c *circuit) answered(now time.Time, took time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +59,7 @@ func (c *circuit) answered(now time.Time, took time.Duration) bool {
 	return was
 }
 
-// failed records a failure. It reports whether this opened the circuit.
+// failed records a failed call of the webhook. It reports whether this opened the circuit.
 func (c *circuit) failed(now time.Time, took time.Duration, reason string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,7 +83,8 @@ func (c *circuit) failed(now time.Time, took time.Duration, reason string) bool 
 	return true
 }
 
-// abandoned records that a call ended without an outcome, because its client disconnected.
+// abandoned records that a call of the webhook ended without an outcome, for example because the
+// client of the API request disconnected.
 func (c *circuit) abandoned() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +99,8 @@ func (c *circuit) isOpen() bool {
 }
 
 // pass records that a request was admitted without the webhook. It returns true if the caller has
-// to start a probe. There is at most one probe at a time.
+// to start a probe, that is, send a review to find out whether the webhook answers again. There is
+// at most one probe at a time.
 func (c *circuit) pass(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

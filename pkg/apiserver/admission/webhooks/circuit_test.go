@@ -54,8 +54,8 @@ func TestCircuitOpens(t *testing.T) {
 	}
 }
 
-// TestProbes checks that at most one probe is in progress, and that the intervals between probes
-// grow until a probe is answered.
+// TestProbes checks that at most one probe of a failing webhook is in progress, and that the
+// intervals between probes grow until the webhook answers one.
 func TestProbes(t *testing.T) {
 	c := &circuit{}
 	for i := range 3 {

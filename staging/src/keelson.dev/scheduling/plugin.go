@@ -27,19 +27,20 @@ type Plugin struct {
 
 // FilterPoint is the extension point that rejects nodes.
 type FilterPoint struct {
-	// Scope says how much of the cell the filters look at.
+	// Scope says how much of the cell (the scheduler's picture of all nodes and pods) the filters
+	// look at.
 	Scope Scope
 	// Events are the changes after which a pod that this plugin has rejected may fit. The pod waits
 	// for one of them before the scheduler tries it again.
 	Events Event
 	// Compile reads one pod and returns its filter. The zero Filter accepts every node. If Compile
-	// returns a Status, the pod is rejected on all nodes. With NodeScope, the filter is used for
-	// all pods of the class.
+	// returns a Status, the pod is rejected on all nodes. If Scope is NodeScope, the filter is used
+	// for all pods of the same class as pod (pods with the same scheduling requirements).
 	Compile func(view View, pod *Pod) (Filter, *Status)
 }
 
-// Filter evaluates nodes for one pod, or for one class of pods. Exactly one of Check and CheckAt is
-// set.
+// Filter evaluates nodes for one pod or, if the plugin's Scope is NodeScope, for a class of pods
+// (pods with the same scheduling requirements). Exactly one of Check and CheckAt is set.
 type Filter struct {
 	// Check returns a Status if the filter rejects the node, or nil. node may be a copy with other
 	// pods on it, because the scheduler uses such copies to try out evictions.
@@ -48,32 +49,35 @@ type Filter struct {
 	// not return Failed.
 	CheckAt func(index int) *Status
 	// Adjust updates the filter for a pod that is added to a node (n is 1) or removed from it (n is
-	// -1). It is optional, but a filter with CellScope that depends on pods of other nodes needs
-	// it, because the scheduler tries out evictions. It reverses each change that it has only
-	// tried.
+	// -1). It is optional, but a filter whose Scope is CellScope and that depends on pods of other
+	// nodes needs it, because the scheduler tries out evictions. The scheduler reverses each change
+	// that it has only tried.
 	Adjust func(node *Node, pod *Pod, n int)
-	// Version returns a number that changes when the results of a filter with NodeScope change for
-	// a reason other than the pod or the node. The scheduler then computes the results again. It is
-	// optional.
+	// Version returns a number that changes when the results of a filter whose Scope is NodeScope
+	// change for a reason other than the pod or the node. The scheduler then computes the results
+	// again. It is optional.
 	Version func() uint64
 }
 
 // ScorePoint is the extension point that ranks nodes.
 type ScorePoint struct {
-	// Scope says how much of the cell Score looks at. Normalize always gets all feasible nodes.
+	// Scope says how much of the cell (the scheduler's picture of all nodes and pods) Score looks
+	// at. Normalize always gets all feasible nodes.
 	Scope Scope
 	// Compile reads one pod and returns its scorer. The zero Scorer gives all nodes the same score,
-	// and the scheduler skips it. With NodeScope, the scorer is used for all pods of the class.
+	// and the scheduler skips it. If Scope is NodeScope, the scorer is used for all pods of the
+	// same class as pod (pods with the same scheduling requirements).
 	Compile func(view View, pod *Pod) Scorer
 }
 
-// Scorer ranks nodes for one pod, or for one class of pods. Exactly one of Score and ScoreAt is
-// set. Normalize is set only if no Normalization is suitable.
+// Scorer ranks nodes for one pod or, if the plugin's Scope is NodeScope, for a class of pods (pods
+// with the same scheduling requirements). Exactly one of Score and ScoreAt is set. Normalize is set
+// only if no Normalization is suitable.
 type Scorer struct {
 	// Score returns the raw score of a node.
 	Score func(node *Node) int64
 	// ScoreAt is like Score, for a scorer that needs only the node's index. It is faster. A scorer
-	// with NodeScope must set Score instead.
+	// whose Scope is NodeScope must set Score instead.
 	ScoreAt func(index int) int64
 	// Normalization maps raw scores to 0..MaxNodeScore in one of the usual ways. It is faster than
 	// Normalize, because the scheduler updates only nodes whose raw score has changed.
@@ -81,11 +85,11 @@ type Scorer struct {
 	// Normalize maps the raw scores to 0..MaxNodeScore in place, in a way for which there is no
 	// Normalization. scores[i] is the score of the node with index nodes[i].
 	Normalize func(nodes []int32, scores []int64)
-	// Prepare is called with the indexes of the feasible nodes before a scorer with CellScope
-	// scores them. It is optional.
+	// Prepare is called with the indexes of the feasible nodes before a scorer whose Scope is
+	// CellScope scores them. It is optional.
 	Prepare func(feasible []int32)
-	// Version returns a number that changes when the scores of a scorer with NodeScope change for a
-	// reason other than the pod or the node. It is optional.
+	// Version returns a number that changes when the scores of a scorer whose Scope is NodeScope
+	// change for a reason other than the pod or the node. It is optional.
 	Version func() uint64
 }
 
@@ -114,7 +118,7 @@ const (
 	Waiting
 	// Failed means that the plugin could not decide. The pod gets no node and is retried with
 	// backoff, as when a plugin of Kubernetes returns an error. Compile may return it, and so may
-	// Check of a filter with CellScope.
+	// Check of a filter whose Scope is CellScope.
 	Failed
 )
 
@@ -127,14 +131,16 @@ type Status struct {
 	Reasons []string
 }
 
-// Scope says how much of the cell a plugin looks at to evaluate one node.
+// Scope says how much of the cell (the scheduler's picture of all nodes and the pods on them) a
+// plugin looks at to evaluate one node.
 type Scope int8
 
 // The scopes of a plugin.
 const (
 	// NodeScope plugins look at the node alone, and at those fields of the pod that define its
-	// class: node name, node selector, node affinity, tolerations, requests, host ports and images.
-	// The scheduler keeps their results for all pods of the class.
+	// class (the set of pods with the same scheduling requirements): node name, node selector, node
+	// affinity, tolerations, requests, host ports and images. The scheduler keeps their results for
+	// all pods of the class.
 	NodeScope Scope = iota
 	// CellScope plugins also look at other nodes and their pods, or at parts of the pod that do not
 	// belong to its class.
