@@ -64,8 +64,9 @@ func (s stores) in(db *database, row *resource.Row) *store.Store {
 	return made
 }
 
-// alias returns the store of another resource whose objects this resource serves in its own form.
-// It returns nil if the resource has objects of its own, or if the other resource is not served.
+// alias is for a resource that serves the objects of another resource in its own form, for example
+// events.k8s.io, which serves the events of the core group. It returns the store of that other
+// resource, or nil if the resource has objects of its own or the other resource is not served.
 func (s stores) alias(row *resource.Row) *store.Alias {
 	of := s.shared[row.StoredAs]
 	if of == nil || row.StoredFields == nil {

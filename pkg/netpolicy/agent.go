@@ -24,8 +24,8 @@ type Config struct {
 	Node string
 	// IPv6 reports whether the machine supports IPv6.
 	IPv6 bool
-	// Audit is the interval between checks that the tables exist. They also delete unused chains
-	// and sets.
+	// Audit is the interval between checks that the nftables tables exist. They also delete unused
+	// chains and sets.
 	Audit time.Duration
 	// NetNS is the file descriptor of a network namespace. 0 means the namespace of the process.
 	NetNS int
@@ -58,7 +58,7 @@ type Agent struct {
 	unbridged string
 }
 
-// family is the agent's table of one IP family.
+// family is the agent's nftables table of one IP family.
 type family struct {
 	*table
 	name string
@@ -83,8 +83,8 @@ const (
 	lastRetry  = 10 * time.Second
 )
 
-// Run enforces policies until ctx ends. The tables stay after that. At the start, Run does not
-// change existing tables before its caches are complete.
+// Run enforces policies until ctx ends. The nftables tables stay after that. At the start, Run does
+// not change existing tables before its caches are complete.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.close()
 	if err := a.open(); err != nil {
@@ -117,7 +117,7 @@ func (a *Agent) open() error {
 	return nil
 }
 
-// Remove deletes the tables of an agent.
+// Remove deletes the nftables tables of an agent.
 func Remove(c Config) error {
 	a := &Agent{cfg: c}
 	defer a.close()
@@ -137,7 +137,7 @@ func (a *Agent) close() {
 	}
 }
 
-// round applies all changes to the tables. It reports whether it succeeded.
+// round applies all changes to the nftables tables. It reports whether it succeeded.
 func (a *Agent) round(ctx context.Context) bool {
 	start := a.deps.Clock.Now()
 	a.sources.cluster.adjust(ctx, a.sources)
@@ -184,8 +184,8 @@ func (a *Agent) round(ctx context.Context) bool {
 	return done
 }
 
-// idle handles a cluster without policies. It removes tables that an earlier process may have left,
-// and reports whether it succeeded.
+// idle handles a cluster without policies. It removes nftables tables that an earlier process may
+// have left, and reports whether it succeeded.
 func (a *Agent) idle() bool {
 	done := true
 	for _, f := range a.tables {
@@ -219,7 +219,7 @@ func (a *Agent) checkBridges() {
 	a.unbridged = why
 }
 
-// audit checks that the tables exist, and deletes unused chains and sets.
+// audit checks that the nftables tables exist, and deletes unused chains and sets.
 func (a *Agent) audit() {
 	a.sources.cluster.refused = false
 	if !a.loaded {

@@ -28,7 +28,8 @@ type Flow struct {
 	Port     uint16
 }
 
-// Cell contains all objects of a cluster, except pods, on which decisions depend.
+// Cell contains all objects of a cluster, except pods, on which decisions about flows (connections)
+// depend.
 type Cell struct {
 	Policies   []*networkingv1.NetworkPolicy
 	Cluster    []*policyv1alpha2.ClusterNetworkPolicy
@@ -36,8 +37,8 @@ type Cell struct {
 	Nodes      []*Node
 }
 
-// Side is the decision about a flow by the policies of one of its pods: egress for the sender,
-// ingress for the receiver.
+// Side is the decision about a flow (a connection) by the policies of one of its pods: egress for
+// the sender, ingress for the receiver.
 type Side struct {
 	// Admin is the rule of the Admin tier that decides the flow, or passes it to NetworkPolicies. It
 	// is nil if no rule of the tier matches.
@@ -64,15 +65,15 @@ func (s Side) Allowed() bool {
 	return s.Baseline == nil || s.Baseline.allows()
 }
 
-// Verdict contains the decisions about a flow for both directions: egress of the sender, and
-// ingress of the receiver.
+// Verdict contains the decisions about a flow (a connection) for both directions: egress of the
+// sender, and ingress of the receiver.
 type Verdict struct{ Egress, Ingress Side }
 
 // Allowed reports whether the decisions for both directions allow the connection.
 func (v Verdict) Allowed() bool { return v.Egress.Allowed() && v.Ingress.Allowed() }
 
-// Explain evaluates a flow against all policies of a cluster. It examines every policy, so it is
-// meant for questions of users and not for packets.
+// Explain evaluates a flow (a connection) against all policies of a cluster. It examines every
+// policy, so it is meant for questions of users and not for packets.
 func Explain(f Flow, c Cell) Verdict {
 	if f.From.Pod != nil && f.To.Pod != nil && f.From.Pod.Name == f.To.Pod.Name {
 		return Verdict{} // a pod can always reach itself

@@ -12,7 +12,7 @@ import (
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// Decision is the rule of a ClusterNetworkPolicy that decides a flow.
+// Decision is the rule of a ClusterNetworkPolicy that decides a flow (a connection).
 type Decision struct {
 	Policy string
 	Tier   policyv1alpha2.Tier

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Index computes the contents of the table while pods, namespaces and policies change. It must be
-// used by one goroutine only.
+// Index computes the contents of the nftables table while pods, namespaces and policies change. It
+// must be used by one goroutine only.
 //
 // An Index contains only the chains that protect pods of this node, and the sets that these chains use.
 type Index struct {
@@ -39,8 +39,8 @@ type guard struct {
 	chains gates[string]
 }
 
-// gates contains one value for each gate. A gate is a map in which the rules look up addresses of
-// pods.
+// gates contains one value for each gate. A gate is an nftables map in which the rules look up
+// addresses of pods.
 type gates[T any] [4]T
 
 type counted[T any] struct {
@@ -56,7 +56,7 @@ type set struct {
 	members map[element]int
 }
 
-// Changes are the changes to be made to a table that has all earlier changes.
+// Changes are the changes to be made to an nftables table that has all earlier changes.
 type Changes struct {
 	// Sets and Chains are the sets and chains to create; the sets come first. New sets of pods and
 	// nodes are empty; Members has their elements.

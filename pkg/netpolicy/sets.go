@@ -27,8 +27,8 @@ const (
 	numbered      // the elements are protocols and ranges of ports
 )
 
-// setDef describes a set of the table. The set's name is derived from the description, so that the
-// rules of many policies share one set.
+// setDef describes a set of the nftables table. The set's name is derived from the description, so
+// that the rules of many policies share one set.
 type setDef struct {
 	kind     kind
 	name     string
@@ -137,12 +137,12 @@ func newChain(d Direction, terms []term, otherwise verdict) *chain {
 	return &chain{name: d.String() + "-" + hash(b.String()), direction: d, terms: terms, otherwise: otherwise}
 }
 
-// gate identifies a map from addresses of protected pods to chains. The rules look up a packet's
-// address in each of these maps.
+// gate identifies an nftables map from addresses of protected pods to chains. The rules look up a
+// packet's address in each of these maps.
 type gate int
 
-// entrance returns the first gate of a direction. The method passed returns the gate for packets
-// that the Admin tier passes to later policies.
+// entrance returns the first gate (map of protected addresses) of a direction. The method passed
+// returns the gate for packets that the Admin tier passes to later policies.
 func entrance(d Direction) gate { return gate(d) }
 func passed(d Direction) gate   { return gate(d) + 2 }
 

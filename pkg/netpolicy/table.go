@@ -14,12 +14,12 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// tableName is the name of the table in each address family.
+// tableName is the name of the nftables table in each address family.
 const tableName = "keelson-policy"
 
 // Names of parts that every table has: the chain for packets between interfaces (or ports of a
 // bridge), the chain for packets to the node, and the set of pairs of equal addresses, by which a
-// pod can reach itself. Every table also has a map for each gate.
+// pod can reach itself. Every table also has a map of protected addresses for each gate.
 const (
 	chainForward = "forward"
 	chainInput   = "input"
@@ -30,7 +30,8 @@ const (
 // to later policies.
 func chainPassed(d Direction) string { return "after-admin-" + d.String() }
 
-// table is the agent's table of one IP family in the kernel. It must be used by one goroutine only.
+// table is the agent's nftables table of one IP family in the kernel. It must be used by one
+// goroutine only.
 type table struct {
 	nft.Packet
 	conn   *nft.Conn
@@ -320,7 +321,7 @@ func (t *table) sweep() error {
 	return t.commit(nil)
 }
 
-// remove deletes the table if it exists.
+// remove deletes the nftables table if it exists.
 func (t *table) remove() error {
 	t.forget()
 	t.conn.Drop(t.table)

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// guardName is the name of the tables that drop packets with forged source addresses. There is one
-// table for each address family.
+// guardName is the name of the nftables tables that drop packets with forged source addresses.
+// There is one table for each address family.
 const guardName = "keelson-guard"
 
 // guard contains the data from which a node determines whether a packet's source address is forged.
@@ -52,8 +52,8 @@ func (g guard) equal(o guard) bool {
 	return g.tunnel == o.tunnel && slices.Equal(g.pods, o.pods) && slices.Equal(g.nodes, o.nodes)
 }
 
-// applyGuard replaces the tables in one transaction, unless they exist and are up to date. If the
-// node has no pod ranges, it removes them.
+// applyGuard replaces the nftables tables in one transaction, unless they exist and are up to date.
+// If the node has no pod ranges, it removes them.
 func (k *kernel) applyGuard(want guard) error {
 	conn, err := nft.Open(k.netNS)
 	if err != nil {

@@ -49,7 +49,8 @@ func (m masquerade) equal(o masquerade) bool {
 	return slices.Equal(m.from, o.from) && slices.Equal(m.except, o.except)
 }
 
-// applyMasquerade replaces the tables in one transaction, unless they exist and are up to date.
+// applyMasquerade replaces the nftables tables in one transaction, unless they exist and are up to
+// date.
 func (k *kernel) applyMasquerade(want masquerade) error {
 	conn, err := nft.Open(k.netNS)
 	if err != nil {

@@ -25,8 +25,9 @@ const (
 	cleanAttempts   = 6
 )
 
-// cleaner deletes stale UDP flows after the tables have changed. It runs in a goroutine of its own,
-// because listing all flows of a busy node takes too long for the goroutine that applies changes.
+// cleaner deletes stale UDP flows after the nftables tables have changed. It runs in a goroutine of
+// its own, because listing all flows of a busy node takes too long for the goroutine that applies
+// changes.
 type cleaner struct {
 	table   *conntrack.Table
 	clock   clock.Clock
@@ -191,15 +192,16 @@ func (c *cleaner) clean(f ruleset.Family, claims conntrack.Claims) bool {
 	return err == nil
 }
 
-// holdFlows makes the cleaner's claims invalid for the frontends that the next changes affect.
+// holdFlows makes the cleaner's claims (which say which flows are valid) invalid for the frontends
+// that the next changes affect.
 func (p *Proxy) holdFlows() {
 	for _, f := range p.families {
 		p.cleaner.hold(f.Family, f.table.Suspects())
 	}
 }
 
-// cleanFlows queues the frontends whose flows may be stale. The kernel must have the current
-// tables.
+// cleanFlows queues the frontends whose UDP flows may be stale. The kernel must have the current
+// nftables tables.
 func (p *Proxy) cleanFlows() {
 	for _, f := range p.families {
 		suspects := f.table.Suspects()
@@ -258,8 +260,8 @@ func (p *Proxy) nodePortAddresses(f *family) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// forgetFlows drops departed frontends, which no port has any more, from the tables after their
-// flows were checked. It keeps those for which another check is queued.
+// forgetFlows drops departed frontends, which no port has any more, from the nftables tables after
+// their flows were checked. It keeps those for which another check is queued.
 func (p *Proxy) forgetFlows(cleaned map[ruleset.Family][]ruleset.Frontend) {
 	for _, f := range p.families {
 		for _, at := range cleaned[f.Family] {

@@ -36,7 +36,7 @@ const (
 	external
 )
 
-// set updates a port in the table. It deletes the port if p is nil.
+// set updates a port of a service in the nftables table. It deletes the port if p is nil.
 func (f *family) set(name ruleset.Name, p *ruleset.Port) {
 	f.table.Set(name, p)
 	for i := range f.lacking {
@@ -179,8 +179,8 @@ func (p *Proxy) rangesOf(f *family) *kernel.Ranges {
 		Announced: p.ranges.Announced}
 }
 
-// audit checks that the tables exist in the kernel, and deletes the chains that no service uses any
-// more.
+// audit checks that the nftables tables exist in the kernel, and deletes the chains that no service
+// uses any more.
 func (p *Proxy) audit() {
 	for _, f := range p.families {
 		if f.full {

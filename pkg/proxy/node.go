@@ -47,8 +47,8 @@ func (p *Proxy) followNode() bool {
 	return changed
 }
 
-// relayout reopens the tables with the rules for the present settings. It is called when the pod
-// ranges change, because some rules exist only if pod ranges are known.
+// relayout reopens the nftables tables with the rules for the present settings. It is called when
+// the pod ranges change, because some rules exist only if pod ranges are known.
 func (p *Proxy) relayout() {
 	for _, f := range p.families {
 		if f.kernel == nil {

@@ -54,7 +54,8 @@ type Config struct {
 	NodePortsPrimary bool
 	// NodeIP is an address of the node in addition to those in its Node object.
 	NodeIP netip.Addr
-	// Audit is the interval between checks that the tables exist. They also delete unused chains.
+	// Audit is the interval between checks that the nftables tables exist. They also delete unused
+	// chains.
 	Audit time.Duration
 	// HealthTimeout is how long a change may wait until the proxy reports that it is unhealthy.
 	HealthTimeout time.Duration
@@ -123,8 +124,8 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 // Health returns the health of the proxy itself.
 func (p *Proxy) Health() *healthcheck.Proxy { return p.health }
 
-// Run keeps the tables up to date until ctx ends. It returns earlier only if it cannot open the
-// kernel's interfaces.
+// Run keeps the nftables tables up to date until ctx ends. It returns earlier only if it cannot
+// open the kernel's interfaces.
 func (p *Proxy) Run(ctx context.Context) error {
 	flows, err := conntrack.Open(p.cfg.NetNS)
 	if err != nil {
@@ -260,7 +261,7 @@ func (p *Proxy) observe(b batch) {
 	}
 }
 
-// decide computes the ports of one service, and updates them in the tables.
+// decide computes the ports of one service, and updates them in the nftables tables.
 func (p *Proxy) decide(ctx context.Context, name types.NamespacedName) {
 	svc, endpoints := p.sources.objects.get(name)
 	plan := service.Decide(svc, endpoints, p.node)
@@ -303,9 +304,9 @@ func (p *Proxy) followAnnounced() {
 	}
 }
 
-// answer makes the node answer for the addresses of load balancers. The caller has applied the
-// tables before, so that packets that arrive then already have rules. answer returns false if it
-// must be retried.
+// answer makes the node answer for the addresses of load balancers. The caller has written the
+// nftables tables before, so that packets that arrive then already have rules. answer returns false
+// if it must be retried.
 func (p *Proxy) answer(ctx context.Context) bool {
 	if !p.announce {
 		return true

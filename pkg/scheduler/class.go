@@ -15,13 +15,13 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// maxVerdicts limits the cache of classes: the number of cached results, one for each node and
-// class.
+// maxVerdicts limits the cache of classes of pods (pods that are evaluated alike, see classKey). It
+// is the number of cached results: one for each node and class.
 const maxVerdicts = 1 << 18
 
-// class has the results of the plugins with NodeScope (results that depend on one node only) for
-// all pods with the same class key. Before each use, follow updates the results for nodes that have
-// changed.
+// class has the results of the plugins with NodeScope (results that depend on one node only) for a
+// class of pods: all pods with the same class key, which are evaluated alike. Before each use,
+// follow updates the results for nodes that have changed.
 type class struct {
 	meter   *meter
 	filters []scheduling.Filter
@@ -87,15 +87,15 @@ func (s *weightedScorer) normalize(nodes []int32, scores []int64) {
 // computed for.
 func (s *weightedScorer) changed() bool { return s.Version != nil && s.Version() != s.at }
 
-// classes caches the classes that were used recently.
+// classes caches the classes of pods (pods that are evaluated alike) that were used recently.
 type classes struct {
 	byKey map[string]*class
 	turn  uint64
 	meter *meter
 }
 
-// classKey returns the key of a pod's class. Pods have the same key if all plugins with NodeScope
-// give the same results for them.
+// classKey returns the key of a pod's class (the pods that are evaluated alike). Pods have the same
+// key if all plugins with NodeScope give the same results for them.
 func classKey(p *profile.Profile, pod *scheduling.Pod) (string, error) {
 	images := make([]string, 0, len(pod.Spec.Containers)+len(pod.Spec.InitContainers))
 	for _, cs := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -122,8 +122,8 @@ func classKey(p *profile.Profile, pod *scheduling.Pod) (string, error) {
 	return string(b), nil
 }
 
-// get returns the class for a class key. It creates or updates the class, so that its results match
-// the nodes in the view.
+// get returns the class of pods with a class key (see classKey). It creates or updates the class,
+// so that its results match the nodes in the view.
 func (c *classes) get(v *view, p *profile.Profile, pod *scheduling.Pod, key string) *class {
 	k := c.byKey[key]
 	if k == nil || k.at.Layout != v.Now().Layout {
@@ -180,7 +180,7 @@ func (k *class) plansOf(priority int32) []plan {
 	return k.plans
 }
 
-// evict drops the least recently used classes until their number is within the limit.
+// evict drops the least recently used classes of pods until their number is within the limit.
 func (c *classes) evict(nodes int) {
 	limit := max(maxVerdicts/max(nodes, 1), 8)
 	for len(c.byKey) > limit {
@@ -366,7 +366,7 @@ func (k *class) total(node int) int64 {
 }
 
 // totals computes the weighted sums of scores for the given nodes, a subset of the nodes that the
-// class fits. They are normalized by the highest raw scores among the given nodes.
+// pods of the class fit. They are normalized by the highest raw scores among the given nodes.
 func (k *class) totals(nodes []int32, scores, out []int64) {
 	if k.usual && k.sameHighest(nodes) {
 		for i, n := range nodes {
@@ -388,7 +388,7 @@ func (k *class) totals(nodes []int32, scores, out []int64) {
 }
 
 // sameHighest reports whether, for every scorer, the given nodes include a node with the highest
-// raw score of all nodes that the class fits.
+// raw score of all nodes that the pods of the class fit.
 func (k *class) sameHighest(nodes []int32) bool {
 	for i := range k.scorers {
 		s := &k.scorers[i]

@@ -17,7 +17,7 @@ import (
 )
 
 // evaluator filters and scores nodes for one pod at a time. It caches results for other pods of the
-// same class.
+// same class (pods that are evaluated alike, see classKey).
 type evaluator struct {
 	classes classes
 	buffers buffers
@@ -80,8 +80,8 @@ type evaluation struct {
 	// the pod fits. The slice itself is nil if only the nominated node was evaluated, and the pod
 	// fits there.
 	statuses []*scheduling.Status
-	// narrowed is true if statuses is a copy that may reject more nodes than the statuses of the
-	// class.
+	// narrowed is true if statuses is a copy that may reject more nodes than the statuses that all
+	// pods of the class share.
 	narrowed bool
 	// only is the nominated node if the pod fits there. The other nodes were not evaluated in that
 	// case.
@@ -97,7 +97,8 @@ func (ev *evaluator) evaluate(v *view, p *profile.Profile, pod *scheduling.Pod, 
 	return ev.evaluateAs(v, p, pod, key, noms), nil
 }
 
-// evaluateAs evaluates a pod whose class key the caller has already computed.
+// evaluateAs evaluates a pod. The argument class is the pod's class key (see classKey), which the
+// caller has already computed.
 func (ev *evaluator) evaluateAs(v *view, p *profile.Profile, pod *scheduling.Pod, class string,
 	noms *nominations) *evaluation {
 	e := ev.begin(v, p, pod, class, noms)
@@ -230,7 +231,7 @@ func (e *evaluation) failure() error {
 }
 
 // narrow copies statuses before its first change, because the slice is shared with other pods of
-// the class.
+// the same class (pods that are evaluated alike).
 func (e *evaluation) narrow() {
 	if e.narrowed {
 		return

@@ -28,8 +28,8 @@ const (
 	reasonGangFits = "the pods of the gang do not fit all at once"
 )
 
-// gangName returns the gang that the annotation of a pod names, or "" if the pod belongs to no
-// gang.
+// gangName returns the gang (a set of pods that are placed all at once or not at all) that the
+// annotation of a pod names. It returns "" if the pod belongs to no gang.
 func gangName(pod *v1.Pod) string { return pod.Annotations[v1alpha1.AnnGang] }
 
 // gangSize returns how many pods of the gang must fit at once, or 0 if the annotation is missing or
@@ -42,9 +42,9 @@ func gangSize(pod *v1.Pod) int {
 	return n
 }
 
-// gangs tracks the gangs that already have a pod on a node (begun). Further pods of these gangs are
-// placed one by one, so that a replacement, or a pod that was not bound because of a crash, need
-// not wait for a whole gang.
+// gangs tracks the gangs (sets of pods that are placed all at once or not at all) that already have
+// a pod on a node (begun). Further pods of these gangs are placed one by one, so that a
+// replacement, or a pod that was not bound because of a crash, need not wait for a whole gang.
 type gangs struct {
 	begun   map[string]map[types.UID]struct{}
 	binding map[string]bool // gangs that are being bound, by gang key
@@ -101,7 +101,7 @@ func (g *gangs) left(uid types.UID) (ready map[string]bool) {
 	return ready
 }
 
-// stage is how a pod is to be placed, with regard to its gang.
+// stage says how a pod is to be placed: on its own, or together with the other pods of its gang.
 type stage int8
 
 const (

@@ -239,8 +239,8 @@ func (s *Scheduler) podGone(pod *v1.Pod) {
 }
 
 // roomOn returns a function that reports whether a waiting pod may be scheduled after a pod left
-// the node: the pod fits the node, or its gang is in ready. Pods of the same class and priority are
-// evaluated once. The caller holds s.mu.
+// the node: the pod fits the node, or its gang is in ready. Only one pod of each class (pods that
+// are evaluated alike) and priority is evaluated. The caller holds s.mu.
 func (s *Scheduler) roomOn(node string, ready map[string]bool) func(*queue.Item) bool {
 	n := s.view.NodeByName(node)
 	if n == nil {

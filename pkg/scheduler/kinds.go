@@ -20,7 +20,7 @@ import (
 const maxKinds = 1 << 12
 
 // compiled has the results of a pod's spec that are computed once and used for every attempt: the
-// parsed pod and its class key.
+// parsed pod and its class key (see classKey).
 type compiled struct {
 	pod   *scheduling.Pod
 	class string

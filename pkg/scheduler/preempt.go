@@ -117,16 +117,17 @@ func (e *evaluation) preempt(budgets []budget, r *rand.Rand) ([]candidate, strin
 	return found, ""
 }
 
-// plan is a cached result of the function victims for a node, for pods of one class and priority.
+// plan is a cached result of the function victims for a node, for pods of one class (pods that are
+// evaluated alike) and priority.
 type plan struct {
 	generation uint64 // generation of the node when the plan was made
 	candidate  candidate
 	status     *scheduling.Status
 }
 
-// keptVictims returns the result of victims for a node, from the class's cache if possible. It does
-// not use the cache if the result may depend on other nodes or on disruption budgets, or if the pod
-// is nominated to the node.
+// keptVictims returns the result of victims for a node, from the cache of the pod's class (the pods
+// that are evaluated alike) if possible. It does not use the cache if the result may depend on
+// other nodes or on disruption budgets, or if the pod is nominated to the node.
 func (e *evaluation) keptVictims(n *scheduling.Node, budgets []budget) (candidate, *scheduling.Status) {
 	if len(e.cell) > 0 || len(budgets) > 0 || e.nominated.node[e.pod.UID] == n.Name {
 		return e.victims(n, budgets)

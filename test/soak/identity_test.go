@@ -16,17 +16,18 @@ import (
 )
 
 // identityMark is the name of an environment variable in containers of StatefulSets. Its value is
-// the run's seed followed by the pod's identity.
+// the run's seed followed by the pod's identity, which is its name: only one pod at a time may have
+// it.
 const identityMark = "KEELSON_SOAK_IDENTITY="
 
 // identities looks for processes of StatefulSets on this machine, where all nodes run, and finds
-// identities that run twice at the same time.
+// pod identities (names of pods) that run twice at the same time.
 type identities struct {
 	mark  []byte
 	looks int
-	// runs has the processes that were seen, by identity.
+	// runs has the processes that were seen, by pod identity.
 	runs map[string]map[string]bool
-	// twice has the pairs of processes with the same identity that ran at the same time.
+	// twice has the pairs of processes with the same pod identity that ran at the same time.
 	twice map[string]bool
 	done  sync.WaitGroup
 }
@@ -54,8 +55,8 @@ func newIdentities(seed uint64) *identities {
 
 func (i *identities) wait() { i.done.Wait() }
 
-// look lists all processes, and returns the pairs of processes with the same identity that ran at
-// the same time: one started before the other was seen, and was still running afterwards. It
+// look lists all processes, and returns the pairs of processes with the same pod identity that ran
+// at the same time: one started before the other was seen, and was still running afterwards. It
 // returns each pair only once.
 func (i *identities) look() (found []string) {
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -87,7 +88,7 @@ func (i *identities) look() (found []string) {
 }
 
 // read returns the process with the given ID. It returns false unless the process is the main
-// process of an identity's container, that is, the first process of its PID namespace.
+// process of a container with an identityMark, that is, the first process of its PID namespace.
 func (i *identities) read(pid string) (process, bool) {
 	environ, err := os.ReadFile("/proc/" + pid + "/environ")
 	if err != nil {

@@ -66,7 +66,7 @@ func withFairness(next http.Handler, cfg Config) http.Handler {
 	return f
 }
 
-// class is the flow schema and priority level of a request.
+// class has the flow schema and the priority level of a request.
 type class struct {
 	schema *flowcontrolv1.FlowSchema
 	level  *flowcontrolv1.PriorityLevelConfiguration

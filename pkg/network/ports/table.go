@@ -32,11 +32,11 @@ type Binding struct {
 	Addresses []netip.Addr
 }
 
-// ErrNoTable is returned by Bind if the table does not exist.
+// ErrNoTable is returned by Bind if the nftables table does not exist.
 var ErrNoTable = errors.New("no table of bound ports")
 
-// Table is the table in the kernel. It must not be used concurrently, but several processes may
-// open it at the same time.
+// Table is the nftables table in the kernel that filters the frames of pods. It must not be used
+// concurrently, but several processes may open it at the same time.
 type Table struct {
 	conn  *nft.Conn
 	table *nftables.Table
@@ -90,8 +90,8 @@ func (t *Table) Unbind(b Binding) error {
 	return nil
 }
 
-// Restore creates or corrects the table so that it contains exactly the given bindings. It reports
-// whether it changed anything.
+// Restore creates or corrects the nftables table so that it contains exactly the given bindings. It
+// reports whether it changed anything.
 func (t *Table) Restore(all []Binding) (changed bool, err error) {
 	var want elements
 	for _, b := range all {
@@ -132,7 +132,7 @@ func (t *Table) Restore(all []Binding) (changed bool, err error) {
 	return true, nil
 }
 
-// Remove removes the table. After that, frames are not filtered.
+// Remove removes the nftables table. After that, frames are not filtered.
 func (t *Table) Remove() error {
 	t.conn.Drop(t.table)
 	if err := t.conn.Commit(nil); err != nil {
@@ -141,7 +141,7 @@ func (t *Table) Remove() error {
 	return nil
 }
 
-// has reports whether the table exists and has the layout that marker identifies.
+// has reports whether the nftables table exists and has the layout that marker identifies.
 func (t *Table) has(marker string) (bool, error) {
 	found, err := t.conn.ListChainsOfTableFamily(t.table.Family)
 	if err != nil {
@@ -155,7 +155,7 @@ func (t *Table) has(marker string) (bool, error) {
 	return false, nil
 }
 
-// renew replaces the table by one with the given chains and elements.
+// renew replaces the nftables table by one with the given chains and elements.
 func (t *Table) renew(list []chain, marker string, want elements) error {
 	t.conn.Renew(t.table)
 	var errs []error

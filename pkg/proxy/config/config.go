@@ -51,7 +51,8 @@ const (
 type Config struct {
 	daemon.Flags
 	kubeproxy.KubeProxyConfiguration
-	// Cleanup makes the process remove the tables that an earlier proxy has created, and exit.
+	// Cleanup makes the process remove the nftables tables that an earlier proxy has created, and
+	// exit.
 	Cleanup bool
 	// Hostname is the name of the node.
 	Hostname string

@@ -104,7 +104,8 @@ func (p *Proxy) Healthy() bool {
 	return r.Healthy
 }
 
-// Synced reports whether the table of every IP family in use has been written at least once.
+// Synced reports whether the nftables table of every IP family in use has been written at least
+// once.
 func (p *Proxy) Synced() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -65,9 +65,9 @@ func Open(c Config) (*Table, error) {
 // Close closes the connection to the kernel. The table stays.
 func (t *Table) Close() error { return t.conn.Close() }
 
-// Read returns the elements in the kernel, and reports whether the table has the expected layout.
-// If it has another layout, because an older or newer version of the proxy created it, Read returns
-// only the frontends. Then the next change must be a Replace.
+// Read returns the elements in the kernel, and reports whether the nftables table has the expected
+// layout. If it has another layout, because an older or newer version of the proxy created it, Read
+// returns only the frontends. Then the next change must be a Replace.
 func (t *Table) Read() (*ruleset.Contents, bool, error) {
 	chains, err := t.conn.ListChainsOfTableFamily(t.TableFamily())
 	if err != nil {
@@ -168,7 +168,7 @@ func (t *Table) Replace(all []ruleset.Element, r *Ranges) error {
 	return nil
 }
 
-// Remove deletes the table.
+// Remove deletes the nftables table.
 func (t *Table) Remove() error {
 	t.conn.Drop(t.table)
 	if err := t.conn.Commit(nil); err != nil {
@@ -177,8 +177,8 @@ func (t *Table) Remove() error {
 	return nil
 }
 
-// Present reports whether the table exists. It is missing after another program has flushed the
-// ruleset.
+// Present reports whether the nftables table exists in the kernel. It is missing after another
+// program has flushed the ruleset.
 func (t *Table) Present() (bool, error) {
 	return t.conn.Present(t.table)
 }

@@ -55,8 +55,8 @@ func (t *Table) Forget(f Frontend) {
 	}
 }
 
-// adoptFrontends records the UDP frontends in the kernel's table as departed: as frontends that no
-// port has. Those that a port has lose this state when the port is set.
+// adoptFrontends records the UDP frontends in the kernel's nftables table as departed: as frontends
+// that no port has. Those that a port has lose this state when the port is set.
 func (t *Table) adoptFrontends(found *Contents) {
 	for key := range found[Services] {
 		if f, ok := t.family.udpFrontend(key); ok {

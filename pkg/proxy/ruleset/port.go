@@ -14,8 +14,8 @@ import (
 // Name names one port of one service, as namespace/name:port/protocol.
 type Name string
 
-// Port contains the properties of one port of a service, in one IP family, on which the table
-// depends. Callers must not change it after they have passed it to Set.
+// Port contains the properties of one port of a service, in one IP family, on which the nftables
+// table depends. Callers must not change it after they have passed it to Set.
 type Port struct {
 	// VIP is the cluster IP with protocol and port. It identifies the port in the kernel's sets.
 	VIP Frontend

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Table contains the elements of the services of one IP family, and the changes that Take has not
-// returned yet.
+// Table contains the elements of nftables sets for the services of one IP family, and the changes
+// that Take has not returned yet.
 type Table struct {
 	family  Family
 	ports   map[Name]*entry

@@ -35,8 +35,8 @@ type Cell struct {
 	topologies map[string]*scheduling.Topology
 }
 
-// imageState has the number of nodes with an image. version is the cell's generation at which that
-// number last changed.
+// imageState has the number of nodes with an image. version is the generation of the cell (of the
+// picture of all nodes and pods) at which that number last changed.
 type imageState struct {
 	nodes   int
 	version uint64
@@ -48,7 +48,7 @@ type placed struct {
 	assumed bool
 }
 
-// New returns an empty cell.
+// New returns an empty cell: a picture of a cluster without nodes and pods.
 func New() *Cell {
 	return &Cell{
 		byName: map[string]*scheduling.Node{}, pods: map[types.UID]*placed{},
@@ -301,7 +301,7 @@ func (c *Cell) Lift(uid types.UID) (back func()) {
 	return func() { c.place(p.pod, p.node, p.assumed) }
 }
 
-// RemovePod removes a pod. It returns false if the cell does not have the pod.
+// RemovePod removes a pod from the cell. It returns false if the cell does not have the pod.
 func (c *Cell) RemovePod(uid types.UID) bool {
 	p := c.pods[uid]
 	if p == nil {

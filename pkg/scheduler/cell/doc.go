@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cell holds the scheduler's state of nodes and the pods on them: what the API server has
-// reported, and the pods that the scheduler has placed but the watch does not show yet (assumed
-// pods). The cost of a change does not depend on the number of nodes.
+// Package cell holds the scheduler's picture of all nodes and the pods on them, which is called the
+// cell: what the API server has reported, and the pods that the scheduler has placed but the watch
+// does not show yet (assumed pods). The cost of a change does not depend on the number of nodes.
 //
 // Invariants:
 //   - A node's Generation changes whenever the node does. Two different states of nodes never have

@@ -26,7 +26,8 @@ type Change struct {
 	N    int
 }
 
-// Mark is a position in the journal of a cell's changes.
+// Mark is a position in the journal of the changes of a cell (the scheduler's picture of all nodes
+// and pods).
 type Mark struct {
 	// Layout changes when a node is added or removed. Shape changes then too, and also when a
 	// node's labels or taints change.
@@ -34,7 +35,7 @@ type Mark struct {
 	seq           uint64
 }
 
-// journal stores a cell's latest changes.
+// journal stores the latest changes of a cell (the scheduler's picture of all nodes and pods).
 type journal struct {
 	layout, shape uint64
 	base          uint64 // number of the first entry, counted from the creation of the cell

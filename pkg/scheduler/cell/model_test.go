@@ -19,8 +19,9 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// TestModel calls random methods of a cell, and makes the same changes to a simple model. After
-// each call it compares the cell with values that are computed from the model.
+// TestModel calls random methods of a cell (the scheduler's picture of all nodes and pods), and
+// makes the same changes to a simple model. After each call it compares the cell with values that
+// are computed from the model.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{

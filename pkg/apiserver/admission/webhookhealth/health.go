@@ -33,7 +33,7 @@ type Webhook struct {
 	Health
 }
 
-// Health is the health of an endpoint. Numbers count from the start of the server.
+// Health is the health of a webhook's endpoint. Numbers count from the start of the server.
 type Health struct {
 	State    string `json:"state"`
 	Calls    uint64 `json:"calls"`

@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/admission/webhookhealth"
 )
 
-// maxEndpoints is the maximum number of endpoints in a Book. When it is reached, endpoints without
-// failures are removed, and then others if needed.
+// maxEndpoints is the maximum number of webhook endpoints in a Book. When it is reached, endpoints
+// without failures are removed, and then others if needed.
 const maxEndpoints = 2048
 
 // Book has the health of all webhook endpoints that have been called. It is safe for concurrent
@@ -92,8 +92,8 @@ func (b *Book) circuit(url string) *circuit {
 	return c
 }
 
-// forget removes all endpoints without consecutive failures, and others until there is room for one
-// more. The caller holds b.mu.
+// forget removes the health of all webhook endpoints without consecutive failures, and others until
+// there is room for one more. The caller holds b.mu.
 func (b *Book) forget() {
 	for url, c := range b.circuits {
 		if c.health().ConsecutiveFailures == 0 {
@@ -108,8 +108,8 @@ func (b *Book) forget() {
 	}
 }
 
-// health returns the health of an endpoint. An endpoint that has not been called has state Closed
-// and zero counts.
+// health returns the health of a webhook's endpoint. An endpoint that has not been called has state
+// Closed and zero counts.
 func (b *Book) health(url string) webhookhealth.Health {
 	b.mu.Lock()
 	c := b.circuits[url]

@@ -46,14 +46,14 @@ func newAuthority() (*authority, error) {
 	return a, nil
 }
 
-// signs reports whether the transport inside rt trusts this authority and no other.
+// signs reports whether the transport inside rt trusts this placeholder CA and no other.
 func (a *authority) signs(rt http.RoundTripper) bool {
 	c, err := utilnet.TLSClientConfig(rt)
 	return err == nil && c != nil && c.RootCAs != nil && c.RootCAs.Equal(a.pool)
 }
 
-// stand replaces a bundle without a certificate by the bundle of a. It keeps an empty bundle, which
-// stands for the CAs of the machine.
+// stand replaces a CA bundle that contains no certificate by the bundle of the placeholder CA a. It
+// keeps an empty bundle, which stands for the CAs of the machine.
 func (a *authority) stand(bundle *[]byte) {
 	if len(*bundle) > 0 && !x509.NewCertPool().AppendCertsFromPEM(*bundle) {
 		*bundle = a.bundle
@@ -78,7 +78,7 @@ func (b *Book) Readable(obj any) (any, error) {
 	return obj, nil
 }
 
-// errBundle is the error for a bundle without a certificate, with Kubernetes' message.
+// errBundle is the error for a CA bundle that contains no certificate. It has Kubernetes' message.
 var errBundle = errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 
 // unreadable is the transport for webhooks whose bundle contains no certificate.

@@ -43,8 +43,9 @@ func vital() []schema.GroupResource {
 	}
 }
 
-// excused returns the excuse of a request, or "" if it has none. namespace is the namespace of the
-// webhook's service, or empty if the webhook has no service.
+// excused returns the excuse of a request (the reason why it may skip a failing webhook), or "" if
+// it has none. namespace is the namespace of the webhook's service, or empty if the webhook has no
+// service.
 func excused(a admission.Attributes, namespace string) excuse {
 	if namespace != "" && in(a, namespace) {
 		return ownNamespace

@@ -97,7 +97,7 @@ func (b *Book) Handler(configured informers.Interface) http.Handler {
 	})
 }
 
-// Collector returns a collector that exports the health of endpoints as metrics.
+// Collector returns a collector that exports the health of webhooks' endpoints as metrics.
 func (b *Book) Collector() prometheus.Collector {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc("keelson_admission_webhook_"+name, help, []string{"url"}, nil)
@@ -146,7 +146,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// all returns the health of all endpoints in the book, by URL.
+// all returns the health of all webhook endpoints in the book, by URL.
 func (b *Book) all() map[string]webhookhealth.Health {
 	b.mu.Lock()
 	defer b.mu.Unlock()

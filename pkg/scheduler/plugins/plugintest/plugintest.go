@@ -19,7 +19,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// View is a cell together with other objects that a test sets. It is not safe for concurrent use.
+// View is a cell (the scheduler's picture of all nodes and pods) together with other objects that a
+// test sets. It is not safe for concurrent use.
 type View struct {
 	*cell.Cell
 	// VolumeView and DeviceView are nil unless the test sets them.

@@ -53,12 +53,12 @@ type VolumeView interface {
 	Volume(name string) *v1.PersistentVolume
 	// Class returns a storage class.
 	Class(name string) *storagev1.StorageClass
-	// AvailableVolumes returns the volumes of a class. If the scheduler has chosen a volume for a
-	// claim, the volume refers to that claim, even if this has not been written to the API server
-	// yet.
+	// AvailableVolumes returns the volumes of a storage class. If the scheduler has chosen a volume
+	// for a claim, the volume refers to that claim, even if this has not been written to the API
+	// server yet.
 	AvailableVolumes(class string) []*v1.PersistentVolume
-	// Capacities returns how much storage of a class a driver can provision, and where. limited
-	// is false if the driver publishes no capacities, so that no limit applies.
+	// Capacities returns how much storage of a storage class a driver can provision, and where.
+	// limited is false if the driver publishes no capacities, so that no limit applies.
 	Capacities(driver, class string) (published []*storagev1.CSIStorageCapacity, limited bool)
 	// Driver returns the CSIDriver object with the given name, or nil.
 	Driver(name string) *storagev1.CSIDriver
@@ -96,8 +96,8 @@ type DeviceView interface {
 	Slices() []*resourcev1.ResourceSlice
 }
 
-// Tally is a value that a plugin computes once from the whole cell and then updates whenever a pod
-// is added to a node or removed from it.
+// Tally is a value that a plugin computes once from the whole cell (all nodes and the pods on them)
+// and then updates whenever a pod is added to a node or removed from it.
 type Tally interface {
 	// Adjust updates the tally for a pod that was added to a node (n is 1) or removed from it (n is
 	// -1).
@@ -105,9 +105,9 @@ type Tally interface {
 }
 
 // Keep returns the tally stored under key, which is up to date. If there is none, it calls newTally
-// and stores the result. All pods share the tally, so it may depend only on key and the cell. The
-// view drops it when a node is added or removed, when labels or taints of a node change, when
-// labels of a namespace change, and to limit memory.
+// and stores the result. All pods share the tally, so it may depend only on key and on the cell
+// (all nodes and the pods on them). The view drops it when a node is added or removed, when labels
+// or taints of a node change, when labels of a namespace change, and to limit memory.
 //
 // Keys must start with the plugin's name. Keep panics if one key is used for two types, which is a
 // bug of the plugin.

@@ -16,7 +16,8 @@ type Alias struct {
 	// Convert returns an object of the store Of, converted from an object of the alias. Both may
 	// share memory.
 	Convert func(obj Object) (Object, error)
-	// Fields maps selectable fields of the alias to their names in Of, if they differ.
+	// Fields maps the names of selectable fields in the alias's form of the objects to their names
+	// in the store Of, if they differ.
 	Fields map[string]string
 }
 
@@ -28,7 +29,8 @@ func newAlias(cfg Config) *Store {
 	return &Store{Config: cfg, b: of.b, prefix: of.prefix, cache: of.cache}
 }
 
-// cachePredicate returns p with the field names that the cache of the aliased store uses.
+// cachePredicate returns p with the field names that the cache uses. If s is an alias, this is the
+// cache of the store that has the objects.
 func (s *Store) cachePredicate(p Predicate) (Predicate, error) {
 	if s.Alias == nil || p.Fields == nil {
 		return p, nil

@@ -74,8 +74,8 @@ func New(cfg Config) *Store {
 	return s
 }
 
-// Close implements Interface. Closing an alias does nothing, because the cache belongs to the other
-// store.
+// Close implements Interface. Closing an alias (a store that serves the objects of another store)
+// does nothing, because the cache belongs to that other store.
 func (s *Store) Close() {
 	if s.Alias != nil {
 		return

@@ -246,8 +246,8 @@ func (s *Store) newPendingWrite(key string, obj Object, data []byte, cur *Record
 		if err != nil {
 			return nil, err
 		}
-		// The entry has no decoded object, because readers of the aliased store seldom need an
-		// object that was just written to the alias.
+		// The entry has no decoded object, because the clients of the store that has the objects
+		// seldom need an object that was just written through this alias.
 		return &pendingWrite{key: key, data: data, attrs: s.b.attrs.intern(s.Attrs(converted), cur)}, nil
 	}
 	if s.Codec.Lossy() {
