@@ -37,7 +37,8 @@ type self struct {
 	informers informers.SharedInformerFactory
 }
 
-// newSelf returns the client of a server that runs until ctx is done.
+// newSelf returns the client with which a server sends requests to itself. The server runs until
+// ctx is done.
 func newSelf(ctx context.Context) (*self, error) {
 	s := &self{ready: make(chan struct{}), ended: ctx.Done()}
 	cfg := &rest.Config{
@@ -74,7 +75,8 @@ func (s *self) bootstrapTokens() cache.SharedIndexInformer {
 		func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeBootstrapToken) })
 }
 
-// open sets the handler of requests and releases those that wait for it.
+// open sets the handler of the server's requests to itself, and releases the requests that wait for
+// it.
 func (s *self) open(h http.Handler) {
 	s.handler = h
 	close(s.ready)

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// Cgroup drivers, named as in KubeletConfiguration.
+// The cgroup drivers, which say what creates cgroups. They are named as in KubeletConfiguration.
 const (
 	driverSystemd  = "systemd"
 	driverCgroupfs = "cgroupfs"

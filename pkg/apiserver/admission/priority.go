@@ -18,8 +18,8 @@ import (
 	schedulinglisters "k8s.io/client-go/listers/scheduling/v1"
 )
 
-// priorities is the plugin Priority. It sets the priority of pods from their class, and allows at
-// most one default class.
+// priorities is the plugin Priority. It sets the priority of pods from their PriorityClass, and
+// allows at most one default PriorityClass.
 type priorities struct {
 	*admission.Handler
 	client kubernetes.Interface
@@ -110,7 +110,7 @@ func (p *priorities) defaultClass() (*schedulingv1.PriorityClass, error) {
 	return found, nil
 }
 
-// Validate rejects a default class if another class is already the default.
+// Validate rejects a default PriorityClass if another PriorityClass is already the default.
 func (p *priorities) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	class, ok := a.GetObject().(*schedulingv1.PriorityClass)
 	if !ok || !class.GlobalDefault || a.GetSubresource() != "" {

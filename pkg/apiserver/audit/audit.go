@@ -86,7 +86,8 @@ func New(cfg config.Audit, dataDir string, deps Deps) (*Log, error) {
 	return l, nil
 }
 
-// Run delivers events until ctx is done. Then it delivers the events that are left, and returns.
+// Run delivers audit events until ctx is done. Then it delivers the events that are left, and
+// returns.
 func (l *Log) Run(ctx context.Context) error {
 	err := l.backend.Run(ctx.Done())
 	<-ctx.Done()

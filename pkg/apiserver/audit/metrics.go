@@ -39,7 +39,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// queueMetrics are the metrics of one queue.
+// queueMetrics are the metrics of one queue of audit events.
 type queueMetrics struct {
 	waiting, bytes            prometheus.Gauge
 	spilled, dropped, retried prometheus.Counter

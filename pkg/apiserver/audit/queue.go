@@ -38,7 +38,7 @@ const (
 	tries = 3
 )
 
-// queue collects events and delivers them in batches.
+// queue collects audit events and delivers them in batches.
 type queue struct {
 	// The arguments of newQueue.
 
@@ -111,7 +111,7 @@ func (q *queue) notify() {
 	}
 }
 
-// cost returns the approximate size of an event in memory, in bytes.
+// cost returns the approximate size of an audit event in memory, in bytes.
 func cost(e *auditapi.Event) int {
 	n := eventCost
 	if e.RequestObject != nil {
@@ -123,7 +123,8 @@ func cost(e *auditapi.Event) int {
 	return n
 }
 
-// spill writes events to the ring of files. It counts those that cannot be written as dropped.
+// spill writes audit events to the ring of files on disk, from which they are delivered later. It
+// counts those that cannot be written as dropped.
 func (q *queue) spill(events []*auditapi.Event) {
 	if len(events) == 0 {
 		return
@@ -210,7 +211,7 @@ func (q *queue) Shutdown() {
 // lastDelivery limits the delivery of each batch in Shutdown.
 const lastDelivery = 5 * time.Second
 
-// loop starts deliveries until stop is closed.
+// loop starts deliveries of audit events until stop is closed.
 func (q *queue) loop(ctx context.Context, stop <-chan struct{}) {
 	for {
 		batch := q.gather(stop)
@@ -353,7 +354,8 @@ func (q *queue) divide(ctx context.Context, batch []*auditapi.Event) error {
 	return q.divide(ctx, batch[half:])
 }
 
-// drop logs and counts an event that the receiver rejects. The caller does not deliver it again.
+// drop logs and counts an audit event that the receiver rejects. The caller does not deliver it
+// again.
 func (q *queue) drop(e *auditapi.Event, why error) {
 	q.log.Error("Audit event rejected by backend", "auditID", e.AuditID, "err", why)
 	q.metrics.dropped.Inc()
@@ -467,7 +469,7 @@ func (q *queue) hopeless(f *ringFile) bool {
 	return f.failed >= tries && q.taken > f.taken
 }
 
-// postpone moves f behind the other files.
+// postpone moves the file f behind the other files of events that wait on disk.
 func (q *queue) postpone(f *ringFile) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -15,7 +15,8 @@ import (
 	"strings"
 )
 
-// ringFiles is the number of files in a full ring.
+// ringFiles is the number of files in a full ring (the files of audit events that wait for
+// delivery).
 const ringFiles = 16
 
 // ring stores lines in files, first in, first out. When the files exceed max bytes together, the
@@ -93,7 +94,7 @@ func (r *ring) add(lines ...[]byte) (dropped int, err error) {
 	return dropped, nil
 }
 
-// room opens a new file if the current one has no room for n bytes.
+// room opens a new file of the ring if the current one has no room for n bytes.
 func (r *ring) room(n int64) error {
 	if r.open != nil && r.files[len(r.files)-1].size+n <= r.max/ringFiles {
 		return nil
@@ -126,7 +127,8 @@ func (r *ring) close() error {
 	return nil
 }
 
-// oldest returns the oldest file and its lines. No more lines are added to the file.
+// oldest returns the oldest file of the ring and its lines, which are audit events. No more lines
+// are added to the file.
 func (r *ring) oldest() (*ringFile, [][]byte, error) {
 	if len(r.files) == 0 {
 		return nil, nil, nil
@@ -144,7 +146,8 @@ func (r *ring) oldest() (*ringFile, [][]byte, error) {
 	return f, slices.Collect(bytes.Lines(data)), nil
 }
 
-// postpone makes f the newest file. No more lines are added to it.
+// postpone makes f the newest file of the ring, so that its events are delivered last. No more
+// lines are added to it.
 func (r *ring) postpone(f *ringFile) error {
 	i := slices.Index(r.files, f)
 	if i < 0 || i == len(r.files)-1 {
@@ -157,7 +160,8 @@ func (r *ring) postpone(f *ringFile) error {
 	return nil
 }
 
-// remove deletes f and its lines. It returns no error if the file does not exist.
+// remove deletes the file f of the ring, with its events. It returns no error if the file does not
+// exist.
 func (r *ring) remove(f *ringFile) error {
 	i := slices.Index(r.files, f)
 	if i < 0 {

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// target is a receiver of events.
+// target is a receiver of audit events: the log or a webhook.
 type target interface {
 	name() string
 	// deliver sends all events, or returns an error and has sent none. It stops when ctx is done.
@@ -33,7 +33,7 @@ type target interface {
 	senders() int
 }
 
-// logTarget writes each event as a line.
+// logTarget writes each audit event as a line of the audit log.
 type logTarget struct {
 	audit.Backend
 }
@@ -55,7 +55,7 @@ func (t *logTarget) deliver(_ context.Context, events ...*auditapi.Event) error 
 	return nil
 }
 
-// lines is a writer that concurrent requests share. It makes one write at a time.
+// lines is a writer for the audit log that concurrent requests share. It makes one write at a time.
 type lines struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -68,10 +68,10 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// maxSenders is the maximum number of concurrent requests to a webhook.
+// maxSenders is the maximum number of concurrent requests to an audit webhook.
 const maxSenders = 8
 
-// webhookTarget posts events to a webhook.
+// webhookTarget posts audit events to a webhook.
 type webhookTarget struct {
 	hook    *webhook.GenericWebhook
 	backoff time.Duration
@@ -95,7 +95,7 @@ func (*webhookTarget) name() string           { return "webhook" }
 func (t *webhookTarget) retry() time.Duration { return t.backoff }
 func (*webhookTarget) senders() int           { return maxSenders }
 
-// deliver posts events in one EventList.
+// deliver posts audit events in one EventList.
 func (t *webhookTarget) deliver(ctx context.Context, events ...*auditapi.Event) error {
 	list := auditapi.EventList{Items: make([]auditapi.Event, len(events))}
 	for i, e := range events {
@@ -108,7 +108,8 @@ func (t *webhookTarget) deliver(ctx context.Context, events ...*auditapi.Event) 
 	return nil
 }
 
-// blocking is a backend that delivers an event before the request continues.
+// blocking is a backend that delivers an audit event before the API request that caused it
+// continues.
 type blocking struct {
 	target target
 	strict bool // a request fails if its event cannot be delivered

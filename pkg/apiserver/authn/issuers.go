@@ -110,7 +110,7 @@ func (i *Issuers) Anonymous() apiserver.AnonymousAuthConfig {
 	return apiserver.AnonymousAuthConfig{Enabled: i.cfg.Anonymous}
 }
 
-// None reports whether there are no issuers, and a reload cannot add any.
+// None reports whether there are no issuers of JWTs, and a reload cannot add any.
 func (i *Issuers) None() bool { return i.cfg.File == "" && len(i.initial.JWT) == 0 }
 
 func parseAuthentication(text string) (*apiserver.AuthenticationConfiguration, error) {
@@ -175,7 +175,7 @@ func (i *Issuers) validate(c *apiserver.AuthenticationConfiguration) error {
 	return errs.ToAggregate()
 }
 
-// Start creates the verifiers. Until ctx is done, they fetch keys from their issuers.
+// Start creates the verifiers of tokens. Until ctx is done, they fetch keys from their issuers.
 func (i *Issuers) Start(ctx context.Context) error {
 	first, err := i.build(ctx, i.initial)
 	if err != nil {

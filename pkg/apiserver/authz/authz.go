@@ -77,7 +77,7 @@ type Chain struct {
 	current  atomic.Pointer[order]
 }
 
-// order has the combined authorizers of one configuration.
+// order has the authorizers of one version of the configuration file, combined in their order.
 type order struct {
 	authorizer.UnconditionalAuthorizer
 	authorizer.RuleResolver
@@ -107,7 +107,7 @@ func Load(cfg Config) (*Chain, error) {
 	return c, nil
 }
 
-// Has reports whether a mode was configured when the server started.
+// Has reports whether an authorization mode was configured when the server started.
 func (c *Chain) Has(mode string) bool {
 	return slices.ContainsFunc(c.initial.Authorizers, func(a apiserver.AuthorizerConfiguration) bool {
 		return string(a.Type) == mode

@@ -96,7 +96,7 @@ func sameLevel(want, have *flowcontrolv1.PriorityLevelConfiguration) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// defaults maintains the default objects of a kind.
+// defaults maintains the default objects of a kind of flow control object.
 type defaults[T flowControlObject[T]] struct {
 	kind string
 	api  flowControlClient[T]

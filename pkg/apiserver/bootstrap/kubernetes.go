@@ -62,7 +62,7 @@ func (k Kubernetes) Ensure(ctx context.Context) error {
 	return k.publish(ctx)
 }
 
-// keep does what Ensure does. The difference is that it does not change an existing service.
+// keep is like Ensure, but does not change an existing service.
 func (k Kubernetes) keep(ctx context.Context) error {
 	if err := k.service(ctx, false); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (k Kubernetes) Run(ctx context.Context) {
 	}
 }
 
-// Leave removes this server from the endpoints.
+// Leave removes this server from the endpoints of the kubernetes service.
 func (k Kubernetes) Leave(ctx context.Context) error {
 	switch {
 	case k.silent():
@@ -158,7 +158,8 @@ func (k Kubernetes) service(ctx context.Context, change bool) error {
 	return named("service", kubernetesService, ignoreExists(err))
 }
 
-// enlist writes the record of this server. Each write sets its lifetime to TTL again.
+// enlist writes the record of this server in the store, by which the servers of the cluster find
+// each other. Each write sets the record's lifetime to TTL again.
 func (k Kubernetes) enlist(ctx context.Context) error {
 	key := k.Address.String()
 	record := func(generation int64) *corev1.Endpoints {
@@ -201,7 +202,7 @@ func (k Kubernetes) members(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// revise replaces the addresses in the endpoints by the result of change.
+// revise replaces the addresses in the endpoints of the kubernetes service by the result of change.
 func (k Kubernetes) revise(ctx context.Context, change func(published []string) []string) error {
 	cur, err := k.Client.CoreV1().Endpoints(metav1.NamespaceDefault).Get(ctx, kubernetesService, metav1.GetOptions{})
 	if ignoreNotFound(err) != nil {

@@ -27,7 +27,7 @@ var _ store.Codec = codec{}
 // Encode converts objects, which may drop fields or add defaults.
 func (c codec) Lossy() bool { return c.version != c.d.stored }
 
-// Encode returns the stored form of obj. It does not change obj.
+// Encode returns the stored form of the custom resource obj. It does not change obj.
 func (c codec) Encode(obj store.Object) ([]byte, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {

@@ -58,7 +58,8 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Controller maintains the status of definitions and serves their custom resources.
+// Controller maintains the status of CustomResourceDefinitions (definitions) and serves their
+// custom resources.
 type Controller struct {
 	cfg      Config
 	log      *slog.Logger
@@ -73,7 +74,7 @@ type Controller struct {
 	moved  chan struct{} // closed after each processed batch of events, and replaced by a new channel
 }
 
-// entry is the state of a definition. Controller.mu guards it.
+// entry is the state of a CustomResourceDefinition. Controller.mu guards it.
 type entry struct {
 	record *store.Record
 	group  string
@@ -86,7 +87,7 @@ type entry struct {
 	terminating bool
 }
 
-// group has the definitions of a group and the names that are granted to them.
+// group has the CustomResourceDefinitions of an API group and the names that are granted to them.
 type group struct {
 	taken   *taken
 	members map[string]*entry
@@ -105,7 +106,7 @@ func New(cfg Config) *Controller {
 	}
 }
 
-// Run maintains definitions and serves their resources until ctx is done.
+// Run maintains CustomResourceDefinitions and serves their resources until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
 	ctx = request.WithUser(ctx,
 		&user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
@@ -127,7 +128,8 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-// WaitSynced waits until all definitions that existed at the start have been processed.
+// WaitSynced waits until all CustomResourceDefinitions that existed at the start have been
+// processed.
 func (c *Controller) WaitSynced(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -155,8 +157,8 @@ func (c *Controller) work(ctx context.Context) {
 	}
 }
 
-// sync updates the status of a definition. If the definition is being deleted, sync calls end
-// instead.
+// sync updates the status of a CustomResourceDefinition. If the definition is being deleted, sync
+// calls end instead.
 func (c *Controller) sync(ctx context.Context, name string) error {
 	c.mu.Lock()
 	e := c.known[name]
@@ -184,7 +186,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return c.write(ctx, next)
 }
 
-// grant replaces the names granted to a definition by names. The caller holds the lock.
+// grant replaces the names of kinds and resources that are granted to a CustomResourceDefinition by
+// names. The caller holds the lock.
 func (c *Controller) grant(e *entry, names *apiextensionsv1.CustomResourceDefinitionNames) {
 	t := c.groups[e.group].taken
 	t.count(&e.names, -1)
@@ -192,7 +195,8 @@ func (c *Controller) grant(e *entry, names *apiextensionsv1.CustomResourceDefini
 	t.count(&e.names, 1)
 }
 
-// definitionOf returns the definition in a record. The caller must not change it.
+// definitionOf returns the CustomResourceDefinition in a record of the store. The caller must not
+// change it.
 func definitionOf(r *store.Record) (*apiextensionsv1.CustomResourceDefinition, error) {
 	obj, err := r.Shared()
 	if err != nil {

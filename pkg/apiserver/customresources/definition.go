@@ -18,7 +18,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// converters creates converters between the versions of a definition.
+// converters creates converters between the versions of a CustomResourceDefinition.
 type converters interface {
 	NewConverter(crd *apiextensionsv1.CustomResourceDefinition) (safe, unsafe runtime.ObjectConvertor, err error)
 }
@@ -65,7 +65,7 @@ func markOf(crd *apiextensionsv1.CustomResourceDefinition) (m mark, err error) {
 	return m, err
 }
 
-// crd decodes the definition.
+// crd decodes the CustomResourceDefinition.
 func (d *definition) crd() (*apiextensionsv1.CustomResourceDefinition, error) {
 	obj, err := d.record.Object()
 	if err != nil {
@@ -101,7 +101,8 @@ func (d *definition) assemble() (*machine, error) {
 	return m, err
 }
 
-// to converts u to a version. It may change u, so the caller must not use u afterwards.
+// to converts the custom resource u to a version. It may change u, so the caller must not use u
+// afterwards.
 func (m *machine) to(u *unstructured.Unstructured, version string) (*unstructured.Unstructured, error) {
 	gv := schema.GroupVersion{Group: m.group, Version: version}
 	if u.GroupVersionKind().GroupVersion() == gv {
@@ -133,7 +134,7 @@ func (d *definition) conversion(version string) func(resource.Object) (resource.
 	}
 }
 
-// newObject returns a function that creates empty objects of the given version.
+// newObject returns a function that creates empty custom resources of the given version.
 func (d *definition) newObject(version string) func() resource.Object {
 	apiVersion := schema.GroupVersion{Group: d.group, Version: version}.String()
 	return func() resource.Object {

@@ -22,7 +22,7 @@ import (
 )
 
 // emptyWait is the interval at which the controller checks whether all objects of a deleted
-// definition are gone.
+// CustomResourceDefinition are gone.
 const emptyWait = 500 * time.Millisecond
 
 // Hooks returns the registry hooks of definitions. They make a deleted definition stay until all
@@ -31,8 +31,8 @@ func Hooks() resource.Hooks[*apiextensionsv1.CustomResourceDefinition] {
 	return resource.Hooks[*apiextensionsv1.CustomResourceDefinition]{BeforeDelete: checkDelete, Ending: keepEnding}
 }
 
-// checkDelete checks the preconditions of a delete. Its messages are those of Kubernetes for
-// CustomResourceDefinitions.
+// checkDelete checks the preconditions for the deletion of a CustomResourceDefinition. Its messages
+// are those of Kubernetes for CustomResourceDefinitions.
 func checkDelete(_ context.Context, obj *apiextensionsv1.CustomResourceDefinition,
 	options *metav1.DeleteOptions) error {
 	p := options.Preconditions

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// follow processes all definitions and then their changes, until the watch ends.
+// follow processes all CustomResourceDefinitions and then their changes, until the watch ends.
 func (c *Controller) follow(ctx context.Context) error {
 	w, err := c.definitions().Watch(ctx, "", metav1.ListOptions{
 		AllowWatchBookmarks: true, SendInitialEvents: new(true),
@@ -61,7 +61,7 @@ func (c *Controller) openSynced() {
 	}
 }
 
-// missing returns the names of the known definitions that are not in present.
+// missing returns the names of the known CustomResourceDefinitions that are not in present.
 func (c *Controller) missing(present map[string]bool) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +120,7 @@ func (c *Controller) take(events []store.Event, gone []string, inOrder bool) {
 	c.moved = make(chan struct{})
 }
 
-// forget removes a definition and makes its names free for other definitions.
+// forget removes a CustomResourceDefinition and makes its names free for other definitions.
 func (c *Controller) forget(name string, ch *changes) {
 	e := c.known[name]
 	if e == nil {
@@ -138,8 +138,8 @@ func (c *Controller) forget(name string, ch *changes) {
 	c.reconsider(g)
 }
 
-// reconsider queues the definitions of a group that lack some of their names, because names have
-// become free.
+// reconsider queues the CustomResourceDefinitions of a group that lack some of their names, because
+// names have become free.
 func (c *Controller) reconsider(g *group) {
 	for name, e := range g.members {
 		if e.refused {
@@ -148,7 +148,7 @@ func (c *Controller) reconsider(g *group) {
 	}
 }
 
-// learn processes the new state of a definition.
+// learn processes the new state of a CustomResourceDefinition.
 func (c *Controller) learn(r *store.Record, ch *changes) {
 	crd, err := definitionOf(r)
 	if err != nil {
@@ -176,7 +176,8 @@ func (c *Controller) learn(r *store.Record, ch *changes) {
 	c.serve(e, crd, ch)
 }
 
-// serve determines the rows of the kind table for a definition, and records in ch how they change.
+// serve determines the rows of the kind table for a CustomResourceDefinition, and records in ch how
+// they change.
 func (c *Controller) serve(e *entry, crd *apiextensionsv1.CustomResourceDefinition, ch *changes) {
 	gr := schema.ParseGroupResource(crd.Name)
 	if !servable(crd) || c.builtIn(gr) {

@@ -218,7 +218,7 @@ func (t *typeConverter) ObjectToTyped(obj runtime.Object, options ...typed.Valid
 	return c.ObjectToTyped(obj, options...)
 }
 
-// TypedToObject converts a value back to an object.
+// TypedToObject converts a value back to a custom resource.
 func (t *typeConverter) TypedToObject(v *typed.TypedValue) (runtime.Object, error) {
 	c, err := t.converter()
 	if err != nil {

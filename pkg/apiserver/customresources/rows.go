@@ -139,7 +139,7 @@ func selectable(list []apiextensionsv1.SelectableField) ([]string, func(resource
 
 func valid(v reflect.Value) bool { return v.IsValid() && v.Interface() != nil }
 
-// structure coerces an object from a client by the schema of its version.
+// structure coerces a custom resource from a client to the schema of its version.
 func (d *definition) structure(_ string, obj resource.Object, unknown bool) ([]error, error) {
 	m, err := d.machine()
 	if err != nil {
@@ -149,7 +149,8 @@ func (d *definition) structure(_ string, obj resource.Object, unknown bool) ([]e
 	return unknownFields(paths), err
 }
 
-// refuse is the hook for creates while the definition is being deleted. It rejects all of them.
+// refuse is the hook for creates of custom resources while their CustomResourceDefinition is being
+// deleted. It rejects all of them.
 func (d *definition) refuse(_ context.Context, obj resource.Object, _ bool) (func(bool), error) {
 	return nil, apierrors.NewForbidden(schema.ParseGroupResource(d.record.Key), obj.GetName(),
 		errors.New("create not allowed while custom resource definition is terminating"))

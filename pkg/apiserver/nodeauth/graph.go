@@ -24,7 +24,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// kind is the kind of an object in a Graph.
+// kind is the kind of an object in a Graph, which relates objects to nodes.
 type kind byte
 
 const (
@@ -40,7 +40,7 @@ const (
 	podCertificate
 )
 
-// object is the kind, namespace and name of an object in a Graph.
+// object is the kind, namespace and name of an object in a Graph, which relates objects to nodes.
 type object struct {
 	kind            kind
 	namespace, name string
@@ -147,7 +147,7 @@ func (g *Graph) alike(refs []object) []object {
 	return refs
 }
 
-// reaches reports whether o belongs to node.
+// reaches reports whether o belongs to node: it is used by a pod or another object of the node.
 func (g *Graph) reaches(node string, o object) bool {
 	g.readPods(node)
 	g.mu.RLock()

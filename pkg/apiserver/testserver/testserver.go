@@ -36,7 +36,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// Server is a running server.
+// Server is a running API server.
 type Server struct {
 	// Config is the configuration of a client with the rights of system:masters.
 	Config *rest.Config
@@ -73,7 +73,7 @@ type Options struct {
 	Log io.Writer
 }
 
-// Start runs a server until the test ends. It returns once the server is ready.
+// Start runs an API server until the test ends. It returns once the server is ready.
 func Start(tb testing.TB, opts Options) *Server {
 	tb.Helper()
 	quiet()

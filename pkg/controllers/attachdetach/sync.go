@@ -22,9 +22,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// cachePatience is how long the controller waits for the cache to show an attachment that it
-// created. If the cache does not show it by then, the controller assumes that the attachment was
-// deleted.
+// cachePatience is how long the controller waits for the informer's cache to show an attachment
+// that it created. If the cache does not show it by then, the controller assumes that the
+// attachment was deleted.
 const cachePatience = 30 * time.Second
 
 func (c *Controller) sync(ctx context.Context, name string) error {

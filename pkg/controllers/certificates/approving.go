@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// ApprovingName is the name of the controller that approves requests.
+// ApprovingName is the name of the controller that approves CertificateSigningRequests.
 const ApprovingName = "certificatesigningrequest-approving-controller"
 
 type approving struct {

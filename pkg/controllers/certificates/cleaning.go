@@ -97,7 +97,7 @@ func (c *cleaning) guards(csr *certificatesv1.CertificateSigningRequest, now tim
 	})
 }
 
-// stale reports whether a request is old enough to be deleted.
+// stale reports whether a CertificateSigningRequest is old enough to be deleted.
 func stale(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	past := func(t metav1.Time, d time.Duration) bool { return !t.IsZero() && now.Sub(t.Time) > d }
 	if len(csr.Status.Conditions) == 0 {

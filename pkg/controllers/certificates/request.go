@@ -50,7 +50,7 @@ func is(csr *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestC
 	})
 }
 
-// decided reports whether a request was approved or denied.
+// decided reports whether a CertificateSigningRequest was approved or denied.
 func decided(csr *certificatesv1.CertificateSigningRequest) bool {
 	return is(csr, certificatesv1.CertificateApproved) || is(csr, certificatesv1.CertificateDenied)
 }

@@ -174,7 +174,7 @@ func (c *Controller) settle(cron *batchv1.CronJob, jobs []*batchv1.Job) {
 }
 
 // findMissing removes deleted jobs from the list of active jobs in the status. It looks up jobs
-// that the cache does not show on the API server, because the cache may lag.
+// that the informer's cache does not show on the API server, because the cache may lag.
 func (c *Controller) findMissing(ctx context.Context, cron *batchv1.CronJob, jobs []*batchv1.Job) error {
 	for _, ref := range cron.Status.Active {
 		if slices.ContainsFunc(jobs, func(job *batchv1.Job) bool { return job.UID == ref.UID }) {

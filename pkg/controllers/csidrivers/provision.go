@@ -336,8 +336,8 @@ func segments(d *storagev1.CSINodeDriver, node *v1.Node) map[string]string {
 	return out
 }
 
-// allowedNodes returns a function that reports whether a class's allowedTopologies include a node.
-// It returns nil if all nodes are allowed.
+// allowedNodes returns a function that reports whether the allowedTopologies of a StorageClass
+// include a node. It returns nil if all nodes are allowed.
 func allowedNodes(class *storagev1.StorageClass) func(*v1.Node) bool {
 	if len(class.AllowedTopologies) == 0 {
 		return nil

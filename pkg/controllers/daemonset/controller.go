@@ -117,7 +117,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return err
 }
 
-// selecting returns the keys of the sets that select a pod.
+// selecting returns the keys of the DaemonSets that select a pod.
 func (c *Controller) selecting(pod *v1.Pod) []string {
 	sets, err := c.sets.GetPodDaemonSets(pod)
 	if err != nil {
@@ -126,7 +126,8 @@ func (c *Controller) selecting(pod *v1.Pod) []string {
 	return controller.Keys(sets)
 }
 
-// ownerOf returns the key of the set that controls an object, or "" if no set controls it.
+// ownerOf returns the key of the DaemonSet that controls an object, or "" if no DaemonSet controls
+// it.
 func (c *Controller) ownerOf(o metav1.Object) string {
 	ref := metav1.GetControllerOfNoCopy(o)
 	if ref == nil || ref.Kind != kind.Kind {
@@ -162,7 +163,7 @@ func (c *Controller) revisionChanged(old, r *appsv1.ControllerRevision) {
 	}
 }
 
-// nodeChanged queues the sets for which a changed node has become eligible or is no longer
+// nodeChanged queues the DaemonSets for which a changed node has become eligible or is no longer
 // eligible.
 func (c *Controller) nodeChanged(old, node *v1.Node) {
 	if old != nil && node != nil && equality.Semantic.DeepEqual(old.Labels, node.Labels) &&
@@ -273,7 +274,7 @@ func (c *Controller) held(key string) time.Duration {
 	return c.backoff.Get(key)
 }
 
-// carryOut makes a plan for the set and carries it out.
+// carryOut makes a plan for the DaemonSet's pods and carries it out.
 func (c *Controller) carryOut(ctx context.Context, key string, s *state) error {
 	p, err := decide(s)
 	if err != nil {

@@ -25,7 +25,7 @@ const generationLabel = "pod-template-generation"
 // an existing pod may stay there.
 type verdict struct{ run, stay bool }
 
-// eligibility decides which nodes are eligible for a set.
+// eligibility decides which nodes are eligible for the pods of a DaemonSet.
 type eligibility struct {
 	node        string // the only eligible node, if the template sets spec.nodeName
 	affinity    nodeaffinity.RequiredNodeAffinity
@@ -100,7 +100,8 @@ func generation(set *appsv1.DaemonSet) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// updated reports whether a pod was created from the set's present template, whose hash is given.
+// updated reports whether a pod was created from the DaemonSet's present template, whose hash is
+// given.
 func updated(set *appsv1.DaemonSet, pod *v1.Pod, hash string) bool {
 	g := generation(set)
 	return pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] == hash || g != "" && pod.Labels[generationLabel] == g

@@ -31,7 +31,7 @@ type state struct {
 	held func(node string) time.Duration
 }
 
-// place is a node with the set's pods on it.
+// place is a node with the DaemonSet's pods on it.
 type place struct {
 	name   string
 	exists bool
@@ -55,7 +55,7 @@ type plan struct {
 
 func (p *plan) idle() bool { return len(p.create) == 0 && len(p.delete) == 0 }
 
-// assignPods returns all nodes, each with the pods of the set on it.
+// assignPods returns all nodes, each with the pods of the DaemonSet on it.
 func assignPods(set *appsv1.DaemonSet, nodes []*v1.Node, pods []*v1.Pod) []place {
 	byName := map[string]*place{}
 	j := newEligibility(set)

@@ -58,7 +58,7 @@ func (c *Controller) revise(ctx context.Context, set *appsv1.DaemonSet, sorted [
 	return keep.Labels[hashLabel], old, nil
 }
 
-// label sets the label with the hash of a revision that lacks it.
+// label sets the label with the hash of a ControllerRevision that lacks it.
 func (c *Controller) label(ctx context.Context, r *appsv1.ControllerRevision) (*appsv1.ControllerRevision, error) {
 	if _, ok := r.Labels[hashLabel]; ok {
 		return r, nil
@@ -114,7 +114,7 @@ func (c *Controller) merge(ctx context.Context, present []*appsv1.ControllerRevi
 	return c.history.Delete(ctx, present[:len(present)-1])
 }
 
-// truncate deletes the oldest revisions without pods, as many as exceed the set's
+// truncate deletes the oldest revisions without pods, as many as exceed the DaemonSet's
 // revisionHistoryLimit.
 func (c *Controller) truncate(ctx context.Context, set *appsv1.DaemonSet, old []*appsv1.ControllerRevision,
 	pods []*v1.Pod) error {

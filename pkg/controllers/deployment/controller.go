@@ -254,7 +254,7 @@ func (w *work) scaleOnly(ctx context.Context) error {
 	return w.writeStatus(ctx)
 }
 
-// roll carries out the next step of a rolling update.
+// roll carries out the next step of a rolling update of a Deployment.
 func (w *work) roll(ctx context.Context) error {
 	if err := w.findOrCreate(ctx, true); err != nil {
 		return err

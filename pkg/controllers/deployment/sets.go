@@ -224,7 +224,8 @@ func (w *work) collide(ctx context.Context, name string, cause error) error {
 	return fmt.Errorf("create replica set: %w", cause)
 }
 
-// resize sets the size of a ReplicaSet, and the annotations with the Deployment's size.
+// resize sets the size of a ReplicaSet (its number of replicas), and the annotations with the
+// Deployment's size.
 func (w *work) resize(ctx context.Context, set *appsv1.ReplicaSet, size int32) error {
 	next := set.DeepCopy()
 	noted := w.sizeAnnotations(next)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// step is a ReplicaSet with the size to set.
+// step is a ReplicaSet with the number of replicas that it should get.
 type step struct {
 	set  *appsv1.ReplicaSet
 	size int32

@@ -22,7 +22,8 @@ func needsScale(b *policyv1.PodDisruptionBudget) bool {
 	return b.Spec.MaxUnavailable != nil || b.Spec.MinAvailable != nil && b.Spec.MinAvailable.Type == intstr.String
 }
 
-// desiredHealthy returns how many pods must be healthy, if the expected number of pods is given.
+// desiredHealthy returns how many pods a PodDisruptionBudget requires to be healthy, if the
+// expected number of pods is given.
 func desiredHealthy(b *policyv1.PodDisruptionBudget, expected int32) (int32, error) {
 	switch {
 	case b.Spec.MaxUnavailable != nil:

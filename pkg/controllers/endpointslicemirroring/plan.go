@@ -183,7 +183,7 @@ func prefix(service string) string {
 	return service
 }
 
-// same reports whether the existing slice already has the content of the wanted one.
+// same reports whether the existing EndpointSlice already has the content of the wanted one.
 func same(have, want *discoveryv1.EndpointSlice) bool {
 	if len(have.Endpoints) != len(want.Endpoints) || !maps.Equal(have.Labels, want.Labels) ||
 		!maps.Equal(have.Annotations, want.Annotations) {

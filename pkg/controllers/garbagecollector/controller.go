@@ -234,7 +234,8 @@ func (c *Controller) follow(gvk schema.GroupVersionKind) cache.ResourceEventHand
 	}
 }
 
-// onlyOwners returns a copy of an object's metadata with only the fields that the graph needs.
+// onlyOwners returns a copy of an object's metadata with only the fields that the graph of owners
+// and dependents needs.
 func onlyOwners(o any) (any, error) {
 	m, ok := o.(*metav1.PartialObjectMetadata)
 	if !ok {

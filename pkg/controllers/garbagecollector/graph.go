@@ -19,7 +19,7 @@ type identity struct {
 	uid             types.UID
 }
 
-// vertex is an object in the graph. The graph's lock guards its fields.
+// vertex is an object in the graph of owners and dependents. The graph's lock guards its fields.
 type vertex struct {
 	identity
 	owners     []metav1.OwnerReference

@@ -47,7 +47,7 @@ func Data(template *v1.PodTemplateSpec) ([]byte, error) {
 	return patch, nil
 }
 
-// Template returns the pod template that a revision contains.
+// Template returns the pod template that a ControllerRevision contains.
 func Template(r *appsv1.ControllerRevision) (*v1.PodTemplateSpec, error) {
 	var patch struct {
 		Spec struct {
@@ -92,7 +92,7 @@ func Hash(data []byte, collisions int32) string {
 	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
 }
 
-// Rename sets the hash in a revision's name and label.
+// Rename sets the hash in the name and the label of a ControllerRevision.
 func Rename(r *appsv1.ControllerRevision, owner, label, hash string) {
 	r.Name, r.Labels[label] = Name(owner, hash), hash
 }
@@ -102,7 +102,7 @@ func Name(owner, hash string) string {
 	return controller.TruncateName(owner, maxPrefix) + "-" + hash
 }
 
-// Sort sorts revisions by number, then by age, with the oldest first.
+// Sort sorts ControllerRevisions by number, then by age, with the oldest first.
 func Sort(revisions []*appsv1.ControllerRevision) {
 	slices.SortStableFunc(revisions, func(a, b *appsv1.ControllerRevision) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision),
@@ -119,7 +119,7 @@ func Next(sorted []*appsv1.ControllerRevision) int64 {
 	return sorted[len(sorted)-1].Revision + 1
 }
 
-// Equal reports whether two revisions have the same data.
+// Equal reports whether two ControllerRevisions have the same data.
 func Equal(a, b *appsv1.ControllerRevision) bool { return bytes.Equal(a.Data.Raw, b.Data.Raw) }
 
 // Find returns the newest of the sorted revisions that has the same data as r, or nil if there is

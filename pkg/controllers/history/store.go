@@ -78,7 +78,7 @@ func (s *Store) Create(ctx context.Context, r *appsv1.ControllerRevision) (got *
 	return got, !bytes.Equal(got.Data.Raw, r.Data.Raw), nil
 }
 
-// Renumber changes the number of a revision.
+// Renumber changes the number of a ControllerRevision.
 func (s *Store) Renumber(ctx context.Context, r *appsv1.ControllerRevision,
 	number int64) (*appsv1.ControllerRevision, error) {
 	if r.Revision == number {
@@ -93,7 +93,7 @@ func (s *Store) Renumber(ctx context.Context, r *appsv1.ControllerRevision,
 	return got, nil
 }
 
-// Delete deletes revisions.
+// Delete deletes ControllerRevisions.
 func (s *Store) Delete(ctx context.Context, revisions []*appsv1.ControllerRevision) error {
 	for _, r := range revisions {
 		err := s.client.AppsV1().ControllerRevisions(r.Namespace).Delete(ctx, r.Name,

@@ -15,7 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// memories hold data of each job that the caches do not show. They are safe for concurrent use.
+// memories hold, for each job, data that the informers' caches do not have. They are safe for
+// concurrent use.
 type memories struct {
 	mu    sync.Mutex
 	byKey map[string]*memory

@@ -131,9 +131,9 @@ func (c *Controller) outOfService(name string) bool {
 		func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
 }
 
-// nodeMissing reports whether a node has been missing in the cache for the time quarantine and does
-// not exist on the API server either. If the cache does not show the node, it adds the node to the
-// map seen.
+// nodeMissing reports whether a node has been missing in the informer's cache for the time
+// quarantine and does not exist on the API server either. If the cache does not show the node, it
+// adds the node to the map seen.
 func (c *Controller) nodeMissing(ctx context.Context, name string, seen map[string]bool) bool {
 	if _, err := c.nodes.Get(name); !apierrors.IsNotFound(err) {
 		return false

@@ -114,8 +114,8 @@ func (c *Controller) claimFor(ctx context.Context, pod *v1.Pod, r *v1.PodResourc
 }
 
 // findClaim looks for an existing claim that was created for r, and returns its name or "". It
-// looks in the cache and, if this process may have created a claim that the cache does not show
-// yet, on the API server.
+// looks in the informer's cache and, if this process may have created a claim that the cache does
+// not show yet, on the API server.
 func (c *Controller) findClaim(ctx context.Context, pod *v1.Pod, r *v1.PodResourceClaim) (string, error) {
 	objects, err := c.owned.ByIndex(byPod, string(pod.UID))
 	if err != nil {
@@ -232,8 +232,8 @@ func (c *Controller) reserve(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// creations records the claims that this process has created and that the cache does not show yet.
-// It is safe for concurrent use.
+// creations records the ResourceClaims that this process has created and that the informer's cache
+// does not show yet. It is safe for concurrent use.
 type creations struct {
 	mu sync.Mutex
 	// by contains the names of the claims, or "" for a claim whose create has had no response.

@@ -31,8 +31,8 @@ const (
 	byClass = "volumeattributesclass"
 )
 
-// recheck is the time after which a class is synced again if it is used by an object that the
-// caches do not show.
+// recheck is the time after which a VolumeAttributesClass is synced again if it is used by an
+// object that the informers' caches do not show.
 const recheck = time.Minute
 
 // Controller implements controller.Controller.
@@ -88,10 +88,11 @@ func follow[T any](c *Controller, informer cache.SharedIndexInformer, classes fu
 	})
 }
 
-// ofVolume returns the class that a volume names, if it names one.
+// ofVolume returns the VolumeAttributesClass that a volume names, if it names one.
 func ofVolume(v *v1.PersistentVolume) []string { return named(v.Spec.VolumeAttributesClassName) }
 
-// ofClaim returns the classes that a claim requests, has now, or is being changed to.
+// ofClaim returns the VolumeAttributesClasses that a claim requests, has now, or is being changed
+// to.
 func ofClaim(c *v1.PersistentVolumeClaim) []string {
 	names := append(named(c.Spec.VolumeAttributesClassName), named(c.Status.CurrentVolumeAttributesClassName)...)
 	if m := c.Status.ModifyVolumeStatus; m != nil {
@@ -110,8 +111,8 @@ func named(name *string) []string {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// mustSync reports whether the finalizer of a class may have to change: it is missing, or the class
-// is being deleted and has it.
+// mustSync reports whether the finalizer of a VolumeAttributesClass may have to change: it is
+// missing, or the class is being deleted and has it.
 func mustSync(class *storagev1.VolumeAttributesClass) bool {
 	return (class.DeletionTimestamp != nil) == slices.Contains(class.Finalizers, finalizer)
 }
@@ -146,7 +147,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// used reports whether a volume or a claim in the caches names the class.
+// used reports whether a volume or a claim in the informers' caches names the
+// VolumeAttributesClass.
 func (c *Controller) used(name string) (bool, error) {
 	for _, u := range c.users {
 		keys, err := u.IndexKeys(byClass, name)
@@ -157,8 +159,8 @@ func (c *Controller) used(name string) (bool, error) {
 	return false, nil
 }
 
-// stillUsed asks the API server whether a volume or a claim names the class, because the caches may
-// lag.
+// stillUsed asks the API server whether a volume or a claim names the VolumeAttributesClass,
+// because the caches may lag.
 func (c *Controller) stillUsed(ctx context.Context, name string) (bool, error) {
 	volumes, err := c.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	if err != nil {

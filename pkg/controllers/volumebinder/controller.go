@@ -199,8 +199,8 @@ func (c *Controller) queueWaiting(may func(*v1.PersistentVolumeClaim) bool) {
 
 func anyClaim(*v1.PersistentVolumeClaim) bool { return true }
 
-// candidates returns the volumes that a claim may be bound to: volumes of its class without a
-// claim, and volumes that are reserved for it.
+// candidates returns the volumes that a claim may be bound to: volumes of its StorageClass without
+// a claim, and volumes that are reserved for it.
 func (c *Controller) candidates(claim *v1.PersistentVolumeClaim) ([]*v1.PersistentVolume, error) {
 	free, err := c.volumeCache.ByIndex(freeOfClass, volume.GetPersistentVolumeClaimClass(claim))
 	if err != nil {

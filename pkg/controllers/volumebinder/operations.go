@@ -17,8 +17,8 @@ import (
 // because provisioners delete volumes without this controller.
 const provisionOperation = "provision"
 
-// metrics are the metrics of provisioning and of claims to which the default class is assigned.
-// They have Kubernetes' names.
+// metrics are the metrics of provisioning and of claims to which the default StorageClass is
+// assigned. They have Kubernetes' names.
 type metrics struct {
 	total               *prometheus.HistogramVec
 	errors              *prometheus.CounterVec
@@ -90,7 +90,7 @@ func (m *metrics) failed(provisioner string) {
 	m.errors.WithLabelValues(provisioner, provisionOperation).Inc()
 }
 
-// gotClass counts an attempt to assign the default class to a claim. err is the error of the
+// gotClass counts an attempt to assign the default StorageClass to a claim. err is the error of the
 // attempt, or nil if it succeeded.
 func (m *metrics) gotClass(err error) {
 	m.classes.Inc()

@@ -34,10 +34,10 @@ func warning(reason, format string, args ...any) event {
 type claimFacts struct {
 	// found is the volume that the claim names or, if it names none, the volume that matches best.
 	found *v1.PersistentVolume
-	// delayed means that the class has delayed binding: the scheduler selects a volume or node when
-	// a pod uses the claim.
+	// delayed means that the StorageClass has delayed binding: the scheduler selects a volume or
+	// node when a pod uses the claim.
 	delayed bool
-	// class is the claim's class, and standard the default class.
+	// class is the claim's StorageClass, and standard the default StorageClass.
 	class, standard *storagev1.StorageClass
 	// pods are the names of the pods that use the claim and have no node yet.
 	pods []string

@@ -140,8 +140,8 @@ func (c *Controller) class(name string) (*storagev1.StorageClass, error) {
 	return class, nil
 }
 
-// standard returns the default class, or nil if there is none. If several classes are marked as
-// default, it returns the newest of them.
+// standard returns the default StorageClass, or nil if there is none. If several classes are marked
+// as default, it returns the newest of them.
 func standard(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	var out *storagev1.StorageClass
 	for _, class := range classes {

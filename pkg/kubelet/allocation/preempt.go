@@ -68,8 +68,8 @@ func lessBy(missing []shortage, pods ...*v1.Pod) []shortage {
 
 // Victims returns the pods to end so that a critical pod fits on the node, and the first resource
 // that the node lacks. It prefers victims of lower QoS classes: it takes pods of a class only as
-// far as ending all pods of the lower classes is not enough. Within a class, it takes the pods
-// whose requests come closest to what is missing.
+// far as ending all pods of the lower QoS classes is not enough. Within a QoS class, it takes the
+// pods whose requests come closest to what is missing.
 //
 // Victims returns no pods if the node lacks no resource or the pod is not critical. It returns a
 // Refusal if ending all pods that may be preempted is not enough.

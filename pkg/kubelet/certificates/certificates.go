@@ -71,7 +71,7 @@ func ClientFile(dir string) string { return currentFile(dir, clientStore) }
 
 func currentFile(dir, store string) string { return filepath.Join(dir, store+"-current.pem") }
 
-// Manager obtains one certificate and renews it.
+// Manager obtains one certificate of the kubelet and renews it.
 type Manager struct {
 	inner certificate.Manager
 	file  string // file with the newest certificate and its key

@@ -197,7 +197,8 @@ func (m *Manager) reserve(i id, inline bool) (*volume, func()) {
 	}
 }
 
-// dropUnused drops the entry of a volume that is neither used nor staged. The caller holds mu.
+// dropUnused drops the entry of a volume that is neither used by a pod nor staged (mounted for the
+// whole node). The caller holds mu.
 func (m *Manager) dropUnused(v *volume) {
 	if v.idle() && v.staged == nil {
 		delete(m.volumes, v.id)

@@ -128,7 +128,8 @@ func (m *Manager) unstage(ctx context.Context, v *volume) error {
 	return err
 }
 
-// forgetStage removes the directories and the record of a volume that is no longer staged.
+// forgetStage removes the directories and the record of a volume that is no longer staged (mounted
+// for the whole node).
 func (m *Manager) forgetStage(v *volume, staged *stage) error {
 	for _, path := range []string{staged.path, staged.record} {
 		if err := removeTarget(path); err != nil {

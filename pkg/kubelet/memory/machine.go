@@ -36,7 +36,8 @@ type NUMANodeState struct {
 // NUMANodeMap contains the state of each NUMA node by its number.
 type NUMANodeMap map[int]*NUMANodeState
 
-// Block is the amount of one resource that is reserved for a container, and its nodes.
+// Block is the amount of one resource that is reserved for a container, and the NUMA nodes that
+// provide it.
 type Block struct {
 	NUMAAffinity []int           `json:"numaAffinity"`
 	Type         v1.ResourceName `json:"type"`
@@ -72,7 +73,7 @@ func hugePages(size uint64) v1.ResourceName {
 	return v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(int64(size), resource.BinarySI).String())
 }
 
-// free returns how many bytes of a resource are unassigned on a set of nodes.
+// free returns how many bytes of a resource are unassigned on a set of NUMA nodes.
 func (s NUMANodeMap) free(nodes numa.Mask, name v1.ResourceName) uint64 {
 	return s.sum(nodes, name, func(t *MemoryTable) uint64 { return t.Free })
 }
@@ -102,7 +103,7 @@ func (s NUMANodeMap) apart(nodes numa.Mask) bool {
 	})
 }
 
-// grouped reports whether a node is used in a set with other nodes.
+// grouped reports whether a NUMA node is used in a set with other NUMA nodes.
 func (s NUMANodeMap) grouped(node int) bool { return len(s[node].Cells) > 1 }
 
 // give assigns size bytes of a resource. It takes as much as possible from the first node, then

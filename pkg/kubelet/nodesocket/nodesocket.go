@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The rate limit of Kubernetes.
+// The rate limit of calls to the kubelet's sockets, as in Kubernetes.
 const (
 	perSecond = 100
 	burst     = 10

@@ -27,7 +27,7 @@ func MarkPreferred(hints []Hint, fewest int) []Hint {
 	return hints
 }
 
-// lists returns the hints of all providers as one list for each resource.
+// lists returns the hints (sets of NUMA nodes) of all providers as one list for each resource.
 func lists(all []Hints) [][]Hint {
 	var out [][]Hint
 	for _, hints := range all {
@@ -48,7 +48,7 @@ func lists(all []Hints) [][]Hint {
 	return out
 }
 
-// merger finds the combination of hints that suits all providers best.
+// merger finds the combination of hints (sets of NUMA nodes) that suits all providers best.
 type merger struct {
 	layout *Layout
 	// closest makes the merger prefer, among sets of the same size, the one with the shortest
@@ -134,7 +134,7 @@ func (m *merger) fitter(a, b Mask) bool {
 	return a.NarrowerThan(b)
 }
 
-// onlySingle returns only the preferred hints with at most one node.
+// onlySingle returns only the preferred hints with at most one NUMA node.
 func onlySingle(all [][]Hint) [][]Hint {
 	out := make([][]Hint, 0, len(all))
 	for _, list := range all {

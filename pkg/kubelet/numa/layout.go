@@ -53,12 +53,12 @@ func (l *Layout) Select(f func(CPU) bool) cpuset.CPUSet {
 	return cpuset.New(ids...)
 }
 
-// CPUsOf returns the CPUs of nodes.
+// CPUsOf returns the CPUs of NUMA nodes.
 func (l *Layout) CPUsOf(nodes Mask) cpuset.CPUSet {
 	return l.Select(func(c CPU) bool { return nodes.Has(c.Node) })
 }
 
-// NodeIDs returns the numbers of the nodes.
+// NodeIDs returns the numbers of the machine's NUMA nodes.
 func (l *Layout) NodeIDs() []int {
 	out := make([]int, 0, len(l.Nodes))
 	for _, n := range l.Nodes {
@@ -79,7 +79,7 @@ func (l *Layout) Count(f func(CPU) int) int {
 	return len(seen)
 }
 
-// distance returns the mean distance between all pairs of nodes of a set.
+// distance returns the mean distance between all pairs of NUMA nodes of a set.
 func (l *Layout) distance(m Mask) float64 {
 	sum, n := 0, 0
 	for _, a := range l.Nodes {

@@ -14,7 +14,7 @@ const maxNode = 63
 // Mask is a set of NUMA nodes.
 type Mask uint64
 
-// MaskOf returns the set of these nodes. It ignores node numbers outside 0 to maxNode.
+// MaskOf returns the set of these NUMA nodes. It ignores node numbers outside 0 to maxNode.
 func MaskOf(nodes ...int) Mask {
 	var m Mask
 	for _, n := range nodes {
@@ -25,13 +25,13 @@ func MaskOf(nodes ...int) Mask {
 	return m
 }
 
-// Count returns the number of nodes in the set.
+// Count returns the number of NUMA nodes in the set.
 func (m Mask) Count() int { return bits.OnesCount64(uint64(m)) }
 
-// Has reports whether a node is in the set.
+// Has reports whether a NUMA node is in the set.
 func (m Mask) Has(node int) bool { return m&MaskOf(node) != 0 }
 
-// Nodes returns the nodes of the set, sorted.
+// Nodes returns the NUMA nodes of the set, sorted.
 func (m Mask) Nodes() []int {
 	var out []int
 	for rest := uint64(m); rest != 0; rest &= rest - 1 {
@@ -49,7 +49,7 @@ func (m Mask) NarrowerThan(o Mask) bool {
 	return m < o
 }
 
-// Subsets returns the non-empty subsets of nodes, smallest first.
+// Subsets returns the non-empty subsets of a set of NUMA nodes, smallest first.
 func Subsets(nodes []int) []Mask {
 	var out []Mask
 	for size := 1; size <= len(nodes); size++ {

@@ -32,7 +32,7 @@ const (
 	callTimeout = 10 * time.Second
 )
 
-// Plugin is a plugin to register.
+// Plugin is a plugin of the kubelet, such as a CSI driver, that is to be registered.
 type Plugin struct {
 	Name string
 	// Endpoint is the socket of the plugin's service.
@@ -66,7 +66,7 @@ type Watcher struct {
 	known map[string]*entry // entries by path of the socket
 }
 
-// entry is a socket in the directory.
+// entry is the socket of a plugin in the registration directory.
 type entry struct {
 	made    time.Time
 	handler Handler // nil if the plugin was rejected

@@ -66,7 +66,8 @@ func (f *follower) enqueue(keys []key) {
 	}
 }
 
-// run processes the sources until ctx ends or the Manager has no sources.
+// run processes the sources (podCertificate sources of projected volumes) until ctx ends or the
+// Manager has no sources.
 func (f *follower) run(ctx context.Context) {
 	var parts sync.WaitGroup
 	defer parts.Wait()

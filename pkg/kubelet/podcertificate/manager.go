@@ -113,7 +113,7 @@ func (m *Manager) Forget(pod types.UID) {
 	maps.DeleteFunc(m.sources, func(k key, _ *source) bool { return k.pod == pod })
 }
 
-// States returns the number of sources by signer and state.
+// States returns the number of podCertificate sources of volumes by signer and state.
 func (m *Manager) States() map[metrics.PodCertificate]int {
 	now := m.cfg.Clock.Now()
 	m.mu.Lock()
@@ -125,14 +125,14 @@ func (m *Manager) States() map[metrics.PodCertificate]int {
 	return out
 }
 
-// keys returns the keys of all sources.
+// keys returns the keys of all podCertificate sources.
 func (m *Manager) keys() []key {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Keys(m.sources))
 }
 
-// keysOf returns the keys of a pod's sources.
+// keysOf returns the keys of a pod's podCertificate sources.
 func (m *Manager) keysOf(pod types.UID) []key {
 	return slices.DeleteFunc(m.keys(), func(k key) bool { return k.pod != pod })
 }

@@ -23,7 +23,7 @@ const (
 	maxJitter = 5 * time.Minute
 )
 
-// States of a source, as metrics name them.
+// States of a podCertificate source, as metrics name them.
 const (
 	stateNotIssued = "not_yet_issued"
 	stateFresh     = "fresh"
@@ -33,7 +33,7 @@ const (
 	stateFailed    = "failed"
 )
 
-// outcome is what the signer has decided about a request.
+// outcome is what the signer has decided about a PodCertificateRequest.
 type outcome struct {
 	pod types.UID
 	// condition is the type of the final condition. It is empty while the request is pending.
@@ -80,7 +80,7 @@ type source struct {
 	failure error    // why the last attempt to create a request failed, or nil
 }
 
-// awaited is a request that this process has created.
+// awaited is a PodCertificateRequest that this process has created.
 type awaited struct {
 	name types.NamespacedName
 	key  []byte // private key, as PEM
@@ -137,7 +137,7 @@ func (s *source) advance(now time.Time, found *outcome, jitter time.Duration) st
 	return step{create: s.awaited == nil, events: s.issued.overdueEvents(now)}
 }
 
-// verb returns one of two verbs for a request that was not issued.
+// verb returns one of two verbs for a PodCertificateRequest whose certificate was not issued.
 func (o *outcome) verb(denied, failed string) string {
 	if o.condition == certificatesv1.PodCertificateRequestConditionTypeDenied {
 		return denied
@@ -173,7 +173,7 @@ func (s *source) credentials() (key, chain []byte, err error) {
 	return nil, nil, errors.New("credential bundle is not issued yet")
 }
 
-// state returns the state that metrics report.
+// state returns the state of the podCertificate source that metrics report.
 func (s *source) state(now time.Time) string {
 	switch {
 	case s.refused != nil:

@@ -30,7 +30,7 @@ type Source interface {
 	Allocatable() *api.AllocatableResourcesResponse
 }
 
-// Server serves the API.
+// Server serves the pod resources API.
 type Server struct {
 	api.UnimplementedPodResourcesListerServer
 	source  Source
