@@ -73,8 +73,8 @@ func (b *balancer) serve(ctx context.Context, l net.Listener) {
 	}
 }
 
-// join connects a client with the next server that accepts a connection, and copies bytes between
-// them.
+// join connects a client with the next API server that accepts a connection, and copies bytes
+// between them.
 func (b *balancer) join(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	server := b.dial(ctx)
@@ -97,7 +97,7 @@ func (b *balancer) join(ctx context.Context, client net.Conn) {
 	up.Wait()
 }
 
-// dial connects to the next server that accepts a connection. It returns nil if no server does.
+// dial connects to the next API server that accepts a connection. It returns nil if no server does.
 func (b *balancer) dial(ctx context.Context) net.Conn {
 	first := int(b.turn.Add(1) % uint32(len(b.servers)))
 	for i := range b.servers {

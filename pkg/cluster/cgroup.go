@@ -128,7 +128,7 @@ func inheritCpuset(parent, dir string) error {
 	return nil
 }
 
-// used returns all hierarchies in which clusters have groups, including hybrid.
+// used returns all cgroup hierarchies in which clusters have groups, including hybrid.
 func (c *cgroups) used() []string {
 	if c.hybrid == "" {
 		return c.mounts
@@ -136,7 +136,7 @@ func (c *cgroups) used() []string {
 	return append(slices.Clip(c.mounts), c.hybrid)
 }
 
-// enter moves a process into a group.
+// enter moves a process into a cgroup.
 func (c *cgroups) enter(group string, pid int) error {
 	for _, mount := range c.mounts {
 		file := filepath.Join(mount, group, "cgroup.procs")

@@ -68,7 +68,7 @@ func (e *encryption) names() []string {
 	return out
 }
 
-// add creates a key and makes it the current key.
+// add creates an encryption key and makes it the current key.
 func (e *encryption) add() error {
 	name, err := letters(8)
 	if err != nil {
@@ -222,7 +222,7 @@ func (r *rotation) run(ctx context.Context) error {
 	return nil
 }
 
-// apply stores the keys and waits until the API server uses them.
+// apply stores the encryption keys and waits until the API server uses them.
 func (r *rotation) apply(ctx context.Context, e *encryption) error {
 	hash, err := e.write(r.file)
 	if err != nil {

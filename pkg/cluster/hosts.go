@@ -143,7 +143,8 @@ func (s *supervisor) removeNode(name string) error {
 	return nil
 }
 
-// startNode writes the node's files and starts a keeper for the process of its node host.
+// startNode writes the node's files and starts a keeper, which keeps the process of the node's host
+// running.
 func (s *supervisor) startNode(h *nodeHost) error {
 	if err := seedNode(s.cfg, h.Node); err != nil {
 		return fmt.Errorf("node %s: images: %w", h.Name, err)

@@ -31,7 +31,7 @@ const (
 	logInterval = 15 * time.Second
 )
 
-// process describes a program that a keeper keeps running.
+// process describes a program that a keeper runs, and restarts when it ends.
 type process struct {
 	name string
 	argv []string
@@ -55,7 +55,8 @@ type process struct {
 	kill bool
 }
 
-// keeper keeps one process running. Its methods are safe for concurrent use.
+// keeper keeps one process running: it starts the process again when it ends. Its methods are safe
+// for concurrent use.
 type keeper struct {
 	process
 	reaper *reaper
@@ -118,7 +119,7 @@ func nextPause(pause, life time.Duration) time.Duration {
 	}
 }
 
-// once starts the process and waits until it ends.
+// once starts the keeper's process and waits until it ends.
 func (k *keeper) once(ctx context.Context) error {
 	if k.before != nil {
 		if err := k.before(ctx); err != nil {

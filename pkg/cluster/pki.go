@@ -37,7 +37,7 @@ type pair struct {
 	key  crypto.Signer
 }
 
-// leaf describes a certificate to issue that is not an authority.
+// leaf describes a certificate to issue that is not a certificate authority's.
 type leaf struct {
 	name          string
 	organizations []string

@@ -30,7 +30,8 @@ const (
 	seedMarker = "keelson-images" // file in the seed and its copies that has the digest of the image archives
 )
 
-// ensureSeed creates the seed, unless a seed of the current archives exists.
+// ensureSeed creates the seed (a containerd root directory with the cluster's images, which new
+// nodes copy), unless a seed of the current image archives exists.
 func ensureSeed(ctx context.Context, c *Config, deps Deps) error {
 	digest, archives, err := archiveDigest(c.ImagesDir)
 	if err != nil {
@@ -164,7 +165,7 @@ func importArchive(ctx context.Context, tools, socket, archive string) error {
 	return nil
 }
 
-// seedNode copies the seed into the containerd root directory of a new node.
+// seedNode copies the seed (see ensureSeed) into the containerd root directory of a new node.
 func seedNode(c *Config, n Node) error {
 	root := c.dirs().node(n.Name).path(containerdRoot)
 	if exists(root) {

@@ -42,7 +42,8 @@ type supervisor struct {
 	nodes   map[string]*nodeHost
 }
 
-// kept is a keeper of a process, with the function that ends it.
+// kept is a keeper of a process (it restarts the process when it ends), with the function that ends
+// the keeper.
 type kept struct {
 	*keeper
 	cancel context.CancelFunc
@@ -130,7 +131,7 @@ func (s *supervisor) listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// keep starts a keeper that runs the process p.
+// keep starts a keeper, which runs the process p and restarts it when it ends.
 func (s *supervisor) keep(p process) *kept {
 	ctx, cancel := context.WithCancel(s.alive)
 	k := &kept{

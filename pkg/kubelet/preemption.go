@@ -80,7 +80,7 @@ func newPreemptions(c clock.Clock, log *slog.Logger, dir string) *preemptions {
 	return p
 }
 
-// save writes the victims to the file. The caller holds the lock.
+// save writes the preempted pods (the victims) to the file. The caller holds the lock.
 func (p *preemptions) save() {
 	if err := checkpoint.Write(p.path, p.victims); err != nil {
 		p.log.Warn("Failed to write the record of preempted pods", "err", err)
@@ -128,7 +128,7 @@ func (p *preemptions) resumed(uid types.UID) bool {
 	return p.loaded[uid]
 }
 
-// forget removes the record of a victim that no longer has anything on the node.
+// forget removes the record of a preempted pod that no longer has anything on the node.
 func (p *preemptions) forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +139,7 @@ func (p *preemptions) forget(uid types.UID) {
 	}
 }
 
-// all returns the UIDs of the victims.
+// all returns the UIDs of the preempted pods.
 func (p *preemptions) all() []types.UID {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -45,7 +45,8 @@ func (r *rates) observe(name string, now time.Time, total uint64) *uint64 {
 	return r.byName[name].observe(now, total)
 }
 
-// sweep drops counters that have not been observed recently. The caller holds r.mu.
+// sweep drops counters of resource usage that have not been observed recently. The caller holds
+// r.mu.
 func (r *rates) sweep(now time.Time) {
 	if r.byName == nil {
 		r.byName = map[string]*rate{}

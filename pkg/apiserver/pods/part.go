@@ -29,7 +29,8 @@ import (
 // it.
 const annBatch = v1alpha1.Group + "/batch"
 
-// sender has the user of a batch's request, and data about the request for audit events.
+// sender has the user who sent a batch of bindings or verdicts, and data about the request for
+// audit events.
 type sender struct {
 	user     user.Info
 	header   http.Header
@@ -90,7 +91,8 @@ func (p *part) annotate(decision, reason string) {
 	}
 }
 
-// record starts the audit event of a part and makes p.ctx contain it.
+// record starts the audit event of a part of a batch (one binding or verdict) and makes p.ctx
+// contain it.
 func (p *part) record(to *filters.Audit, from *sender, attrs *authorizer.AttributesRecord, body any) error {
 	rule := to.Policy.EvaluatePolicyRule(attrs)
 	audit.ObservePolicyLevel(p.ctx, rule.Level)
@@ -128,7 +130,7 @@ func (p *part) record(to *filters.Audit, from *sender, attrs *authorizer.Attribu
 	return nil
 }
 
-// end completes the audit event of a part with result r.
+// end completes the audit event of a part of a batch with result r.
 func (p *part) end(r v1alpha1.Result) {
 	if p.audit == nil || !p.audit.Enabled() {
 		return
@@ -162,7 +164,8 @@ func methodOf(verb string) string {
 	return http.MethodPost
 }
 
-// pathOf returns the path of the request that a part replaces, for its audit event.
+// pathOf returns the path of the request that a part of a batch replaces, for the part's audit
+// event.
 func pathOf(a *authorizer.AttributesRecord) string {
 	root := "/api/"
 	if a.APIGroup != "" {

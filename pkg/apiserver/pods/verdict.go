@@ -105,7 +105,7 @@ func (b *Batch) preempt(ctx context.Context, from *sender, batch *v1alpha1.Verdi
 	return v1alpha1.Result{Code: http.StatusOK}
 }
 
-// updateStatus writes the status of the pod that the verdict is about.
+// updateStatus writes the status of the pod that a scheduler's verdict is about.
 func (b *Batch) updateStatus(ctx context.Context, from *sender, v *v1alpha1.Verdict) error {
 	p, err := b.begin(ctx, from, ofPod("patch", "status", v.PodRef), v)
 	if err == nil {

@@ -135,7 +135,8 @@ func missing(requested schema.GroupResource, role rbacv1.RoleRef) error {
 	return apierrors.NewNotFound(requested, role.Name)
 }
 
-// findable returns an error if ref cannot refer to any role, such as one with an empty name.
+// findable returns an error if the role reference ref cannot refer to any role, such as one with an
+// empty name.
 func findable(ref rbacv1.RoleRef, namespace string) error {
 	if ref.Kind == "Role" && namespace == "" {
 		return apierrors.NewBadRequest("Namespace parameter required.")
@@ -193,7 +194,7 @@ func (g *Guard) holds(u user.Info, requested schema.GroupResource, namespace str
 	return errors.New(msg)
 }
 
-// compact merges rules for the same resource that differ only in verbs. It does not remove
+// compact merges RBAC rules for the same resource that differ only in verbs. It does not remove
 // duplicate verbs.
 func compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	type simple struct {

@@ -55,7 +55,7 @@ type binding struct {
 	subjects []rbacv1.Subject
 }
 
-// NewIndex returns an empty index.
+// NewIndex returns an empty index of roles and bindings.
 func NewIndex() *Index {
 	return &Index{
 		roles:    map[roleKey][]rbacv1.PolicyRule{},

@@ -11,12 +11,12 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Allows returns a function that reports whether any of rules allows a request.
+// Allows returns a function that reports whether any of the RBAC rules allows a request.
 func Allows(rules []rbacv1.PolicyRule) func(authorizer.Attributes) bool {
 	return func(attrs authorizer.Attributes) bool { return allowsAny(rules, attrs) }
 }
 
-// allowsAny reports whether any of rules allows the request.
+// allowsAny reports whether any of the RBAC rules allows the request.
 func allowsAny(rules []rbacv1.PolicyRule, attrs authorizer.Attributes) bool {
 	for i := range rules {
 		if allows(&rules[i], attrs) {

@@ -52,7 +52,7 @@ func checkSelectors(res *authorizationv1.ResourceAttributes, path *field.Path) f
 	return errs
 }
 
-// checkForm checks that a selector is given either as text or as requirements.
+// checkForm checks that a selector in an access review is given either as text or as requirements.
 func checkForm(raw string, requirements int, at *field.Path) field.ErrorList {
 	switch {
 	case raw != "" && requirements > 0:

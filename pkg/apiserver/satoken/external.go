@@ -159,7 +159,8 @@ func (e *External) checkHeader(header string) error {
 	return nil
 }
 
-// fetch fetches the keys. If that fails, the previous keys stay in use.
+// fetch fetches the public keys from the external signer. If that fails, the previous keys stay in
+// use.
 func (e *External) fetch(ctx context.Context) error {
 	resp, err := e.client.FetchKeys(ctx, &externaljwt.FetchKeysRequest{})
 	if err != nil {
@@ -243,7 +244,7 @@ func (e *External) Published() (jose.JSONWebKeySet, time.Duration) {
 	return keys.set, max(0, keys.next.Sub(e.clock.Now()))
 }
 
-// Run refreshes the keys until ctx is done.
+// Run refreshes the external signer's public keys until ctx is done.
 func (e *External) Run(ctx context.Context) {
 	wait := e.keys.Load().next.Sub(e.clock.Now())
 	for {

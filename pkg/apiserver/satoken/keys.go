@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/tokenkey"
 )
 
-// KeySource returns the public keys that verify tokens.
+// KeySource returns the public keys that verify service account tokens.
 type KeySource interface {
 	// Candidates returns the keys that may have signed a token with the given key ID, or all keys if
 	// the ID is empty.
@@ -92,13 +92,13 @@ type KeyFiles struct {
 	current atomic.Pointer[Keys]
 }
 
-// LoadKeyFiles reads the files.
+// LoadKeyFiles reads the files with the public keys.
 func LoadKeyFiles(files ...string) (*KeyFiles, error) {
 	k := &KeyFiles{files: files}
 	return k, k.Reload()
 }
 
-// Reload reads the files again. If that fails, the previous keys stay in use.
+// Reload reads the files with the public keys again. If that fails, the previous keys stay in use.
 func (k *KeyFiles) Reload() error {
 	keys, err := LoadKeys(k.files...)
 	if err != nil {

@@ -50,7 +50,7 @@ type kubernetesClaims struct {
 	WarnAfter      *jwt.NumericDate `json:"warnafter,omitempty"`
 }
 
-// Ref refers to an object that a token is bound to.
+// Ref refers to an object that a service account token is bound to.
 type Ref struct {
 	Name string `json:"name,omitempty"`
 	UID  string `json:"uid,omitempty"`
@@ -64,7 +64,7 @@ type legacyClaims struct {
 	Namespace          string `json:"kubernetes.io/serviceaccount/namespace"`
 }
 
-// Issuer signs tokens.
+// Issuer signs service account tokens.
 type Issuer struct {
 	name string
 	sign func(ctx context.Context, payload []byte) (string, error)
@@ -101,7 +101,7 @@ func LoadIssuer(name, file string) (*Issuer, error) {
 	}}, nil
 }
 
-// Wanted describes a token to issue.
+// Wanted describes a service account token to issue.
 type Wanted struct {
 	// The token and its service account.
 
@@ -117,7 +117,7 @@ type Wanted struct {
 	WarnAfter         time.Time // time after which uses are reported; zero if they are not
 }
 
-// Issue signs a token.
+// Issue signs a service account token.
 func (i *Issuer) Issue(ctx context.Context, w Wanted) (string, error) {
 	public := jwt.Claims{
 		ID: w.ID, Issuer: i.name, Subject: w.Subject, Audience: w.Audiences,

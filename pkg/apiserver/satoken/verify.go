@@ -34,7 +34,7 @@ type Getter interface {
 	Node(ctx context.Context, name string) (*metav1.ObjectMeta, error)
 }
 
-// Verifier authenticates tokens. Its fields must be set before the first use.
+// Verifier authenticates service account tokens. Its fields must be set before the first use.
 type Verifier struct {
 	Keys      KeySource
 	Issuers   []string // issuers whose tokens are accepted, in addition to LegacyIssuer

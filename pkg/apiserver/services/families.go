@@ -196,7 +196,7 @@ func (f *families) checkSingle() {
 	}
 }
 
-// infer adds to ipFamilies the families of the addresses that the client requested.
+// infer adds to the service's ipFamilies the families of the addresses that the client requested.
 func (f *families) infer() {
 	spec := &f.svc.Spec
 	for i, ip := range spec.ClusterIPs {

@@ -99,7 +99,7 @@ func (a *Allocator) free(ctx context.Context, svc *corev1.Service, ips []string,
 	}
 }
 
-// releaseAll releases everything that a deleted service held.
+// releaseAll releases the cluster IPs and node ports of a deleted service.
 func (a *Allocator) releaseAll(ctx context.Context, svc *corev1.Service) {
 	a.free(context.WithoutCancel(ctx), svc, clusterIPs(svc), portsOf(svc))
 }

@@ -45,7 +45,7 @@ type IPs struct {
 	random *rand.Rand
 }
 
-// NewIPs returns an allocator. The caller must not use random afterwards.
+// NewIPs returns an allocator of cluster IPs. The caller must not use random afterwards.
 func NewIPs(client networkingclient.IPAddressInterface, known func(string) bool,
 	ranges func(corev1.IPFamily) []netip.Prefix, random *rand.Rand) *IPs {
 	return &IPs{Client: client, Known: known, Ranges: ranges, random: random}
@@ -137,7 +137,7 @@ func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.I
 	return netip.Addr{}, errFull
 }
 
-// try allocates ip. It returns false if ip is already allocated.
+// try allocates the cluster IP ip. It returns false if ip is already allocated.
 func (a *IPs) try(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, ip netip.Addr) (done bool,
 	err error) {
 	if err := ctx.Err(); err != nil {
@@ -153,7 +153,7 @@ func (a *IPs) draw(n uint64) uint64 {
 	return a.random.Uint64N(n)
 }
 
-// release frees an address if it still belongs to the service.
+// release frees a cluster IP if it still belongs to the service.
 func (a *IPs) release(ctx context.Context, svc *corev1.Service, name string) error {
 	cur, err := a.Client.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -246,7 +246,7 @@ func (p *portPlan) has(i int, update bool) bool {
 	return first < i && p.chosen[first].NodePort == sp.NodePort
 }
 
-// any allocates the port want, or any free port if want is 0, and returns it.
+// any allocates the node port want, or any free node port if want is 0, and returns it.
 func (p *portPlan) any(want int) (int, error) {
 	var err error
 	switch {

@@ -38,7 +38,7 @@ func NewPorts(s store.ReadWriter, pool config.PortRange, random *rand.Rand) *Por
 	return &Ports{store: s, pool: pool, random: random}
 }
 
-// bitmap is the set of allocated ports. Bit i is the port with offset i in the range.
+// bitmap is the set of allocated node ports. Bit i is the port with offset i in the range.
 type bitmap struct{ big.Int }
 
 func (b *bitmap) has(i int) bool        { return b.Bit(i) == 1 }
@@ -162,7 +162,7 @@ func (p *Ports) draw(n int) int {
 	return p.random.IntN(n)
 }
 
-// release frees ports.
+// release frees node ports.
 func (p *Ports) release(ctx context.Context, ports []int) error {
 	if len(ports) == 0 {
 		return nil

@@ -35,7 +35,7 @@ const (
 // Lists are the registries that the repair loop lists, without requests to the server.
 type Lists struct{ Services, Addresses *registry.Registry }
 
-// repair is the state of the repair loop.
+// repair is the state of the loop that repairs the allocations of cluster IPs and node ports.
 type repair struct {
 	a      *Allocator
 	lists  Lists
@@ -51,7 +51,7 @@ func (a *Allocator) Repair(ctx context.Context, lists Lists, client kubernetes.I
 	return r.round(ctx)
 }
 
-// RunRepair repairs the allocations of addresses and ports at intervals until ctx is done.
+// RunRepair repairs the allocations of cluster IPs and node ports at intervals until ctx is done.
 func (a *Allocator) RunRepair(ctx context.Context, lists Lists, client kubernetes.Interface, clk clock.Clock) {
 	r := &repair{a: a, lists: lists, client: client, now: clk.Now, leaked: map[int]int{}}
 	ticker := clk.NewTicker(repairInterval)
@@ -97,8 +97,8 @@ func list[T resource.Object](ctx context.Context, from *registry.Registry, optio
 	return out, nil
 }
 
-// ports marks the ports of all services as allocated, and frees ports without a service for
-// leakRounds rounds.
+// ports marks the node ports of all services as allocated. It frees ports that no service had in
+// the last leakRounds rounds.
 func (r *repair) ports(ctx context.Context, all []*corev1.Service) error {
 	used := map[int]bool{}
 	for _, svc := range all {

@@ -72,7 +72,8 @@ func (h *history) recordChange(from, to int32, now time.Time) {
 	}
 }
 
-// verdict is a number of pods, with the reason and message for a condition in the status.
+// verdict is the number of pods after a limit was applied, with the reason and message for a
+// condition in the autoscaler's status.
 type verdict struct {
 	n               int32
 	reason, message string

@@ -33,7 +33,7 @@ type sample struct {
 	window time.Duration
 }
 
-// samples are the samples of pods, by pod name.
+// samples are the measured values of a metric of pods, by pod name.
 type samples map[string]sample
 
 // defaultWindow is the time window of a custom metric that does not state its window.

@@ -15,7 +15,8 @@ import (
 // maxUncounted is the maximum number of UIDs of ended pods that one write of the status records.
 const maxUncounted = 500
 
-// ledger holds which pods a sync has counted, and which finalizers it must remove.
+// ledger records which ended pods a sync has counted, and from which pods it must remove the
+// tracking finalizer.
 type ledger struct {
 	// open are the UIDs of pods that still have the finalizer: they have not ended, or their end is
 	// not counted yet.

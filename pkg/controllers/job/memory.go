@@ -45,7 +45,8 @@ func (m *memories) entry(job *batchv1.Job) *memory {
 	return x
 }
 
-// stale reports whether the job in the cache is older than the controller's last write of it.
+// stale reports whether the job in the informer's cache is older than the controller's last write
+// of it.
 func (m *memories) stale(job *batchv1.Job) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,7 +18,7 @@ type ruling struct {
 	message string // the reason for the job's failure, if the action is FailJob
 }
 
-// counts reports whether the failure counts towards the limits.
+// counts reports whether the failure of the pod counts towards the job's failure limits.
 func (r ruling) counts() bool { return r.action != batchv1.PodFailurePolicyActionIgnore }
 
 // applyPolicy applies the first rule of the policy that matches a failed pod. If no rule matches,

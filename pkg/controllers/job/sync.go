@@ -219,7 +219,7 @@ func (y *syncer) write(ctx context.Context, s *survey, was *batchv1.JobStatus) (
 	return &job.Status, nil
 }
 
-// release removes the finalizer from the pods in l.release.
+// release removes the tracking finalizer from the pods in l.release.
 func (y *syncer) release(ctx context.Context, s *survey, l *ledger) error {
 	errs := forEachPod(l.release, func(pod *v1.Pod) error {
 		y.memories.recordRelease(s.job, pod.UID)

@@ -69,7 +69,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// sweep checks all tokens. It runs once a day. If a write fails, the next sweep retries it.
+// sweep checks all Secrets with service account tokens. It runs once a day. If a write fails, the
+// next sweep retries it.
 func (c *Controller) sweep(ctx context.Context) {
 	if err := c.clean(ctx); err != nil && ctx.Err() == nil {
 		c.Log.Error("Failed to clean up legacy tokens", "err", err)

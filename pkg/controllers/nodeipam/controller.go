@@ -121,7 +121,7 @@ func (c *Controller) take(n *v1.Node) {
 	c.refuse(list)
 }
 
-// refuse records an event for each node that has a range which it may not use.
+// refuse records an event for each node that has a range of pod addresses which it may not use.
 func (c *Controller) refuse(nodes []*v1.Node) {
 	by, claims := map[string]*v1.Node{}, make([]nodeclaims.Claim, len(nodes))
 	for i, n := range nodes {
@@ -175,7 +175,7 @@ func (c *Controller) withdraw(uid types.UID, has []string) {
 	}
 }
 
-// release makes the ranges of a deleted node free.
+// release makes the pod address ranges of a deleted node free.
 func (c *Controller) release(node *v1.Node) {
 	c.withdraw(node.UID, nil)
 	c.mu.Lock()

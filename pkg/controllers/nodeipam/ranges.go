@@ -45,7 +45,7 @@ func newRanges(whole netip.Prefix, mask int, m *metrics) (*ranges, error) {
 	return r, nil
 }
 
-// next returns a free range and adds the holder to it.
+// next returns a free range of pod addresses and adds the holder (a node) to it.
 func (r *ranges) next(holder types.UID) (netip.Prefix, error) {
 	for i := range r.count {
 		n := (r.from + i) % r.count
@@ -107,7 +107,7 @@ func (r *ranges) occupy(p netip.Prefix, holder types.UID) bool {
 	return alone
 }
 
-// release removes a holder from all ranges that overlap with p.
+// release removes a holder, such as a node, from all ranges of pod addresses that overlap with p.
 func (r *ranges) release(p netip.Prefix, holder types.UID) {
 	first, last, ok := r.span(p)
 	if !ok {

@@ -18,7 +18,7 @@ func isEvicting(n *v1.Node) bool {
 		func(t v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute && isManaged(t) })
 }
 
-// isManaged reports whether this controller adds and removes taints like t.
+// isManaged reports whether this controller adds and removes taints with the key and effect of t.
 func isManaged(t v1.Taint) bool {
 	switch t.Key {
 	case v1.TaintNodeNotReady, v1.TaintNodeUnreachable:

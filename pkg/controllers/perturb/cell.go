@@ -110,7 +110,7 @@ func (c *Cell) config(rt http.RoundTripper, account string) *rest.Config {
 // settle waits until the virtual duration d has passed.
 func (c *Cell) settle(d time.Duration) { <-c.clock.After(d) }
 
-// Contents returns all keys and values in the store.
+// Contents returns all keys and values in the API server's store.
 func (c *Cell) Contents() map[string][]byte {
 	c.tb.Helper()
 	all, err := c.server.KV.Range(context.Background(), kv.RangeOptions{Prefix: "/"})
@@ -124,7 +124,7 @@ func (c *Cell) Contents() map[string][]byte {
 	return out
 }
 
-// reset restores the contents that the store had after the server's start.
+// reset restores the contents that the API server's store had after the server's start.
 func (c *Cell) reset() {
 	c.tb.Helper()
 	ctx := context.Background()
@@ -170,7 +170,7 @@ func (c *Cell) recordRevision() int64 {
 	return rv
 }
 
-// maxStaleness is the maximum age of the state that a list returns if the fault old occurs.
+// maxStaleness is the maximum age of the state that a list returns if the fault called old occurs.
 const maxStaleness = 20 * time.Second
 
 // oldRevision returns the revision whose state a list must return if the fault old occurs, or "" if

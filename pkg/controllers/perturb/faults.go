@@ -12,7 +12,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// fault is a kind of fault.
+// fault is a kind of fault that a test injects into the requests and watches of a controller.
 type fault string
 
 const (
@@ -53,7 +53,8 @@ func (f fault) levels() [4]int {
 // when the watch ends, so without this limit it might never read a hundred objects.
 const maxCrashes, maxCuts = 6, 20
 
-// Faults decides which faults occur in one run. It is safe for concurrent use.
+// Faults decides which faults (of requests, watches and the process) occur in one run of a
+// scenario. It is safe for concurrent use.
 type Faults struct {
 	seed  uint64
 	clock clock.Clock
@@ -77,7 +78,7 @@ func NewFaults(c clock.Clock, seed uint64) *Faults {
 	return f
 }
 
-// End ends the faults: no more faults occur afterwards.
+// End ends the faults: afterwards all requests and watches work normally.
 func (f *Faults) End() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

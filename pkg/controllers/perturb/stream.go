@@ -36,7 +36,7 @@ type stream struct {
 	ended  bool
 }
 
-// frame is one event as the server sent it, with the time at which it must be delivered.
+// frame is one watch event as the server sent it, with the time at which it must be delivered.
 type frame struct {
 	bytes []byte
 	due   time.Time
@@ -54,7 +54,7 @@ func newStream(ctx context.Context, f *Faults, what, contentType string, body io
 	return s
 }
 
-// receive reads events from the server and decides when each must be delivered.
+// receive reads watch events from the server and decides when each must be delivered.
 func (s *stream) receive(next func() ([]byte, string, error)) {
 	var last time.Time
 	for {
@@ -109,7 +109,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// first waits for the next event and removes it from the queue.
+// first waits for the next watch event and removes it from the queue.
 func (s *stream) first() (frame, error) {
 	for {
 		s.mu.Lock()

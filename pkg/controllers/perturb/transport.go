@@ -54,7 +54,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(r)
 }
 
-// write handles a request that may change something.
+// write handles a request that may change an object.
 func (t *transport) write(r *http.Request, what string) (*http.Response, error) {
 	t.p.writes.Add(1)
 	if t.faults.hit(crash, "before "+what) {

@@ -90,7 +90,7 @@ func (c *Controller[T]) setChanged(old, obj *T) {
 	c.queue.Add(key)
 }
 
-// selecting returns the keys of the sets whose selectors match a pod.
+// selecting returns the keys of the ReplicaSets whose selectors match a pod.
 func (c *Controller[T]) selecting(pod *v1.Pod) []string {
 	var keys []string
 	for _, set := range c.sets(pod.Namespace) {
@@ -102,7 +102,8 @@ func (c *Controller[T]) selecting(pod *v1.Pod) []string {
 	return keys
 }
 
-// ownerOf returns the key of the set that controls a pod, or "" if no set controls it.
+// ownerOf returns the key of the ReplicaSet that controls a pod, or "" if no ReplicaSet controls
+// it.
 func (c *Controller[T]) ownerOf(pod *v1.Pod) string {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil || ref.Kind != c.kind.Kind.Kind {
@@ -124,7 +125,7 @@ func (c *Controller[T]) set(key string) *appsv1.ReplicaSet {
 	return c.kind.Read(obj.(*T))
 }
 
-// sets returns all sets in a namespace.
+// sets returns all ReplicaSets in a namespace.
 func (c *Controller[T]) sets(namespace string) []*appsv1.ReplicaSet {
 	objs, err := c.kind.Informer.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	if err != nil {

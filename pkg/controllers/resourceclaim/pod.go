@@ -266,14 +266,15 @@ func (m *creations) lookup(pod types.UID, claim string) (name string, doubt bool
 	return name, there && name == ""
 }
 
-// forget removes the entries for a deleted pod.
+// forget removes the recorded claims of a deleted pod.
 func (m *creations) forget(pod *v1.Pod) {
 	for _, r := range pod.Spec.ResourceClaims {
 		m.remove(pod.UID, r.Name)
 	}
 }
 
-// remove removes the entry for a claim, because the cache shows it or it does not exist.
+// remove removes the record of a created claim, because the informer's cache shows the claim or it
+// does not exist.
 func (m *creations) remove(pod types.UID, claim string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -122,7 +122,7 @@ func (t *tally) observe(q *v1.ResourceQuota) {
 	t.used, t.revision = q.Status.Used, revision
 }
 
-// plan is a new value of status.used.
+// plan is a new value of a quota's status.used.
 type plan struct {
 	used v1.ResourceList
 	// released is the usage of deleted objects that the plan has subtracted.

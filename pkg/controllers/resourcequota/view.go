@@ -39,7 +39,8 @@ type view struct {
 	quotas  map[string]map[string]*follower                             // by namespace and name
 }
 
-// follower is the tally of one quota with the data to update it.
+// follower is the tally (running count of the used resources) of one quota, with the data to update
+// it.
 type follower struct {
 	*tally
 	// quota is the quota whose limits and scopes are counted. Its status.hard is a copy of its
@@ -152,7 +153,7 @@ func (f *follower) recount(objects map[schema.GroupResource]map[string]map[types
 	return errors.Join(errs...)
 }
 
-// follows reports whether the view has a tally for a quota.
+// follows reports whether the view has a tally (a running count of the used resources) for a quota.
 func (v *view) follows(q *v1.ResourceQuota) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -160,7 +161,8 @@ func (v *view) follows(q *v1.ResourceQuota) bool {
 	return f != nil && f.uid == q.UID
 }
 
-// follow starts the tally of a quota. q must be the newest version of the quota.
+// follow starts the tally (the running count of the used resources) of a quota. q must be the
+// newest version of the quota.
 func (v *view) follow(q *v1.ResourceQuota) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -170,7 +172,7 @@ func (v *view) follow(q *v1.ResourceQuota) {
 	v.quotas[q.Namespace][q.Name] = &follower{tally: newTally(q)}
 }
 
-// forget drops the tally of a quota.
+// forget drops the tally (the running count of the used resources) of a quota.
 func (v *view) forget(namespace, name string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -242,7 +244,7 @@ func (v *view) audited(q *v1.ResourceQuota) bool {
 	return !v.quotas[q.Namespace][q.Name].audit.since.IsZero()
 }
 
-// clear removes all objects of a resource, because its watch has ended.
+// clear removes all objects of a resource from the counts, because its watch has ended.
 func (v *view) clear(resource schema.GroupResource) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

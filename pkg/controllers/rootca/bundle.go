@@ -19,10 +19,11 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// BundleName is the name of the controller of the bundle.
+// BundleName is the name of the controller of the ClusterTrustBundle.
 const BundleName = "kube-apiserver-serving-clustertrustbundle-publisher-controller"
 
-// signer is the signer of the bundles. Only this controller creates its bundles.
+// signer is the signer of the ClusterTrustBundles. Only this controller creates bundles of this
+// signer.
 const signer = "kubernetes.io/kube-apiserver-serving"
 
 // BundleController implements controller.Controller. It publishes the certificates as a
@@ -34,7 +35,7 @@ type BundleController struct {
 	metrics *metrics
 }
 
-// NewBundle returns the controller of the bundle.
+// NewBundle returns the controller of the ClusterTrustBundle.
 func NewBundle(d controller.Deps) (controller.Controller, error) {
 	bundles := d.Informers.Certificates().V1().ClusterTrustBundles()
 	c := &BundleController{Deps: d, bundles: bundles.Lister(), metrics: newBundleMetrics(d.Metrics)}
@@ -57,8 +58,8 @@ func (c *BundleController) sync(ctx context.Context, _ string) error {
 	return err
 }
 
-// publish creates or corrects the bundle of the current certificates, and deletes the signer's
-// other bundles.
+// publish creates or corrects the ClusterTrustBundle of the current certificates, and deletes the
+// signer's other bundles.
 func (c *BundleController) publish(ctx context.Context) error {
 	want, client := string(c.Options.RootCA), c.Client.CertificatesV1().ClusterTrustBundles()
 	name := nameOf(c.Options.RootCA)
@@ -95,7 +96,7 @@ func (c *BundleController) publish(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// nameOf returns the name of the bundle with these certificates.
+// nameOf returns the name of the ClusterTrustBundle with these certificates.
 func nameOf(certificates []byte) string {
 	hash := sha256.Sum256(certificates)
 	return fmt.Sprintf("%s:%x", strings.ReplaceAll(signer, "/", ":"), hash[:12])

@@ -199,7 +199,7 @@ func (a *actor) setClaimOwnersRecorded(ctx context.Context, pod *v1.Pod) error {
 	return err
 }
 
-// setClaimOwners sets the owners of a pod's claims as the set's retention policy requires.
+// setClaimOwners sets the owners of a pod's claims as the StatefulSet's retention policy requires.
 func (a *actor) setClaimOwners(ctx context.Context, pod *v1.Pod) error {
 	for i := range a.set.Spec.VolumeClaimTemplates {
 		claim := a.claim(claimName(a.set, a.set.Spec.VolumeClaimTemplates[i].Name, ordinalOf(pod)))

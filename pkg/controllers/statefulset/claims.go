@@ -18,8 +18,8 @@ const (
 	remove = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 )
 
-// retentionPolicy returns the retention policy for the set's PersistentVolumeClaims. By default,
-// claims are retained.
+// retentionPolicy returns the retention policy for the StatefulSet's PersistentVolumeClaims. By
+// default, claims are retained.
 func retentionPolicy(set *appsv1.StatefulSet) appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy {
 	if set.Spec.PersistentVolumeClaimRetentionPolicy == nil {
 		return appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenDeleted: retain, WhenScaled: retain}

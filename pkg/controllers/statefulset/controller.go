@@ -95,7 +95,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// ownerOf returns the key of the set that controls a pod, or "" if no set controls it.
+// ownerOf returns the key of the StatefulSet that controls a pod, or "" if no StatefulSet controls
+// it.
 func ownerOf(pod *v1.Pod) string {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil || ref.Kind != kind.Kind {
@@ -104,7 +105,7 @@ func ownerOf(pod *v1.Pod) string {
 	return pod.Namespace + "/" + ref.Name
 }
 
-// selecting returns the keys of the sets whose selectors match a pod.
+// selecting returns the keys of the StatefulSets whose selectors match a pod.
 func (c *Controller) selecting(pod *v1.Pod) []string {
 	sets, err := c.sets.GetPodStatefulSets(pod)
 	if err != nil {
@@ -176,8 +177,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return errors.Join(c.syncSet(ctx, set, pods, r), c.truncateHistory(ctx, set, pods, sorted, r))
 }
 
-// claimRevisions returns the set's revisions, with the oldest first. It adopts revisions that match
-// the set's selector.
+// claimRevisions returns the StatefulSet's ControllerRevisions, with the oldest first. It adopts
+// revisions that match the StatefulSet's selector.
 func (c *Controller) claimRevisions(ctx context.Context, owner controller.Owner) ([]*appsv1.ControllerRevision, error) {
 	candidates, err := c.history.Candidates(owner.Object)
 	if err != nil {

@@ -54,7 +54,7 @@ func startOrdinal(set *appsv1.StatefulSet) int {
 
 func replicaCount(set *appsv1.StatefulSet) int { return int(*set.Spec.Replicas) }
 
-// inRange reports whether the set should have a pod with this ordinal.
+// inRange reports whether the StatefulSet should have a pod with this ordinal.
 func inRange(set *appsv1.StatefulSet, ordinal int) bool {
 	return ordinal >= startOrdinal(set) && ordinal < startOrdinal(set)+replicaCount(set)
 }
@@ -89,7 +89,7 @@ func newPod(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
 	return pod
 }
 
-// hasIdentity reports whether a pod has the label with its own name.
+// hasIdentity reports whether a pod of a StatefulSet has the label with its own name.
 func hasIdentity(pod *v1.Pod) bool { return pod.Labels[appsv1.StatefulSetPodNameLabel] == pod.Name }
 
 // setIdentity sets the labels with a pod's name and ordinal.

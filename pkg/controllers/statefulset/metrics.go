@@ -31,7 +31,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 }
 
-// recordPlan sets the metrics about unavailable pods of a set from its plan.
+// recordPlan sets the metrics about unavailable pods of a StatefulSet from its plan.
 func (m *metrics) recordPlan(set *appsv1.StatefulSet, p plan) {
 	labels := []string{set.Namespace, set.Name, string(set.Spec.PodManagementPolicy)}
 	m.most.WithLabelValues(labels...).Set(float64(p.most))
@@ -40,7 +40,7 @@ func (m *metrics) recordPlan(set *appsv1.StatefulSet, p plan) {
 	}
 }
 
-// forget removes the metrics of a set, because it was deleted.
+// forget removes the metrics of a StatefulSet, because it was deleted.
 func (m *metrics) forget(namespace, name string) {
 	labels := prometheus.Labels{"statefulset_namespace": namespace, "statefulset_name": name}
 	m.most.DeletePartialMatch(labels)

@@ -213,7 +213,7 @@ func (d *decision) each(pods []*v1.Pod, f func(pod *v1.Pod) (step, bool)) bool {
 	return !stopped
 }
 
-// keepReplicas plans to create, correct and replace the wanted pods.
+// keepReplicas plans to create, correct and replace the pods that the StatefulSet should have.
 func (d *decision) keepReplicas() bool { return d.each(d.replicas, d.keepReplica) }
 
 func (d *decision) keepReplica(pod *v1.Pod) (step, bool) {
@@ -275,7 +275,8 @@ func (d *decision) anyClaim(pod *v1.Pod, f func(*v1.PersistentVolumeClaim) bool)
 	return false
 }
 
-// settleCondemned plans to correct the owners of the claims of condemned pods.
+// settleCondemned plans to correct the owners of the claims of condemned pods, which are to be
+// deleted because their ordinals are out of range.
 func (d *decision) settleCondemned() bool {
 	return d.each(d.condemned, func(pod *v1.Pod) (step, bool) {
 		if d.unsettled(pod) {

@@ -49,14 +49,15 @@ func (w *written) behind(key string) cache.SharedIndexInformer {
 	return nil
 }
 
-// forget drops the writes for a set that was deleted.
+// forget drops the recorded writes for a StatefulSet that was deleted.
 func (w *written) forget(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.byKey, key)
 }
 
-// older reports whether version a is before version b. An empty version a is before all others.
+// older reports whether resource version a is before resource version b. An empty version a is
+// before all others.
 func older(a, b string) bool {
 	if a == "" {
 		return true

@@ -33,7 +33,7 @@ import (
 // Name is the controller's name.
 const Name = "storage-version-migrator-controller"
 
-// Reasons of conditions in the status of migrations.
+// Reasons of conditions in the status of StorageVersionMigrations.
 const (
 	reasonRunning   = "MigrationRunning"
 	reasonCompleted = "MigrationCompleted"
@@ -62,13 +62,13 @@ func New(d controller.Deps) (controller.Controller, error) {
 	})
 }
 
-// keyOf returns the resource of a migration as a text. It is the key in the queue.
+// keyOf returns the resource of a StorageVersionMigration as a text. It is the key in the queue.
 func keyOf(m *migration) string { return m.Spec.Resource.String() }
 
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// sync continues the migrations of the resource with the given key.
+// sync continues the StorageVersionMigrations of the resource with the given key.
 func (c *Controller) sync(ctx context.Context, key string) error {
 	all, err := c.migrations.List(labels.Everything())
 	if err != nil {
@@ -89,7 +89,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// start marks a migration as running, both in the definition of its resource and in its own status.
+// start marks a StorageVersionMigration as running, both in the CustomResourceDefinition of its
+// resource and in its own status.
 func (c *Controller) start(ctx context.Context, m *migration) error {
 	err := c.mark(ctx, m,
 		mark{status: true, reason: reasonRunning, message: fmt.Sprintf("Migration %s is running", m.Name)})
@@ -99,7 +100,7 @@ func (c *Controller) start(ctx context.Context, m *migration) error {
 	return c.addCondition(ctx, m, storagemigrationv1.MigrationRunning, reasonRunning, "The migration is running")
 }
 
-// finish marks a migration that has succeeded or failed as not running any more.
+// finish marks a StorageVersionMigration that has succeeded or failed as not running any more.
 func (c *Controller) finish(ctx context.Context, m *migration) error {
 	how := mark{reason: "MigrationFailed", message: "The migration has failed"}
 	if is(m, storagemigrationv1.MigrationSucceeded) {

@@ -106,7 +106,8 @@ func marked(crd *apiextensionsv1.CustomResourceDefinition, how mark,
 	return status, true
 }
 
-// storage returns the name of the version in which objects of a definition are stored.
+// storage returns the name of the version in which the objects of a CustomResourceDefinition are
+// stored.
 func storage(crd *apiextensionsv1.CustomResourceDefinition) string {
 	at := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
 		return v.Storage

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// step is what to do now with the migrations of one resource.
+// step is what to do now with the StorageVersionMigrations of one resource.
 type step struct {
 	// finish are migrations that have ended but are still marked as running.
 	finish []*migration
@@ -21,7 +21,7 @@ type step struct {
 	start, run *migration
 }
 
-// next decides what to do now with the migrations of one resource.
+// next decides what to do now with the StorageVersionMigrations of one resource.
 func next(all []*migration) step {
 	var s step
 	for _, m := range all {
@@ -43,7 +43,7 @@ func next(all []*migration) step {
 	return s
 }
 
-// order compares two migrations in the order in which they run: the older one first.
+// order compares two StorageVersionMigrations in the order in which they run: the older one first.
 func order(a, b *migration) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }

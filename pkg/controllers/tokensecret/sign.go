@@ -27,7 +27,7 @@ type claims struct {
 	AccountUID  string `json:"kubernetes.io/serviceaccount/service-account.uid"`
 }
 
-// signer signs tokens.
+// signer signs service account tokens for Secrets.
 type signer struct{ jose.Signer }
 
 // newSigner returns a signer with the given private key, in PEM.

@@ -14,7 +14,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 )
 
-// pending is how many events a watch may be behind before it is ended.
+// pending is how many events a watch of the pods API may be behind before it is ended.
 const pending = 100
 
 // Changes passes changes of pods to all watches. It is safe for concurrent use, and never blocks.
@@ -27,7 +27,7 @@ type Changes struct {
 	known   map[types.UID]metav1.ObjectMeta // name, namespace and UID of pods that have a status
 }
 
-// NewChanges returns a Changes without watches.
+// NewChanges returns a Changes to which no watch listens yet.
 func NewChanges(log *slog.Logger) *Changes {
 	return &Changes{
 		log: log, watches: map[chan *api.WatchPodsEvent]bool{}, known: map[types.UID]metav1.ObjectMeta{},
@@ -76,7 +76,7 @@ func (c *Changes) watch() (events <-chan *api.WatchPodsEvent, stop func()) {
 	}
 }
 
-// send sends an event to all watches. c.mu is held.
+// send sends an event to all watches of the pods API. c.mu is held.
 func (c *Changes) send(kind api.EventType, pod *v1.Pod) {
 	if len(c.watches) == 0 {
 		return

@@ -35,7 +35,7 @@ type Source interface {
 	Status(uid types.UID) (v1.PodStatus, bool)
 }
 
-// Server serves the API.
+// Server serves the pods API to programs on the node.
 type Server struct {
 	api.UnimplementedPodsServer
 	socket  string
@@ -44,7 +44,7 @@ type Server struct {
 	metrics metrics
 }
 
-// New returns a Server for a socket.
+// New returns a Server of the pods API for a socket.
 func New(socket string, source Source, changes *Changes, reg prometheus.Registerer) *Server {
 	reg.MustRegister(changes.dropped)
 	return &Server{socket: socket, source: source, changes: changes, metrics: newMetrics(reg)}

@@ -59,7 +59,7 @@ type Manager struct {
 	metrics *metrics
 }
 
-// run is one run of a container, with the results of its probes.
+// run is one run of a container, with the results of the container's probes.
 type run struct {
 	pod   *v1.Pod
 	spec  *v1.Container
@@ -333,14 +333,14 @@ func (m *Manager) applyResult(r *run, kind Kind, ok bool, message string) (done 
 	return done
 }
 
-// counter counts how many times in a row a probe had the same result.
+// counter counts how many times in a row a container's probe had the same result.
 type counter struct {
 	success, failure int32
 	last             bool
 	n                int32
 }
 
-// add adds a result and reports whether the result has reached its threshold.
+// add adds the result of a probe and reports whether the result has reached its threshold.
 func (c *counter) add(ok bool) bool {
 	if c.n > 0 && c.last == ok {
 		c.n++

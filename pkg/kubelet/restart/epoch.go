@@ -49,8 +49,8 @@ func Epoch(pod *v1.Pod, seen *cri.Pod) int64 {
 	return epoch
 }
 
-// Before reports whether a run was created before the given epoch: before all containers were last
-// restarted.
+// Before reports whether a run of a container was created before the given epoch: before all
+// containers of the pod were last restarted.
 func Before(run *cri.Container, epoch int64) bool { return run != nil && run.Epoch < epoch }
 
 // Began reports whether the end of this run made all containers restart, which began the given

@@ -35,14 +35,15 @@ const program = "containerd-shim-runc-v2"
 // bundle to a name that begins with a dot before it removes it.
 var bundle = regexp.MustCompile(`/io\.containerd\.runtime\.v2\.task/k8s\.io/\.?[0-9a-f]{64} \(deleted\)$`)
 
-// Finder finds lost shims. Only one goroutine may use it.
+// Finder finds lost containerd shims. Only one goroutine may use it.
 type Finder struct {
 	proc  string
 	clock clock.PassiveClock
 	since map[Shim]time.Time
 }
 
-// Shim identifies a process. Its start time distinguishes it from a later process with the same ID.
+// Shim identifies the process of a containerd shim. Its start time distinguishes it from a later
+// process with the same ID.
 type Shim struct {
 	PID int
 	// Started is when the process started, in clock ticks since the machine's boot.
@@ -54,7 +55,8 @@ func New(proc string, clk clock.PassiveClock) *Finder {
 	return &Finder{proc: proc, clock: clk, since: map[Shim]time.Time{}}
 }
 
-// FindLost returns the shims that have been without bundle and children for at least lostFor.
+// FindLost returns the containerd shims that have been without bundle and children for at least
+// lostFor.
 func (f *Finder) FindLost() ([]Shim, error) {
 	dirs, err := filepath.Glob(filepath.Join(f.proc, "[0-9]*"))
 	if err != nil {
@@ -80,7 +82,7 @@ func (f *Finder) FindLost() ([]Shim, error) {
 	return out, nil
 }
 
-// Kill kills a shim if it still has neither bundle nor children.
+// Kill kills a containerd shim if it still has neither bundle nor children.
 func (f *Finder) Kill(s Shim) error {
 	fd, err := unix.PidfdOpen(s.PID, 0)
 	if errors.Is(err, unix.ESRCH) {

@@ -208,7 +208,8 @@ func (m *Manager) endPods(ctx context.Context) {
 
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / float64(time.Second) }
 
-// await waits until all pods of a group have ended, or the group's time is over.
+// await waits until all pods of a group (pods that are ended at the same time) have ended, or the
+// group's time is over.
 func (m *Manager) await(ctx context.Context, g group) {
 	until := m.cfg.Clock.Now().Add(g.grace)
 	for _, pod := range g.pods {

@@ -38,7 +38,7 @@ func groups(c *kubeletconfig.KubeletConfiguration) []group {
 	return out
 }
 
-// total returns the sum of the times of all groups.
+// total returns the sum of the times of all groups of pods, which are ended one after the other.
 func total(list []group) time.Duration {
 	sum := time.Duration(0)
 	for _, g := range list {

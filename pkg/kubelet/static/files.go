@@ -92,7 +92,7 @@ func readPod(file, node string) (*v1.Pod, error) {
 	return decode(b, origin{source.File, file}, node)
 }
 
-// origin is the source of a pod: the kind (File or HTTP), and the path or URL.
+// origin is the source of a static pod: the kind (File or HTTP), and the path or URL.
 type origin struct{ source, at string }
 
 // decode parses a pod as YAML or JSON and sets its defaults for the node.

@@ -88,7 +88,7 @@ type Manager struct {
 	ending map[types.UID]bool
 }
 
-// New returns a Manager. It does not read the sources yet.
+// New returns a Manager. It does not read the sources of static pods yet.
 func New(cfg Config) *Manager {
 	return &Manager{cfg: cfg, wake: make(chan struct{}, 1), want: map[string]*v1.Pod{},
 		runs: map[string]*v1.Pod{}, ending: map[types.UID]bool{}}
@@ -212,7 +212,7 @@ func (m *Manager) follow() (changed <-chan struct{}, again, stop func()) {
 	}
 }
 
-// read reads the files and updates the wanted pods.
+// read reads the files of static pods and updates the wanted pods.
 func (m *Manager) read() {
 	if m.cfg.Path == "" {
 		return

@@ -26,7 +26,8 @@ const (
 	askTimeout = 10 * time.Second
 )
 
-// ask reads the URL periodically until ctx ends. It sends on asked after each valid response.
+// ask reads the URL of static pods periodically until ctx ends. It sends on asked after each valid
+// response.
 func (m *Manager) ask(ctx context.Context, asked chan<- struct{}) {
 	client := &http.Client{
 		Timeout: askTimeout,

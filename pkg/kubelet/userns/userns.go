@@ -26,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/checkpoint"
 )
 
-// DefaultLength is how many IDs a pod gets by default.
+// DefaultLength is how many user and group IDs a pod gets by default.
 const DefaultLength = 65536
 
 // maxIDs is the number of user IDs of a machine. The largest 32-bit value is not an ID; it means
@@ -35,7 +35,7 @@ const maxIDs = 1<<32 - 1
 
 const fileName = "userns"
 
-// Manager assigns ranges of IDs to pods. It is safe for concurrent use.
+// Manager assigns ranges of user and group IDs to pods. It is safe for concurrent use.
 type Manager struct {
 	dir    string // directory that contains a directory for each pod
 	length uint32
@@ -46,7 +46,7 @@ type Manager struct {
 	used map[uint32]bool
 }
 
-// mapping is a range in the form in which the file contains it.
+// mapping is a range of user and group IDs in the form in which the file contains it.
 type mapping struct {
 	HostID      uint32 `json:"hostId"`
 	ContainerID uint32 `json:"containerId"`
@@ -144,7 +144,7 @@ func (m *Manager) write(uid types.UID, number uint32) error {
 	return checkpoint.WriteDurably(m.file(uid), mappings{r, r})
 }
 
-// Free frees the range of a pod whose containers have all ended.
+// Free frees the range of IDs of a pod whose containers have all ended.
 func (m *Manager) Free(uid types.UID) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,7 +160,7 @@ func (m *Manager) Free(uid types.UID) error {
 	return nil
 }
 
-// Pods returns the pods that have a range.
+// Pods returns the pods that have a range of IDs.
 func (m *Manager) Pods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()

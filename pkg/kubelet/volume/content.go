@@ -44,7 +44,8 @@ func modeOr(mode *int32, fallback int32) int32 {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// collect returns the files of a volume. The keys of the map are paths relative to the volume.
+// collect returns the files of a volume whose content comes from API objects. The keys of the map
+// are paths relative to the volume.
 func (m *Manager) collect(ctx context.Context, pod *v1.Pod, v *v1.Volume) (map[string]file, error) {
 	out := map[string]file{}
 	switch s := &v.VolumeSource; {

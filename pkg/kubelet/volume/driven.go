@@ -34,7 +34,7 @@ func (m *Manager) makeInline(ctx context.Context, pod *v1.Pod, name string, s *v
 		*s.ReadOnly, Group: fsGroup(pod)})
 }
 
-// makeDriven mounts a CSI volume.
+// makeDriven mounts the volume of a CSI driver.
 func (m *Manager) makeDriven(ctx context.Context, pod *v1.Pod, v csi.Volume) (prepared, error) {
 	got, err := m.cfg.Drivers.Mount(ctx, pod, v)
 	if err != nil {

@@ -85,7 +85,8 @@ func (m *Manager) unmounted(list []prepared, begun time.Time, err error) {
 	}
 }
 
-// show copies ready to shown, from which readers get it without mu. The caller holds pv.mu.
+// show copies the ready volumes to shown, from which readers get them without mu. The caller holds
+// pv.mu.
 func (pv *podVolumes) show() {
 	ready := maps.Clone(pv.ready)
 	pv.shown.Store(&ready)

@@ -27,7 +27,7 @@ import (
 // uses it may restart its containers.
 const claimProtection = "kubernetes.io/pvc-protection"
 
-// makeClaim sets up the persistent volume that the pod's claim is bound to.
+// makeClaim sets up the persistent volume to which the pod's claim is bound.
 func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, readOnly bool) (prepared, error) {
 	name := claimName(pod, v)
 	pvc, pv, err := m.readClaim(ctx, pod, name, metav1.GetOptions{})

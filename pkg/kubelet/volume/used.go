@@ -50,7 +50,7 @@ func usedVolumes(pod *v1.Pod) []*v1.Volume {
 	return out
 }
 
-// isBlock reports whether containers use a volume as a device.
+// isBlock reports whether containers use a volume as a block device.
 func isBlock(pv *v1.PersistentVolume) bool {
 	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
 }

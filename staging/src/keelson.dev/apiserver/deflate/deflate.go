@@ -42,14 +42,16 @@ func NewPool() *Pool {
 	}}}
 }
 
-// Piece compresses text.
+// Piece compresses text to a piece, a part of a gzip stream that can be stored and sent in several
+// streams.
 func (p *Pool) Piece(text []byte) Piece {
 	w := p.writers.Get().(*writer)
 	defer p.writers.Put(w)
 	return Piece{Data: bytes.Clone(w.compress(text)), Size: len(text), Sum: crc32.ChecksumIEEE(text)}
 }
 
-// compress returns text compressed as a piece. The result is valid until the next call.
+// compress returns text compressed as a piece (a part of a gzip stream that can be stored and sent
+// in several streams). The result is valid until the next call.
 func (w *writer) compress(text []byte) []byte {
 	w.out.Reset()
 	w.flate.Reset(&w.out)
@@ -102,7 +104,7 @@ func (s *Stream) Write(b []byte) (int, error) {
 	return len(b), s.err
 }
 
-// Piece sends p, which may have been compressed earlier.
+// Piece sends the compressed text p, which may have been compressed earlier.
 func (s *Stream) Piece(p Piece) error {
 	s.write(p.Data)
 	s.sum = combine(s.sum, p.Sum, p.Size)
