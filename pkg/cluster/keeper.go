@@ -148,7 +148,7 @@ func (k *keeper) once(ctx context.Context) error {
 			return exitError(status)
 		case <-ticker.C():
 			if err := cutLog(k.log); err != nil {
-				k.logger.Error("Failed to rotate log", "process", k.name, "err", err)
+				k.logger.Error("Failed to rotate the log of a process", "process", k.name, "err", err)
 			}
 		case <-ctx.Done():
 			k.stop(pid, exited)

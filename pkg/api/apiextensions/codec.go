@@ -27,7 +27,7 @@ var _ store.Codec = codec{}
 // Lossy implements store.Codec.
 func (codec) Lossy() bool { return false }
 
-// Encode returns the stored form of obj. It does not change obj.
+// Encode returns the stored form of the CustomResourceDefinition obj. It does not change obj.
 func (codec) Encode(obj store.Object) ([]byte, error) {
 	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 	if !ok {
@@ -54,7 +54,7 @@ func (codec) Encode(obj store.Object) ([]byte, error) {
 	return data.Bytes(), err
 }
 
-// Decode returns the definition whose stored form is data.
+// Decode returns the CustomResourceDefinition whose stored form is data.
 func (codec) Decode(data []byte, rev int64) (store.Object, error) {
 	crd, err := decode(data)
 	if err != nil {

@@ -234,7 +234,8 @@ func checkedForAllKinds(err *field.Error) bool {
 	return err.Field == "metadata" || strings.HasPrefix(err.Field, "metadata.")
 }
 
-// anyName accepts any name, because the library's validation checks the name of a definition.
+// anyName accepts any name, because the library's validation checks the name of a
+// CustomResourceDefinition.
 func anyName(string, bool) []string { return nil }
 
 // warnOfFormats warns about formats in the schemas of crd that are unknown to the server, so that

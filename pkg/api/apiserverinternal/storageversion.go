@@ -68,7 +68,7 @@ func storageVersionRow() *resource.Row {
 		})
 }
 
-// shown is the maximum number of servers that a cell lists.
+// shown is the maximum number of servers that a cell of the printed table lists.
 const shown = 3
 
 func cells(v *apiserverinternalv1alpha1.StorageVersion, env resource.CellEnv) []any {

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/api/signer"
 )
 
-// maxBundle is the maximum size of a bundle's certificates in bytes.
+// maxBundle is the maximum size of a ClusterTrustBundle's certificates in bytes.
 const maxBundle = 1 << 20
 
 // clusterTrustBundleRow declares clustertrustbundles.

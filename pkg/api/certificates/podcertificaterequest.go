@@ -141,8 +141,8 @@ func convertPodRequest(in, out resource.Object) error {
 	return fmt.Errorf("%T does not become %T", in, out)
 }
 
-// podRequestCells returns the cells of a request. At most one condition is true; its type is the
-// state.
+// podRequestCells returns the cells of a PodCertificateRequest in the table that kubectl prints. At
+// most one condition is true; its type is the state.
 func podRequestCells(r *certificatesv1.PodCertificateRequest, _ resource.CellEnv) []any {
 	state := "Pending"
 	for _, c := range r.Status.Conditions {

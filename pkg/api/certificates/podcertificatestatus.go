@@ -36,7 +36,8 @@ const (
 	refreshMargin = 10 * time.Minute
 )
 
-// endTypes returns the conditions that end a request. A request has at most one of them.
+// endTypes returns the conditions that end a PodCertificateRequest. A request has at most one of
+// them.
 func endTypes() []string {
 	return []string{certificatesv1.PodCertificateRequestConditionTypeIssued,
 		certificatesv1.PodCertificateRequestConditionTypeDenied, certificatesv1.PodCertificateRequestConditionTypeFailed}
@@ -106,7 +107,7 @@ func checkPodRequestConditions(r *report.Report, path *field.Path, conditions []
 	r.Add(metav1validation.ValidateConditions(conditions, path)...)
 }
 
-// ended returns the type of the condition that ends the request, or an empty string.
+// ended returns the type of the condition that ends the PodCertificateRequest, or an empty string.
 func ended(s *certificatesv1.PodCertificateRequestStatus) string {
 	for _, c := range s.Conditions {
 		if c.Status == metav1.ConditionTrue && slices.Contains(endTypes(), c.Type) {
@@ -177,7 +178,7 @@ func (c *issuance) parseLeaf() bool {
 	return true
 }
 
-// checkKey requires that the certificate has the public key of the request.
+// checkKey requires that the certificate has the public key of the PodCertificateRequest.
 func (c *issuance) checkKey(stub []byte) bool {
 	request, err := x509.ParseCertificateRequest(stub)
 	if err != nil {

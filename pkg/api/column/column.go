@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// None is the text of a cell that has no value to show.
+// None is the text of a cell of the printed table that has no value to show.
 const None = "<none>"
 
 // Name returns the definition of the column with the object's name.
@@ -74,7 +74,7 @@ func Deref[T any](p *T, otherwise string) string {
 	return fmt.Sprint(*p)
 }
 
-// Unset is the text of a cell whose field is not set.
+// Unset is the text of a cell of the printed table whose field is not set.
 const Unset = "<unset>"
 
 // FewOrUnset returns Unset if there are no items. Otherwise it returns the result of Few.

@@ -260,8 +260,8 @@ func eventSource(e *corev1.Event) string {
 	return component + ", " + instance
 }
 
-// EventCells returns the cells of an event. It is exported for the package of the group
-// events.k8s.io.
+// EventCells returns the cells of an event in the table that kubectl prints. It is exported for the
+// package of the group events.k8s.io.
 func EventCells(e *corev1.Event, env resource.CellEnv) []any { return eventCells(e, env) }
 
 func eventFields(e *corev1.Event) fields.Set {

@@ -228,7 +228,8 @@ func checkAccount(r *report.Report, path *field.Path, a *flowcontrolv1.ServiceAc
 	r.Each(path.Child("namespace"), a.Namespace, apivalidation.ValidateNamespaceName(a.Namespace, false))
 }
 
-// verbs returns the verbs that a rule can have, in the order in which messages list them.
+// verbs returns the verbs that a rule of a FlowSchema can have, in the order in which messages list
+// them.
 func verbs() []string {
 	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"}
 }

@@ -35,7 +35,7 @@ type Version struct {
 	Removed uint
 }
 
-// Row returns the description of the version for the kind's row of the kind table.
+// Row returns the description of an older API version for the kind's row of the kind table.
 func (v *Version) Row() resource.Version {
 	return resource.Version{
 		Name:        v.Name,

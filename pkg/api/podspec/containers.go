@@ -52,7 +52,7 @@ func Containers(spec *corev1.PodSpec, path *field.Path) iter.Seq2[Place, *corev1
 	}
 }
 
-// Place says where a container is in a specification.
+// Place says where a container is in a pod's specification.
 type Place struct {
 	Role Role
 	Path *field.Path

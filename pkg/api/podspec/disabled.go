@@ -86,7 +86,7 @@ func visitList[T any](field *[]T, drop bool) bool {
 	return set
 }
 
-// anyOf visits a field of each element.
+// anyOf visits a field of each element of a list.
 func anyOf[E, T any](elements []E, field func(*E) **T, drop bool) bool {
 	found := false
 	for i := range elements {

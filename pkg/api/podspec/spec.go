@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// check validates one specification. It embeds the report with the errors.
+// check validates one pod specification. It embeds the report with the errors.
 type check struct {
 	report.Report
 	ctx  context.Context

@@ -58,7 +58,7 @@ func WarnOfPersistentSource(s *corev1.PersistentVolumeSource, path *field.Path) 
 	return c
 }
 
-// placed is the path of a file in a volume, and the source that writes the file.
+// placed is the path of a file in a projected volume, and the source that writes the file.
 type placed struct{ path, by string }
 
 func (p placed) String() string {

@@ -31,7 +31,7 @@ import (
 	"keelson.dev/apiserver/naming"
 )
 
-// Report is a list of errors. The zero Report is empty and ready to use.
+// Report is a list of validation errors. The zero Report is empty and ready to use.
 type Report struct{ Errors field.ErrorList }
 
 // Add appends errors. It skips those that are nil.

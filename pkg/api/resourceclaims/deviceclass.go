@@ -50,7 +50,7 @@ func validateClassUpdate(_ context.Context, c, old *resourcev1.DeviceClass) fiel
 	return checkClass(&c.Spec, &old.Spec)
 }
 
-// checkClass validates the spec of a class. old is nil if the class is new.
+// checkClass validates the spec of a DeviceClass. old is nil if the class is new.
 func checkClass(s, old *resourcev1.DeviceClassSpec) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("spec")

@@ -55,8 +55,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.http, "http-address", ":8080", "address and port on which the proxy serves HTTP")
 	fs.StringVar(&o.https, "https-address", ":8443", "address and port on which the proxy serves HTTPS")
 	fs.StringVar(&o.publish, "publish-service", "",
-		"NAMESPACE/NAME of the Service that leads to this proxy; its addresses are written to the status of Ingresses; "+
-			"if empty, no addresses are written")
+		"NAMESPACE/NAME of the Service that leads to this proxy; its addresses are written to the status of the "+
+			"Ingresses that the proxy serves; if empty, no addresses are written")
 	// Calling SetMemoryLimit with a negative number only returns the current limit, which
 	// GOMEMLIMIT sets.
 	o.limits = ingress.DefaultLimits(debug.SetMemoryLimit(-1))

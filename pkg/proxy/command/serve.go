@@ -77,7 +77,7 @@ func serve(ctx context.Context, k *kubeproxy.KubeProxyConfiguration, all []serve
 					end(fmt.Errorf("%s server: %w", s.name, err))
 					return
 				}
-				log.Error("Server ended, trying again", "server", s.name, "err", err)
+				log.Error("HTTP server of the proxy ended, starting it again", "server", s.name, "err", err)
 				wait(ctx, rebind)
 			}
 		})

@@ -169,7 +169,8 @@ type Sum struct {
 	parameters         map[string]json.RawMessage
 }
 
-// pathsHead is the beginning of a document. The paths, which are most of a document, follow it.
+// pathsHead is the beginning of an OpenAPI v2 document. The paths, which are most of a document,
+// follow it.
 const pathsHead = `{"paths":{`
 
 // NewSum returns a Sum without parts. It allocates space for a document of size bytes.
@@ -178,15 +179,15 @@ func NewSum(size int) *Sum {
 		parameters: map[string]json.RawMessage{}}
 }
 
-// Add adds a part.
+// Add adds a part to the document.
 func (s *Sum) Add(part *Part) {
 	s.paths = appendMembers(s.paths, part.paths, len(pathsHead))
 	s.definitions = appendMembers(s.definitions, part.definitions, 0)
 	s.AddShared(part)
 }
 
-// AddShared adds the definitions and parameters that the part needs and that other parts may need
-// too.
+// AddShared adds to the document the definitions and parameters that the part needs and that other
+// parts may need too.
 func (s *Sum) AddShared(part *Part) {
 	for _, name := range part.uses {
 		s.uses[name] = true

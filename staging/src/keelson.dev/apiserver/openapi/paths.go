@@ -59,7 +59,7 @@ func newPaths(d dialect, defs *Definitions, group, version string) *paths {
 	return p
 }
 
-// root adds the path of the group version itself.
+// root adds the path of the group version itself to the OpenAPI document.
 func (p *paths) root() {
 	p.out[p.base+"/"] = map[string]any{"get": p.operation(operation{
 		description: "get available resources", id: "get" + p.prefix() + "APIResources", tag: p.tag(),
@@ -94,7 +94,7 @@ func title(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// use records that the paths refer to a definition, and returns its name.
+// use records that the paths refer to a definition (an OpenAPI schema), and returns its name.
 func (p *paths) use(name string) string {
 	p.used[name] = true
 	return name
@@ -109,7 +109,7 @@ func (p *paths) kind(gvk schema.GroupVersionKind) string {
 	return ""
 }
 
-// row adds the paths of one resource.
+// row adds the paths of one resource to the OpenAPI document.
 func (p *paths) row(row *resource.Row) {
 	gvk := schema.GroupVersionKind{Group: p.group, Version: p.version, Kind: row.Kind}
 	list := gvk
@@ -148,7 +148,8 @@ func (p *paths) row(row *resource.Row) {
 	}
 }
 
-// watches adds the deprecated paths for watches. They have the same query parameters as lists.
+// watches adds the deprecated paths for watches of a resource to the OpenAPI document. They have
+// the same query parameters as lists.
 func (p *paths) watches(e endpoint, row *resource.Row, scope string) {
 	const old = ". deprecated: use the 'watch' parameter with a list operation instead"
 	query := append([]any{p.pretty()}, p.query(metav1.ListOptions{}.SwaggerDoc(), listParameters)...)
@@ -207,7 +208,8 @@ func (p *paths) subresource(e endpoint, item, name string, s *resource.RowSub) {
 	}
 }
 
-// hoist moves the parameters that all operations of a path have in common to the path.
+// hoist moves parameters that all operations of a path have in common from the operations to the
+// path.
 func hoist(ops map[string]any) map[string]any {
 	own, _ := ops["parameters"].([]any)
 	var methods []map[string]any

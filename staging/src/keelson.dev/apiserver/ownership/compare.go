@@ -54,7 +54,7 @@ func (c *comparison) step(element string, n *node, l, r operand) {
 	c.removed.close(element, gone, v == removed)
 }
 
-// compare compares two values. At least one of them is not absent.
+// compare compares the values of a field in two objects. At least one of the objects has the field.
 func (c *comparison) compare(n *node, l, r operand) outcome {
 	var filled bool
 	switch n.shape {
@@ -236,7 +236,7 @@ func (c *comparison) sameLists(n *node, l, r operand) bool {
 	return true
 }
 
-// element is an element of a list. name is its path element.
+// element is an element of a list. name is the element's part of field paths.
 type element struct {
 	name string
 	operand

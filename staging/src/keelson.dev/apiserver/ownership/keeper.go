@@ -77,7 +77,8 @@ func unowned() set {
 	})
 }
 
-// kind returns the compiled kind, or nil if the package does not support it.
+// kind returns the endpoint's kind, compiled from its schema and Go type. It returns nil if the
+// package does not support the kind.
 func (k *Keeper) kind() *node {
 	k.once.Do(func() {
 		obj := k.cfg.New()
@@ -92,15 +93,15 @@ func (k *Keeper) kind() *node {
 	return k.root
 }
 
-// manager is an entry of managedFields with the paths that it owns.
+// manager is an entry of managedFields (a field manager) with the field paths that it owns.
 type manager struct {
 	metav1.ManagedFieldsEntry
 	fields  set
 	touched bool // fields was changed, so FieldsV1 must be encoded again
 }
 
-// isUpdate reports whether m is the entry for updates that the manager called name makes through
-// this endpoint.
+// isUpdate reports whether m is the managedFields entry for updates that the manager called name
+// makes through this endpoint.
 func (k *Keeper) isUpdate(m *manager, name string) bool {
 	return m.Operation == metav1.ManagedFieldsOperationUpdate && m.Manager == name && m.Subresource == k.cfg.Subresource
 }
@@ -193,14 +194,15 @@ func (k *Keeper) read(root *node, entries []metav1.ManagedFieldsEntry) ([]manage
 	return managers, true
 }
 
-// remove removes paths from a manager.
+// remove removes field paths from a manager (an entry of managedFields).
 func (m *manager) remove(paths set) {
 	if len(intersection(m.fields, paths)) > 0 {
 		m.fields, m.touched = difference(m.fields, paths), true
 	}
 }
 
-// add adds paths to the entry for updates of the manager called name, and sets the entry's time.
+// add adds field paths to the managedFields entry for updates of the manager called name, and sets
+// the entry's time.
 func (k *Keeper) add(managers []manager, name string, paths set, now metav1.Time) []manager {
 	if len(paths) == 0 {
 		return managers

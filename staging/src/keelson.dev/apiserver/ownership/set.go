@@ -128,7 +128,7 @@ func merge(a, b set, visit func(x, y *entry)) {
 	}
 }
 
-// union returns the paths that are in a or b.
+// union returns the field paths that are in a or b.
 func union(a, b set) set {
 	if len(a) == 0 {
 		return b
@@ -171,7 +171,7 @@ func difference(a, b set) set {
 	return out
 }
 
-// without returns the paths of a that are neither in b nor below a path in b.
+// without returns the field paths of a that are neither in b nor below a path in b.
 func without(a, b set) set {
 	if len(a) == 0 || len(b) == 0 {
 		return a
@@ -192,7 +192,7 @@ func without(a, b set) set {
 	return out
 }
 
-// intersection returns the paths that are in a and in b.
+// intersection returns the field paths that are in a and in b.
 func intersection(a, b set) set {
 	if len(a) == 0 || len(b) == 0 {
 		return nil
@@ -210,7 +210,7 @@ func intersection(a, b set) set {
 	return out
 }
 
-// equal reports whether a and b have the same paths.
+// equal reports whether a and b have the same field paths.
 func equal(a, b set) bool {
 	return slices.EqualFunc(a, b, func(x, y entry) bool {
 		return x.element == y.element && x.member == y.member && equal(x.below, y.below)

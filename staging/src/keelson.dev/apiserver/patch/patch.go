@@ -46,7 +46,8 @@ type Strict struct {
 	Warn func([]error)
 }
 
-// On reports whether strict decoding is necessary.
+// On reports whether strict decoding is necessary, because the request asks for findings about
+// unknown or repeated fields.
 func (s Strict) On() bool { return s.Mode != metav1.FieldValidationIgnore }
 
 // report handles findings about doc according to the mode: it returns an error, or calls Warn.

@@ -26,7 +26,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// write describes one write, for admission, authorization and error messages.
+// write describes one create, update or delete of an object, for admission, authorization and error
+// messages.
 type write struct {
 	registry *Registry
 
@@ -82,7 +83,8 @@ func (w *write) facade(ctx context.Context, shown, before resource.Object) admis
 		a.GetOperation(), a.GetOperationOptions(), a.IsDryRun(), a.GetUserInfo())
 }
 
-// mutateFacade runs the mutating plugins on the new view of a write through a Facade.
+// mutateFacade runs the mutating admission plugins for a write through a Facade, such as a Scale.
+// They get the new view of the object.
 func (w *write) mutateFacade(ctx context.Context, shown, before resource.Object) error {
 	if plugin := w.mutator(); plugin != nil {
 		return admit(ctx, plugin, shown, w.facade(ctx, shown, before), w.registry.facadeInterfaces())
@@ -105,7 +107,7 @@ func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
 	return nil
 }
 
-// mutator returns the mutating plugins, or nil if they do not run for this write.
+// mutator returns the mutating admission plugins, or nil if they do not run for this write.
 func (w *write) mutator() admission.MutationInterface {
 	plugin, ok := w.registry.cfg.Admission.(admission.MutationInterface)
 	if w.skip || !ok || !plugin.Handles(w.operation) {
@@ -115,7 +117,7 @@ func (w *write) mutator() admission.MutationInterface {
 	return wrapped
 }
 
-// admit runs the mutating plugins on obj. attrs are the attributes of the write.
+// admit runs the mutating admission plugins on obj. attrs are the attributes of the write.
 func admit(ctx context.Context, plugin admission.MutationInterface, obj resource.Object,
 	attrs admission.Attributes, o admission.ObjectInterfaces) error {
 	before := slices.Clone(obj.GetManagedFields())
@@ -170,7 +172,7 @@ func (w *write) admitDelete(ctx context.Context, old resource.Object) error {
 	return w.validate(ctx, nil, old)
 }
 
-// validate runs the validating plugins on a write that replaces old by obj.
+// validate runs the validating admission plugins on a write that replaces old by obj.
 func (w *write) validate(ctx context.Context, obj, old resource.Object) error {
 	plugin, ok := w.registry.cfg.Admission.(admission.ValidationInterface)
 	if w.skip || !ok || !plugin.Handles(w.operation) {
@@ -383,7 +385,7 @@ func (i facadeInterfaces) GetEquivalentResourceMapper() runtime.EquivalentResour
 	return equivalents{i.row}
 }
 
-// copier converts between objects of one type.
+// copier is a converter between objects of one type: it copies them.
 type copier struct{ *runtime.Scheme }
 
 // Convert copies the first argument to the second. Both have the same type.

@@ -57,7 +57,8 @@ func (r *Registry) DeleteCollectionIn(ctx context.Context, version, namespace st
 	}
 }
 
-// deletePage deletes records with collectionWorkers goroutines. It stops at the first error.
+// deletePage deletes the objects of one page of a list with collectionWorkers goroutines. It stops
+// at the first error.
 func (r *Registry) deletePage(ctx context.Context, version string, records []*store.Record,
 	options metav1.DeleteOptions) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -179,7 +180,7 @@ func (r *Registry) partOf(version string, rec *store.Record, options metav1.Dele
 	return d, nil
 }
 
-// split returns the namespace and the name in a key.
+// split returns the namespace and the name in an object's key in the store.
 func (r *Registry) split(key string) (namespace, name string) {
 	for i := len(key) - 1; r.row.Namespaced && i >= 0; i-- {
 		if key[i] == '/' {

@@ -75,7 +75,7 @@ func (r *Registry) deletion(version, namespace, name string, options metav1.Dele
 	return d, nil
 }
 
-// deletion is one delete in progress.
+// deletion is the deletion of one object, in progress.
 type deletion struct {
 	r         *Registry
 	key, name string
@@ -225,7 +225,7 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 	return nil, false, err
 }
 
-// hookKeeps reports whether the Ending hook keeps obj. The hook may change obj.
+// hookKeeps reports whether the kind's hook Ending keeps obj. The hook may change obj.
 func (d *deletion) hookKeeps(ctx context.Context, obj resource.Object) bool {
 	return d.r.row.Hooks.Ending != nil && d.r.row.Hooks.Ending(ctx, obj)
 }

@@ -29,7 +29,8 @@ import (
 // its subresources.
 type managedKey struct{ version, subresource string }
 
-// manager maintains the managedFields of one endpoint.
+// manager maintains the managedFields for the writes of one endpoint (a version of the object or of
+// a subresource).
 type manager struct {
 	fields *managedfields.FieldManager
 	// reworded returns a field manager that ignores differences in spelling between the live object
@@ -86,7 +87,7 @@ func (r *Registry) makeManager(version, subresource string, reset []string) erro
 	return nil
 }
 
-// settled returns obj as it is after defaulting, storing and reading it.
+// settled returns obj in the form that it has after it was given defaults, stored and read again.
 func (r *Registry) settled(obj runtime.Object, kind schema.GroupVersionKind) (runtime.Object, error) {
 	obj, err := r.convert.ConvertToVersion(obj, kind.GroupVersion())
 	if err != nil {

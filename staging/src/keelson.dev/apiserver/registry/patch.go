@@ -229,7 +229,7 @@ func (pp *patching) strategic(ctx context.Context, cur resource.Object) (resourc
 // errNoApply is returned for a server-side apply if the server keeps no managedFields.
 var errNoApply = errors.New("server-side apply needs managed fields, which are not kept for this resource")
 
-// configuration makes a server-side apply.
+// configuration returns the object that results from a server-side apply.
 func (pp *patching) configuration(ctx context.Context, cur resource.Object) (resource.Object, error) {
 	if pp.manager == nil {
 		return nil, errNoApply

@@ -72,7 +72,8 @@ func (r *Registry) updateOf(u *Update) (*updating, error) {
 	return up, nil
 }
 
-// change computes the new object with Transform or with the Facade.
+// change computes the new object with the update's function Transform or, for a view such as Scale,
+// with the Facade.
 func (up *updating) change(ctx context.Context, cur resource.Object) (resource.Object, error) {
 	if up.u.As == nil {
 		return up.u.Transform(ctx, cur)
@@ -138,7 +139,8 @@ func (up *updating) run(ctx context.Context) (*store.Record, bool, error) {
 	return rec, created, err
 }
 
-// try updates or creates the object. It repeats this while other clients interfere.
+// try updates or creates the object. It starts again if another client has created or deleted the
+// object meanwhile.
 func (up *updating) try(ctx context.Context) (*store.Record, bool, error) {
 	r, key := up.r, up.r.key(up.u.Namespace, up.u.Name)
 	for {

@@ -122,7 +122,8 @@ type Subresource struct {
 	Traffic Traffic
 }
 
-// Traffic is the kind of data that passes through a subresource.
+// Traffic is the kind of data that passes through a subresource, such as API objects or a stream of
+// text.
 type Traffic int
 
 const (

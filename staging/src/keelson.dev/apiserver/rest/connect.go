@@ -186,7 +186,7 @@ func (req *connection) Connect(r *http.Request, options runtime.Object) error {
 	return req.validate(r.Context(), attrs)
 }
 
-// admit runs the mutating admission plugins.
+// admit runs the mutating admission plugins on the object of the request.
 func (req *connection) admit(ctx context.Context, attrs admission.Attributes) error {
 	plugin, ok := req.server.cfg.Admission.(admission.MutationInterface)
 	if !ok || !plugin.Handles(attrs.GetOperation()) {
@@ -196,7 +196,7 @@ func (req *connection) admit(ctx context.Context, attrs admission.Attributes) er
 	return wrapped.Admit(ctx, attrs, registry.SchemeInterfaces(req.server.cfg.Scheme))
 }
 
-// validate runs the validating admission plugins.
+// validate runs the validating admission plugins on the object of the request.
 func (req *connection) validate(ctx context.Context, attrs admission.Attributes) error {
 	plugin, ok := req.server.cfg.Admission.(admission.ValidationInterface)
 	if !ok || !plugin.Handles(attrs.GetOperation()) {
@@ -206,7 +206,7 @@ func (req *connection) validate(ctx context.Context, attrs admission.Attributes)
 	return wrapped.Validate(ctx, attrs, registry.SchemeInterfaces(req.server.cfg.Scheme))
 }
 
-// create answers a POST request with the Creator c.
+// create answers a POST request with the Creator c, the resource's function for creates.
 func (req *connection) create(w http.ResponseWriter, r *http.Request, c *resource.Creator) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeTimeout)
 	defer cancel()

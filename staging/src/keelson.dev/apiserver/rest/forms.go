@@ -99,7 +99,7 @@ func (v *view) object(rec *store.Record) (resource.Object, error) {
 	return v.version.FromStorage(obj)
 }
 
-// empty returns an empty object of the view's version.
+// empty returns an empty object of the version in which the resource is viewed.
 func (v *view) empty() (resource.Object, error) {
 	obj := v.row.New()
 	if v.row.FillEmpty != nil {
@@ -130,7 +130,8 @@ func (v *view) encodeJSON(rec *store.Record) ([]byte, error) {
 	return v.buffers.made(func(dst []byte) ([]byte, error) { return v.appendJSON(dst, rec) })
 }
 
-// appendJSON encodes and appends what item returns. It converts the stored bytes if possible.
+// appendJSON encodes as JSON and appends the object that item returns. It converts the stored bytes
+// if possible.
 func (v *view) appendJSON(dst []byte, rec *store.Record) ([]byte, error) {
 	if v.version == nil || v.version.FromStorage == nil {
 		if out, ok := v.transcode(dst, rec, (*transcode.Program).Append); ok {

@@ -29,7 +29,7 @@ type frames struct {
 	next int // index of the oldest frame in kept
 }
 
-// frame is one encoded event in one form.
+// frame is one watch event, encoded in one form (JSON, protobuf or another).
 type frame struct {
 	rec  *store.Record
 	kind store.EventType

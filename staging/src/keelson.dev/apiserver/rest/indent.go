@@ -34,7 +34,7 @@ func (in *indenter) append(dst, b []byte) []byte {
 	return dst
 }
 
-// step processes a byte of a string.
+// step processes a byte of a JSON string.
 func (in *indenter) step(c byte) {
 	switch {
 	case in.escaped:
