@@ -47,7 +47,8 @@ func NewNamespaces(dir, proc string, clk clock.PassiveClock) *Namespaces {
 	return &Namespaces{dir: dir, proc: proc, clock: clk, since: map[string]time.Time{}}
 }
 
-// Abandoned returns the files of namespaces that have had no process for at least abandonedFor.
+// Abandoned returns the files of network namespaces that have had no process for at least
+// abandonedFor.
 func (n *Namespaces) Abandoned() ([]string, error) {
 	empty, err := n.empty()
 	if err != nil {
@@ -69,7 +70,7 @@ func (n *Namespaces) Abandoned() ([]string, error) {
 	return out, nil
 }
 
-// empty returns the files of namespaces without processes.
+// empty returns the files of network namespaces without processes.
 func (n *Namespaces) empty() ([]string, error) {
 	entries, err := os.ReadDir(n.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -154,7 +155,7 @@ func inodeOf(file string) (uint64, error) {
 	return info.Sys().(*syscall.Stat_t).Ino, nil
 }
 
-// Remove removes the file of a namespace, and with it the namespace.
+// Remove removes the file of a network namespace, and with it the namespace.
 func (n *Namespaces) Remove(file string) error {
 	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
 		!errors.Is(err, unix.ENOENT) {

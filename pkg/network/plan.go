@@ -178,7 +178,7 @@ func (p *planner) findUnderlay() (link, netip.Addr) {
 	return link{}, netip.Addr{}
 }
 
-// reach adds the routes to the pods of one node.
+// reach adds the routes to the pods of one other node.
 func (p *planner) reach(peer node) {
 	outer, tunnel := p.outer(peer)
 	tunnel = tunnel && p.macs[hardwareAddress(peer.name)] == peer.name

@@ -27,7 +27,7 @@ func sysctls(podCIDRs []netip.Prefix) []string {
 	return append(out, "/proc/sys/net/bridge/bridge-nf-call-iptables", "/proc/sys/net/bridge/bridge-nf-call-ip6tables")
 }
 
-// enable writes 1 into each file that contains another value.
+// enable writes 1 into each file of a kernel setting that contains another value.
 func enable(files []string) error {
 	var errs []error
 	for _, path := range files {

@@ -30,7 +30,7 @@ type family struct {
 	lacking [2]map[ruleset.Name]bool
 }
 
-// The indices of lacking: the internal and the external traffic policy.
+// The indices of the field lacking: the internal and the external traffic policy.
 const (
 	internal = iota
 	external
@@ -56,7 +56,7 @@ func (f *family) set(name ruleset.Name, p *ruleset.Port) {
 	}
 }
 
-// openFamilies connects to the kernel and reads the existing tables.
+// openFamilies connects to the kernel and reads the existing nftables tables.
 func (p *Proxy) openFamilies() error {
 	for _, f := range p.families {
 		if err := p.open(f); err != nil {
@@ -133,7 +133,7 @@ func (p *Proxy) apply(f *family) bool {
 	return true
 }
 
-// applyChanges writes only the changes since the last transaction.
+// applyChanges writes only the changes since the last transaction to the kernel's nftables table.
 func (p *Proxy) applyChanges(f *family) (int, error) {
 	changes := f.table.Take()
 	var r *kernel.Ranges

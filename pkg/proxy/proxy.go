@@ -162,7 +162,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// The first and the longest delay before a transaction that the kernel rejected is retried.
+// The first and the longest delay before an nftables transaction that the kernel rejected is
+// retried.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 10 * time.Second
@@ -191,11 +192,12 @@ func (p *Proxy) all() {
 	})
 }
 
-// spanRound is the name of the span of a round.
+// spanRound is the name of the trace span of a round, which applies the collected changes of
+// services.
 const spanRound = "syncProxyRules"
 
-// round applies the collected changes and records a span. It returns false if some changes must be
-// retried.
+// round applies the collected changes of services and records a span. It returns false if some
+// changes must be retried.
 func (p *Proxy) round(ctx context.Context) bool {
 	ctx, span := p.deps.Tracer.Start(ctx, spanRound)
 	defer span.End()
@@ -208,7 +210,8 @@ func (p *Proxy) round(ctx context.Context) bool {
 	return done
 }
 
-// applyBatch applies the collected changes. It returns false if some of them must be retried.
+// applyBatch applies the collected changes of services. It returns false if some of them must be
+// retried.
 func (p *Proxy) applyBatch(ctx context.Context, b *batch) bool {
 	if b.node && p.followNode() {
 		p.all()

@@ -59,7 +59,7 @@ func (a *asker) changes(pod *v1.Pod, w *Why) []Change {
 	return out[:min(len(out), maxChanges)]
 }
 
-// try reports whether the pod fits with some edits, and on how many nodes.
+// try reports whether the pod fits with some edits (changes to the pod), and on how many nodes.
 func (a *asker) try(pod *v1.Pod, edits ...edit) (Change, bool) {
 	if a.rounds >= maxRounds {
 		return Change{}, false
@@ -178,7 +178,8 @@ func tolerate(t v1.Taint) func(*v1.Pod) {
 	}
 }
 
-// tolerationEdits returns one edit for each distinct taint of the nodes.
+// tolerationEdits returns one edit (a change to the pod that adds a toleration) for each distinct
+// taint of the nodes.
 func (a *asker) tolerationEdits(pod *v1.Pod) []edit {
 	a.lock.Lock()
 	defer a.lock.Unlock()

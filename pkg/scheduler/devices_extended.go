@@ -56,8 +56,8 @@ func (d *devices) MadeFor(pod *v1.Pod) *resourcev1.ResourceClaim {
 	return nil
 }
 
-// unseen returns the claims for extended resources that have devices allocated but are not in the
-// cache yet.
+// unseen returns the resource claims for extended resources that have devices allocated but are not
+// in the informer's cache yet.
 func (d *devices) unseen() []*resourcev1.ResourceClaim {
 	var out []*resourcev1.ResourceClaim
 	for uid, w := range d.chosen {

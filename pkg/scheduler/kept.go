@@ -8,8 +8,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// maxKept limits how many tallies are kept: their number times the number of nodes is at most
-// maxKept.
+// maxKept limits how many tallies (counts that plugins keep for all nodes) are kept: their number
+// times the number of nodes is at most maxKept.
 const maxKept = 1 << 21
 
 // keeper caches tallies. A tally has counts of pods by node or topology domain, for a plugin. The

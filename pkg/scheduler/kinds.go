@@ -16,7 +16,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// maxKinds is how many kinds are cached. When the limit is reached, all are dropped.
+// maxKinds is how many kinds of pods (pods with the same spec and labels) are cached. When the
+// limit is reached, all are dropped.
 const maxKinds = 1 << 12
 
 // compiled has the results of a pod's spec that are computed once and used for every attempt: the
@@ -40,7 +41,7 @@ type kindKey struct {
 	labels     unsafe.Pointer
 }
 
-// of returns the compiled form of the item's pod, from a cache if possible.
+// of returns the compiled form of the pod of a queue item, from a cache if possible.
 func (k kinds) of(p *profile.Profile, item *queue.Item) (*compiled, error) {
 	if c, ok := item.Memo.(*compiled); ok && c.pod.Pod == item.Pod {
 		return c, nil

@@ -28,7 +28,7 @@ var (
 	noVictims  = &scheduling.Status{Reasons: []string{reasonNoVictims}}
 )
 
-// candidate is a node that the pod fits once the victims have left it.
+// candidate is a node that the pod fits as soon as the victims (the pods to evict) have left it.
 type candidate struct {
 	node       string
 	victims    []*scheduling.Pod // most important first
@@ -304,7 +304,8 @@ func sum(c candidate) int64 {
 	return s
 }
 
-// earliest returns the victim that started first among the victims with the highest priority.
+// earliest returns the victim (pod to evict) that started first among the victims with the highest
+// priority.
 func earliest(c candidate) *v1.Pod {
 	if len(c.victims) == 0 {
 		return &v1.Pod{}

@@ -45,7 +45,7 @@ type attempt struct {
 	err      error
 }
 
-// running reports whether the attempt is still in progress.
+// running reports whether the attempt to stop the container is still in progress.
 func (a *attempt) running() bool {
 	if a == nil {
 		return false

@@ -27,7 +27,7 @@ type Registry struct {
 	workers map[types.UID]*worker
 }
 
-// NewRegistry returns a Registry without workers.
+// NewRegistry returns a Registry without pod workers.
 func NewRegistry() *Registry { return &Registry{workers: map[types.UID]*worker{}} }
 
 func (r *Registry) find(uid types.UID) *worker {

@@ -174,7 +174,7 @@ func foreign(api, own []v1.PodCondition) []v1.PodCondition {
 	return out
 }
 
-// kubelets reports whether this type of condition is set by the kubelet.
+// kubelets reports whether the kubelet sets this type of pod condition.
 func kubelets(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.PodScheduled, v1.PodReadyToStartContainers,

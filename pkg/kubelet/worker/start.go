@@ -368,7 +368,7 @@ func addDevices(in *cri.ContainerInput, g *deviceapi.ContainerAllocateResponse) 
 	maps.Copy(in.Annotations, g.GetAnnotations())
 }
 
-// users returns the user namespace of the sandbox, or nil if the sandbox uses the host's.
+// users returns the user namespace of the pod's sandbox, or nil if the sandbox uses the host's.
 func (s *starter) users() *runtimeapi.UserNamespace {
 	return s.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
 }

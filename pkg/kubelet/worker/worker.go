@@ -84,7 +84,7 @@ func (w *worker) wakeUp() {
 	}
 }
 
-// setBare gives the worker a pod that exists only in the runtime.
+// setBare gives the worker a pod that exists only in the container runtime.
 func (w *worker) setBare(pod *v1.Pod) {
 	w.in.Lock()
 	w.in.bare = true
@@ -337,5 +337,6 @@ func (w *worker) failed(ctx context.Context, what string, err error) time.Time {
 	return w.cfg.Clock.Now().Add(d)
 }
 
-// delay returns how long to wait after a failure. failures is the number of failures before it.
+// delay returns how long the worker waits after a failed sync. failures is the number of failures
+// before it.
 func delay(failures int) time.Duration { return min(retryFirst<<min(failures, 10), retryMax) }

@@ -23,8 +23,8 @@ import (
 // address that was allocated last. It also has a lock file.
 type addresses struct{ dir string }
 
-// lineBreak separates the two parts of an owner in a file: the sandbox's ID and the interface's
-// name.
+// lineBreak separates the two parts of an address's owner in a file: the sandbox's ID and the
+// interface's name.
 const lineBreak = "\r\n"
 
 // gateway returns the first address of a range, which belongs to the bridge.
@@ -154,7 +154,7 @@ func (a addresses) taken() (map[netip.Addr]bool, error) {
 	return out, nil
 }
 
-// owner returns the owner of an address.
+// owner returns the owner of an address: an interface of a pod sandbox.
 func (a addresses) owner(addr netip.Addr) (types.GCAttachment, error) {
 	content, err := os.ReadFile(a.file(addr))
 	if err != nil {
@@ -164,7 +164,7 @@ func (a addresses) owner(addr netip.Addr) (types.GCAttachment, error) {
 	return types.GCAttachment{ContainerID: id, IfName: ifName}, nil
 }
 
-// owners returns the allocated addresses of each owner.
+// owners returns the allocated addresses of each owner (an interface of a pod sandbox).
 func (a addresses) owners() (map[types.GCAttachment][]netip.Addr, error) {
 	taken, err := a.taken()
 	if err != nil {
@@ -182,7 +182,8 @@ func (a addresses) owners() (map[types.GCAttachment][]netip.Addr, error) {
 	return out, errors.Join(errs...)
 }
 
-// unbind revokes the permission of an owner's port to send from the addresses.
+// unbind revokes the permission of an owner's bridge port to send from the addresses. An owner is
+// an interface of a pod sandbox.
 type unbind func(types.GCAttachment, []netip.Addr) error
 
 // release calls unbind for the addresses of all owners for which keeps returns false, and then
@@ -210,12 +211,12 @@ func (a addresses) release(keeps func(types.GCAttachment) bool, unbind unbind) e
 	return errors.Join(errs...)
 }
 
-// releaseOf frees the addresses of one owner.
+// releaseOf frees the addresses of one owner (an interface of a pod sandbox).
 func (a addresses) releaseOf(gone types.GCAttachment, unbind unbind) error {
 	return a.release(func(owner types.GCAttachment) bool { return owner != gone }, unbind)
 }
 
-// releaseBut frees the addresses of all owners except the given ones.
+// releaseBut frees the addresses of all owners (interfaces of pod sandboxes) except the given ones.
 func (a addresses) releaseBut(owners []types.GCAttachment, unbind unbind) error {
 	return a.release(func(owner types.GCAttachment) bool { return slices.Contains(owners, owner) }, unbind)
 }

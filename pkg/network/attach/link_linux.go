@@ -28,7 +28,8 @@ const (
 	portPoll     = time.Millisecond
 )
 
-// hostEnd returns the name of the node's end of a sandbox's link. It is derived from the owner.
+// hostEnd returns the name of the node's end of a sandbox's link. It is derived from the owner of
+// the addresses (the sandbox and the name of its interface).
 func hostEnd(owner types.GCAttachment) string {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(owner.ContainerID + "/" + owner.IfName))

@@ -32,7 +32,7 @@ func ownerOf(args *skel.CmdArgs) types.GCAttachment {
 	return types.GCAttachment{ContainerID: args.ContainerID, IfName: args.IfName}
 }
 
-// add attaches a sandbox. If a step fails, add reverses the earlier steps.
+// add attaches a pod sandbox to the network. If a step fails, add reverses the earlier steps.
 func (p plugin) add(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {

@@ -43,7 +43,7 @@ type Table struct {
 	sets  [3]*nftables.Set
 }
 
-// elements contains the elements of each of the three sets of a Table.
+// elements contains the elements of each of the three nftables sets of a Table.
 type elements [3][]nftables.SetElement
 
 // Open connects to nftables in the network namespace netNS, or in the process's namespace if netNS

@@ -180,7 +180,7 @@ func policyConfig(c *config.Config) netpolicy.Config {
 		Audit: c.NFTables.SyncPeriod.Duration}
 }
 
-// cleanup removes all tables of the proxy and of network policies.
+// cleanup removes all nftables tables of the proxy and of network policies.
 func cleanup() error {
 	errs := []error{netpolicy.Remove(policyConfig(&config.Config{})), removeAnnounced()}
 	for _, f := range families() {

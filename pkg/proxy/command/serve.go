@@ -28,7 +28,7 @@ import (
 	"keelson.dev/keelson/pkg/proxy/healthcheck"
 )
 
-// rebind is the delay before a server that could not listen tries again.
+// rebind is the delay before an HTTP server that could not listen tries again.
 const rebind = 5 * time.Second
 
 // server is an HTTP server that serve runs.

@@ -37,7 +37,8 @@ type Claim struct {
 	Departed bool
 }
 
-// Claims are the claims of one IP family. Flows at frontends without a claim are kept.
+// Claims are the claims of one IP family, which say which flows are valid. Flows at frontends
+// without a claim are kept.
 type Claims struct {
 	Frontends map[ruleset.Frontend]Claim
 	// NodePorts are the node's addresses on which node ports are served. A frontend at the
@@ -181,7 +182,7 @@ func inet(f ruleset.Family) uint8 {
 	return unix.AF_INET6
 }
 
-// checker finds stale flows.
+// checker finds stale flows: flows to a destination that their frontend no longer has.
 type checker struct {
 	// serving contains the endpoints of each frontend to which flows may continue; nil if it has
 	// departed.

@@ -270,7 +270,7 @@ func (l layout) masquerade() [][]expr.Any {
 	}
 }
 
-// sets returns the sets and maps of the layout.
+// sets returns the nftables sets and maps of the layout.
 func (l layout) sets(t *nftables.Table) []*nftables.Set {
 	addr := nftables.TypeIPAddr
 	if l.IPv6 {

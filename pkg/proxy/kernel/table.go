@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// Ranges are the elements of the sets of address ranges.
+// Ranges are the elements of the nftables sets of address ranges.
 type Ranges struct {
 	Pods, Services, NodePorts, Announced []netip.Prefix
 }
@@ -255,7 +255,7 @@ func classElement(c ruleset.Class) nftables.SetElement {
 
 type setFunc = func(*nftables.Set, []nftables.SetElement) error
 
-// elements adds elements to their sets or deletes them, depending on do.
+// elements adds elements to their nftables sets or deletes them. do is the function that does this.
 func (t *Table) elements(list []ruleset.Element, do setFunc) error {
 	var of [ruleset.NumSets][]nftables.SetElement
 	for _, e := range list {

@@ -9,7 +9,7 @@ import "encoding/binary"
 // endpoint).
 type Action uint8
 
-// The actions of classes.
+// The actions of classes (ways to choose an endpoint).
 const (
 	// Pick sends the connection to one of the class's N endpoints.
 	Pick Action = iota + 1
@@ -29,7 +29,7 @@ const (
 // is a part of the key under which the endpoints map has an endpoint.
 type Source uint8
 
-// The sources of the cluster IP.
+// The ways in which a chain finds the cluster IP.
 const (
 	// Direct means that the packet's destination is the cluster IP.
 	Direct Source = iota

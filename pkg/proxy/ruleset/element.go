@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// Set identifies one of the sets and maps of a table.
+// Set identifies one of the sets and maps of an nftables table.
 type Set uint8
 
 // The sets and maps whose elements this package computes.
@@ -55,8 +55,9 @@ var setNames = [NumSets]string{
 // String returns the set's name in the kernel.
 func (s Set) String() string { return setNames[s] }
 
-// Element is one element of a set. Key and Value are bytes in the kernel's form. Value is empty if
-// the set is not a map. For a range, Key is the first key of the range followed by the last one.
+// Element is one element of an nftables set or map. Key and Value are bytes in the kernel's form.
+// Value is empty if the set is not a map. For a range, Key is the first key of the range followed
+// by the last one.
 type Element struct {
 	Set   Set
 	Key   string

@@ -67,7 +67,8 @@ func (c *Cell) Nodes() []*scheduling.Node { return c.nodes }
 // NodeByName returns a node, or nil if it does not exist.
 func (c *Cell) NodeByName(name string) *scheduling.Node { return c.byName[name] }
 
-// Groups returns the groups that have at least one pod on a node.
+// Groups returns the groups of pods (pods that affinity terms and spread constraints treat alike)
+// that have at least one pod on a node.
 func (c *Cell) Groups() map[*scheduling.Group]struct{} { return c.onNodes }
 
 // Held returns the affinity terms of one kind that the pods on nodes have, by the key of the term.

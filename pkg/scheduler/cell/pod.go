@@ -26,14 +26,16 @@ const (
 	defaultMemory   = 200 << 20
 )
 
-// NewPod compiles a pod and sets its group, as Compile and Join do.
+// NewPod compiles a pod and sets its group (the pods that affinity terms and spread constraints
+// treat like it), as Compile and Join do.
 func (c *Cell) NewPod(pod *v1.Pod) *scheduling.Pod {
 	p := Compile(pod)
 	c.Join(p)
 	return p
 }
 
-// Compile computes what the scheduler needs to know about a pod, except its group.
+// Compile computes what the scheduler needs to know about a pod, except its group (the pods that
+// affinity terms and spread constraints treat like it).
 func Compile(pod *v1.Pod) *scheduling.Pod {
 	return &scheduling.Pod{
 		Pod:       pod,

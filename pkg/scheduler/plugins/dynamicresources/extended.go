@@ -33,7 +33,8 @@ type extended struct {
 	made    map[string]*special // claims made so far, by the names of the resources in them
 }
 
-// special is a claim for extended resources, with the claim's requests that each container uses.
+// special is a resource claim for the extended resources of a pod. It also says which of the
+// claim's requests each container uses.
 type special struct {
 	*resourcev1.ResourceClaim
 	mappings []v1.ContainerExtendedResourceRequest

@@ -38,7 +38,8 @@ func (c Config) compileScore(view scheduling.View, pod *scheduling.Pod) scheduli
 	return scheduling.Scorer{ScoreAt: s.scoreAt, Normalize: stretch}
 }
 
-// scorer scores a node by the sum of its weighted tallies, in the node's topology domains.
+// scorer scores a node by the weighted sum of its tallies (counts of pods by topology domain), in
+// the node's domains.
 type scorer []weighted
 
 type weighted struct {
@@ -46,7 +47,8 @@ type weighted struct {
 	weight int64
 }
 
-// with returns s with the tally t added, unless all counts of t are 0.
+// with returns s with the tally t (the counts of pods by topology domain) added, unless all counts
+// of t are 0.
 func (s scorer) with(t *tally, weight int64) scorer {
 	if t.nonzero == 0 {
 		return s

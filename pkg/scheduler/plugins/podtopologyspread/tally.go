@@ -53,7 +53,8 @@ func (c *constraint) selects(g *scheduling.Group) bool {
 	return !g.Terminating && c.selector.Matches(g.Labels)
 }
 
-// add adds d pods of group g on the node with the given index to the counts.
+// add adds d pods of the group g (pods that spread constraints treat alike) on the node with the
+// given index to the counts.
 func (t *tally) add(g *scheduling.Group, index, d int) {
 	if t.counted[index] && t.selects(g) {
 		t.pods[t.topology.Of[index]] += d
@@ -88,7 +89,7 @@ type counts struct {
 	tallies   []*tally
 }
 
-// fill counts all pods that are on nodes.
+// fill counts all pods that are on nodes in the tally.
 func (c *counts) fill(view scheduling.View) {
 	for g := range view.Groups() {
 		if g.Namespace != c.namespace {

@@ -42,11 +42,11 @@ func (f *Filter) scorable() bool {
 	return false
 }
 
-// amounts is how much is asked for of a class, and the capacity.
+// amounts is how much storage of one StorageClass is requested, and how much capacity there is.
 type amounts struct{ requested, capacity int64 }
 
-// score returns the mean of the scores of the classes. Volumes that are provisioned do not count beside
-// volumes that exist.
+// score returns the mean of the scores of the StorageClasses. If the plan binds existing volumes,
+// volumes that are to be provisioned do not count.
 func (p Plan) score(shape utilization.Shape) int64 {
 	classes := map[string]amounts{}
 	for _, m := range p.Bind {

@@ -42,7 +42,7 @@ type openAPIDocuments struct {
 	parts *parts    // caches that the next state takes over
 }
 
-// groupVersion identifies a v3 document, for example "api/v1" or "apis/apps/v1".
+// groupVersion identifies an OpenAPI v3 document, for example "api/v1" or "apis/apps/v1".
 type groupVersion struct{ group, version string }
 
 func (g groupVersion) path() string {
@@ -143,7 +143,7 @@ func (o *openAPIDocuments) serveIndex(w http.ResponseWriter, r *http.Request) er
 	return nil
 }
 
-// paths returns the paths of the v3 documents.
+// paths returns the paths of the OpenAPI v3 documents.
 func (o *openAPIDocuments) paths() []string {
 	var paths []string
 	for _, gv := range o.all() {
@@ -155,7 +155,7 @@ func (o *openAPIDocuments) paths() []string {
 	return paths
 }
 
-// pageOrigin is like origin, for the document of a page.
+// pageOrigin is like origin, for the OpenAPI document of a page outside the API, such as /version.
 func (o *openAPIDocuments) pageOrigin(g *openapi.Page) string {
 	return fmt.Sprintf("%X", sha512.Sum512([]byte("v3"+o.d.s.cfg.Version+g.Path+g.Answer)))
 }

@@ -79,7 +79,7 @@ func (o *openAPIDocuments) v2(asProto bool) ([]byte, error) {
 	return made.data, nil
 }
 
-// maker makes one v2 document.
+// maker makes one OpenAPI v2 document.
 type maker struct {
 	o       *openAPIDocuments
 	asProto bool
@@ -134,7 +134,8 @@ func (m *maker) make() ([]byte, error) {
 	return append(head, m.proto...), err
 }
 
-// endpoints returns the endpoints of a group version, in the order of the document.
+// endpoints returns the endpoints of a group version, in the order in which the OpenAPI document
+// has them.
 func (o *openAPIDocuments) endpoints(gv groupVersion) []*endpoint {
 	var list []*endpoint
 	for _, row := range o.rows(gv) {
@@ -147,7 +148,7 @@ func (o *openAPIDocuments) endpoints(gv groupVersion) []*endpoint {
 	return list
 }
 
-// add adds the part of an endpoint. It makes the part if it is not cached.
+// add adds to the OpenAPI document the part of an endpoint. It makes the part if it is not cached.
 func (m *maker) add(e *endpoint, version string) error {
 	of := partOf{e, version}
 	m.seen[of] = true

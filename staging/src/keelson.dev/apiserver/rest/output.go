@@ -128,7 +128,7 @@ func (a *answer) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// put buffers or sends b, without indenting it.
+// put buffers or sends a part of the response, b, without indenting it.
 func (a *answer) put(b []byte) (int, error) {
 	if a.err != nil {
 		return 0, a.err
@@ -170,7 +170,8 @@ func (a *answer) flush() {
 	*a.held = (*a.held)[:0]
 }
 
-// piece sends data that is already compressed. It may be called only if the client accepts gzip.
+// piece sends a part of the response that is already compressed. It may be called only if the
+// client accepts gzip.
 func (a *answer) piece(p deflate.Piece) {
 	a.flush()
 	if a.err == nil {

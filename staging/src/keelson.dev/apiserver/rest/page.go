@@ -160,7 +160,7 @@ func (v *view) jsonItems(out negotiate.Output) *items {
 	}
 }
 
-// items encodes the items of a list in one form.
+// items encodes the items of a list in one form (JSON or another encoding).
 type items struct {
 	store.Joiner
 	// one returns an item of a page with few records, and makes the record keep it. one is nil if
@@ -170,7 +170,8 @@ type items struct {
 	head func(dst []byte, size int) []byte
 }
 
-// blocked reports whether a run of records is sent by encoding its whole block.
+// blocked reports whether a run of records is sent by encoding its whole block (a unit in which the
+// store keeps records).
 func (j *items) blocked(page *store.Page, run store.Run) bool {
 	return run.Block != nil && len(page.Records) >= blockedPage && run.N > run.Block.Len()/8
 }
@@ -260,7 +261,7 @@ func (a *answer) block(run store.Run, j *items, fill func(text []byte)) error {
 	})
 }
 
-// single writes the items of records one by one.
+// single writes the items of a list for records one by one, not in whole blocks.
 func (a *answer) single(records []*store.Record, j *items, fill func(text []byte)) error {
 	var scratch []byte
 	for i, rec := range records {

@@ -38,7 +38,7 @@ func (p protoItems) message(rec *store.Record) ([]byte, error) {
 // field 2.
 func (p protoItems) itemsFirst() bool { return p.out.As != "" && p.out.AsVersion == "v1beta1" }
 
-// head appends the tag and the length for an item of n bytes.
+// head appends the protobuf tag and the length for an item of n bytes.
 func (p protoItems) head(dst []byte, n int) []byte {
 	if p.itemsFirst() {
 		return wire.AppendFirstItemHeader(dst, n)
@@ -85,7 +85,7 @@ func (p protoItems) size(meta []byte, page *store.Page, j *items) (int, error) {
 	return size, nil
 }
 
-// runSize returns the size in bytes of the encoded items of a run.
+// runSize returns the size in bytes of the encoded items of a run of records.
 func runSize(run store.Run, j *items) (int, error) {
 	ends, err := run.Block.Ends(&j.Joiner)
 	if err != nil {

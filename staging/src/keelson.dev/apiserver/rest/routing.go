@@ -166,7 +166,7 @@ func (customResource) check(t *target) error {
 	return nil
 }
 
-// named reports whether the path names an object.
+// named reports whether the path of the request names an object.
 func (t *target) named() bool { return len(t.info.Parts) > 1 }
 
 // allVerbs returns the verbs of the resource, or of the subresource if the path has one.

@@ -403,7 +403,7 @@ func (s *Server) patchedScale(kind types.PatchType, have *autoscaling.Scale, bod
 	})
 }
 
-// applyScaleConfig makes a server-side apply of a Scale.
+// applyScaleConfig carries out a server-side apply of a Scale.
 func (s *Server) applyScaleConfig(have *autoscaling.Scale, body []byte, who string,
 	force bool) (*autoscaling.Scale, error) {
 	config := &unstructured.Unstructured{Object: map[string]any{}}

@@ -71,7 +71,7 @@ type RowOptions struct {
 	OpenAPIHash string
 }
 
-// endpoint serves one row of the kind table.
+// endpoint serves one row of the kind table, which describes a resource.
 type endpoint struct {
 	row       *resource.Row
 	options   RowOptions
@@ -92,7 +92,7 @@ type life struct {
 	store    store.Interface
 }
 
-// state is the set of all endpoints at one time. It is immutable.
+// state is the set of all endpoints (served resources) at one time. It is immutable.
 type state struct {
 	endpoints map[schema.GroupVersionResource]*endpoint
 	// resources has the distinct endpoints of each resource: one for all versions, or one for each

@@ -194,12 +194,12 @@ func (e *eventEncoder) contentType() string {
 	return negotiate.JSON
 }
 
-// shared returns the frame of ev if several watches share it, or nil.
+// shared returns the frame (the encoded form) of ev if several watches share it, or nil.
 func (e *eventEncoder) shared(ev *store.Event) ([]byte, error) {
 	return e.v.frames.of(ev, e.out, func() ([]byte, error) { return e.append(nil, ev) })
 }
 
-// append encodes ev and appends the frame.
+// append encodes ev and appends the frame, which is its encoded form.
 func (e *eventEncoder) append(dst []byte, ev *store.Event) ([]byte, error) {
 	if e.out.MediaType == negotiate.Protobuf {
 		return e.appendProto(dst, ev)

@@ -41,7 +41,8 @@ func newRevisionBarrier(clock clock.Clock) *revisionBarrier {
 	return &revisionBarrier{clock: clock, waiting: map[*barrierWaiter]struct{}{}, behind: make(chan struct{}, 1)}
 }
 
-// reached returns the revision up to which every event has been applied.
+// reached returns the revision up to which every event of the key-value store has been applied to
+// the caches.
 func (b *revisionBarrier) reached() int64 { return b.rev.Load() }
 
 // advance records that every event up to rev has been applied, and wakes the reads that wait for
@@ -61,8 +62,8 @@ func (b *revisionBarrier) advance(rev int64) {
 	}
 }
 
-// wait blocks until rev has been reached. It returns a "too large resource version" error after
-// barrierTimeout.
+// wait blocks until the caches have applied every event up to revision rev. It returns a "too large
+// resource version" error after barrierTimeout.
 func (b *revisionBarrier) wait(ctx context.Context, rev int64) error {
 	if b.rev.Load() >= rev {
 		return nil
@@ -92,8 +93,8 @@ func (b *revisionBarrier) wait(ctx context.Context, rev int64) error {
 	}
 }
 
-// waitUntil blocks until rev has been reached, however long that takes. It returns false if ctx
-// ends first.
+// waitUntil blocks until the caches have applied every event up to revision rev, however long that
+// takes. It returns false if ctx ends first.
 func (b *revisionBarrier) waitUntil(ctx context.Context, rev int64) bool {
 	for b.wait(ctx, rev) != nil {
 		if ctx.Err() != nil {

@@ -40,16 +40,16 @@ func newBlock(cache *encodingCache, epoch uint64, records []*Record, size int) *
 	return &Block{cache: cache, records: records, size: size, epoch: epoch}
 }
 
-// find returns the index of key, or the index at which to insert it.
+// find returns the index of the record with key in the block, or the index at which to insert it.
 func (b *Block) find(key string) (int, bool) {
 	i := sort.Search(len(b.records), func(i int) bool { return b.records[i].Key >= key })
 	return i, i < len(b.records) && b.records[i].Key == key
 }
 
-// Len returns the number of records.
+// Len returns the number of records in the block.
 func (b *Block) Len() int { return len(b.records) }
 
-// clone returns a copy that may be changed.
+// clone returns a copy of the block that may be changed.
 func (b *Block) clone(epoch uint64) *Block {
 	records := make([]*Record, len(b.records), len(b.records)+4)
 	copy(records, b.records)
@@ -72,7 +72,7 @@ func (b *Block) formerEncodings() []heldEncoding {
 	return out
 }
 
-// large reports whether the block has to be split.
+// large reports whether the block has so many records that it has to be split.
 func (b *Block) large() bool {
 	n := len(b.records)
 	return n > 1 && (n > b.cache.blockRecords || b.size > b.cache.blockBytes)
@@ -207,7 +207,7 @@ func (b *Block) Deflated(j *Joiner) (deflate.Piece, error) {
 	return d, nil
 }
 
-// encoding returns the encoding in form f, or the zero value. The caller holds b.mu.
+// encoding returns the block's encoding in form f, or the zero value. The caller holds b.mu.
 func (b *Block) encoding(f Form) heldEncoding {
 	for _, e := range b.encodings {
 		if e.form == f {

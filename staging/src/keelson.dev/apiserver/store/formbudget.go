@@ -34,7 +34,8 @@ type keptForm struct {
 	bytes  int64
 }
 
-// newFormBudget returns a budget of limit bytes.
+// newFormBudget returns a budget of limit bytes for decoded objects and encodings that records
+// keep.
 func newFormBudget(limit int64) *formBudget { return &formBudget{max: limit} }
 
 // spend counts n more bytes for r, and makes the oldest records drop what they keep if the budget

@@ -146,7 +146,7 @@ func (c *cache) snapshot(p *listPlan) (snap snapshot, later []*change, state cac
 	return c.snapshotLocked(&p.match), nil, ready
 }
 
-// page returns a page of a snapshot. The caller holds no lock.
+// page returns a page of a list from a snapshot of the cache. The caller holds no lock.
 func (s *Store) page(p *listPlan, snap *snapshot) *Page {
 	page := &Page{Revision: snap.rev}
 	if p.exact > 0 {
@@ -191,7 +191,7 @@ func (p *listPlan) fillSelected(page *Page, snap *snapshot, prefix string) (rema
 	return remaining
 }
 
-// full reports whether the page has as many records as the limit allows.
+// full reports whether the page has as many records as the limit of the list allows.
 func (p *listPlan) full(page *Page) bool {
 	return p.limit > 0 && int64(len(page.Records)) == p.limit
 }

@@ -50,7 +50,7 @@ func (l *loader) start(target int64) {
 	}
 }
 
-// add queues a cache for loading.
+// add queues the cache of a resource for loading.
 func (l *loader) add(c *cache) {
 	l.mu.Lock()
 	l.queued = append(l.queued, c)
@@ -69,7 +69,7 @@ func (l *loader) take() []*cache {
 	return out
 }
 
-// run loads queued caches until ctx is done.
+// run loads the queued caches of resources until ctx is done.
 func (l *loader) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -115,7 +115,7 @@ func (m *matcher) filter(dst, records []*Record, seen labelMatches) []*Record {
 	return dst
 }
 
-// selects reports whether r matches. r must have the matcher's prefix.
+// selects reports whether the record r matches. r must have the matcher's prefix.
 func (m *matcher) selects(r *Record, seen labelMatches) bool {
 	return (m.name == "" || nameOf(r.Key) == m.name) &&
 		(r.broken || (m.labels == nil || seen.matches(m.labels, r.Labels)) &&

@@ -16,13 +16,13 @@ type packedBytes struct {
 	ends       []uint32 // where each record's bytes end in the uncompressed bytes
 }
 
-// bytes returns a copy of the bytes of record i.
+// bytes returns a copy of the stored bytes of record i.
 func (p *packedBytes) bytes(i int32) (out []byte) {
 	p.use(i, func(data []byte) { out = bytes.Clone(data) })
 	return out
 }
 
-// use calls f with the bytes of record i. They are valid until f returns.
+// use calls f with the stored bytes of record i. They are valid until f returns.
 func (p *packedBytes) use(i int32, f func(data []byte)) {
 	u := p.packer.unpack(p)
 	defer p.packer.release(u)

@@ -33,7 +33,8 @@ type packer struct {
 	kept []*unpacked // the most recently used one first
 }
 
-// packBuffers are the buffers for packing one group.
+// packBuffers are the buffers for packing one group: for compressing the stored bytes of several
+// records together.
 type packBuffers struct{ plain, compressed []byte }
 
 // unpacked has the uncompressed bytes of a packedBytes. Its mu is locked for writing while they are
@@ -127,7 +128,7 @@ func (p *packer) lastUnusedLocked() int {
 	return -1
 }
 
-// pack compresses the bytes of records, in this order, in groups of about groupBytes.
+// pack compresses the stored bytes of records, in this order, in groups of about groupBytes.
 func (p *packer) pack(records []*Record) {
 	buf := p.buffers.Get().(*packBuffers)
 	defer p.buffers.Put(buf)

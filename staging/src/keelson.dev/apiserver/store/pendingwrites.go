@@ -42,14 +42,14 @@ func newPendingWrites() *pendingWrites {
 	return &pendingWrites{byKey: map[string][]*pendingWrite{}}
 }
 
-// add records a write that is about to be sent.
+// add records a write of an object that is about to be sent to the key-value store.
 func (p *pendingWrites) add(w *pendingWrite) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.byKey[w.key] = append(p.byKey[w.key], w)
 }
 
-// remove removes a write that failed or whose result is unknown.
+// remove removes a pending write that failed or whose result is unknown.
 func (p *pendingWrites) remove(w *pendingWrite) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +85,8 @@ func (p *pendingWrites) latest(key string) *Record {
 	return last
 }
 
-// clear removes all writes after a load: the loaded state contains those that succeeded.
+// clear removes all pending writes after the cache was loaded: the loaded state contains those that
+// succeeded.
 func (p *pendingWrites) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

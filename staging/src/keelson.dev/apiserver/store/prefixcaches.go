@@ -17,7 +17,7 @@ import (
 // Invariant: it is immutable. To add or remove a cache, cacheTable replaces the prefixCaches.
 type prefixCaches struct{ caches []*cache }
 
-// apply passes events to all caches of the prefix. p may be nil.
+// apply passes events of the key-value store to all caches of the prefix. p may be nil.
 func (p *prefixCaches) apply(events []kv.Event) {
 	if p == nil {
 		return
@@ -38,7 +38,7 @@ type cacheTable struct {
 	depth    int                      // largest number of path segments of a prefix
 }
 
-// all returns all caches.
+// all returns the caches of all prefixes.
 func (t *cacheTable) all() []*cache {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -60,7 +60,7 @@ func (r *Record) Bytes() []byte {
 	return data
 }
 
-// Use calls f with the stored bytes. f may read them until it returns.
+// Use calls f with the record's stored bytes. f may read them until it returns.
 func (r *Record) Use(f func(data []byte)) {
 	r.mu.Lock()
 	data, packed, slot := r.data, r.packed, r.slot
@@ -99,7 +99,8 @@ func (r *Record) isIncompressible() bool {
 	return r.incompressible
 }
 
-// weight returns the memory size of the stored bytes, compressed if they are packed.
+// weight returns the memory size of the stored bytes: the compressed size if they are packed
+// (compressed together with those of other records).
 func (r *Record) weight() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -220,7 +221,7 @@ func (r *Record) remember(f Form, b []byte) {
 	r.forms[f] = b
 }
 
-// forget drops the decoded object and all encodings.
+// forget drops the record's decoded object and all its encodings.
 func (r *Record) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -63,7 +63,7 @@ func (r *revisionReader) current(ctx context.Context) (int64, error) {
 	}
 }
 
-// pass makes one of the waiting callers start the next read.
+// pass makes one of the waiting callers start the next read of the key-value store's revision.
 func (r *revisionReader) pass() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -50,7 +50,7 @@ func (t *tree) fill(records []*Record) {
 	t.n = len(records)
 }
 
-// snapshot returns the present state. Later changes do not affect it.
+// snapshot returns the present state of the tree. Later changes do not affect it.
 func (t *tree) snapshot() blocks {
 	if !t.shared {
 		t.shared = true
@@ -117,7 +117,7 @@ func (t *tree) delete(key string) {
 	t.join(at)
 }
 
-// join merges a block with a neighbour if both are small.
+// join merges a block (a sorted list of records) with a neighbour if both are small.
 func (t *tree) join(at int) {
 	small := func(b *Block) bool { return len(b.records) <= t.cache.blockRecords/4 && b.size <= t.cache.blockBytes/4 }
 	if !small(t.blocks[at]) {

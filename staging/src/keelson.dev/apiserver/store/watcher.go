@@ -254,7 +254,7 @@ func (w *watcher) bookmark() (Event, bool) {
 	return Event{Type: Bookmark, Revision: w.sent}, true
 }
 
-// closing reports whether the deadline is less than bookmarkLead away.
+// closing reports whether the watch's deadline is less than bookmarkLead away.
 func (w *watcher) closing() bool {
 	return !w.deadline.IsZero() && w.deadline.Sub(w.c.b.clock.Now()) <= bookmarkLead
 }

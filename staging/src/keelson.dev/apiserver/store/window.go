@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// windowLimits bounds a window.
+// windowLimits bounds a window, which holds the recent changes of a resource.
 type windowLimits struct {
 	min   int           // minimum number of changes that are kept, whatever their age and size
 	max   int           // maximum number of changes that are kept

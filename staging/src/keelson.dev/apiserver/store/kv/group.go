@@ -32,7 +32,8 @@ type Group struct {
 	commit  func([]*Write)
 }
 
-// Write is one write of a Group: a Put, or a Delete.
+// Write is one write (a Put or a Delete) of a Group, which combines concurrent writes in one
+// transaction.
 type Write struct {
 	Key         string
 	Value       []byte
@@ -56,13 +57,14 @@ func NewGroup(ctx context.Context, clock clock.Clock, callers int) (*Group, cont
 	return g, context.WithValue(ctx, groupKey{}, g)
 }
 
-// GroupOf returns the group of ctx, or nil.
+// GroupOf returns the group of ctx, whose concurrent writes are combined in one transaction. It
+// returns nil if ctx has no group.
 func GroupOf(ctx context.Context) *Group {
 	g, _ := ctx.Value(groupKey{}).(*Group)
 	return g
 }
 
-// Leave removes a caller that makes no more writes.
+// Leave removes from the group a caller that makes no more writes.
 func (g *Group) Leave() {
 	g.mu.Lock()
 	g.callers--
@@ -114,7 +116,7 @@ func (g *Group) takeLocked(now bool) []*Write {
 	return ready
 }
 
-// finish commits the writes in ready and wakes their callers.
+// finish commits the writes in ready and wakes the callers that wait for them.
 func finish(ready []*Write, commit func([]*Write)) {
 	if len(ready) == 0 {
 		return

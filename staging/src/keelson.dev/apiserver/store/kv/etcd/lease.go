@@ -42,7 +42,7 @@ func newLeases(client *clientv3.Client, reuse int64, clock clock.Clock) *leases 
 	return &leases{client: client, clock: clock, reuse: max(0, reuse), byTTL: map[int64]*lease{}}
 }
 
-// get returns a lease that expires in ttl seconds or a little later.
+// get returns an etcd lease that expires in ttl seconds or a little later.
 func (l *leases) get(ctx context.Context, ttl int64) (clientv3.LeaseID, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

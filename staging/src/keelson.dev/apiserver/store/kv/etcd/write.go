@@ -34,7 +34,8 @@ func (s *Store) make(ctx context.Context, w *kv.Write) (kv.WriteResult, error) {
 	return w.Result, w.Err
 }
 
-// write makes w if its expected revision and its conditions hold. Otherwise it reads the key.
+// write makes the write w if its expected revision and its conditions hold. Otherwise it reads the
+// key.
 func (s *Store) write(ctx context.Context, w *kv.Write) {
 	op, err := s.op(ctx, w)
 	if err != nil {
@@ -104,7 +105,7 @@ func (s *Store) writeSome(ctx context.Context, some []*kv.Write) {
 	}
 }
 
-// op returns the operation of w.
+// op returns the etcd operation of the write w.
 func (s *Store) op(ctx context.Context, w *kv.Write) (clientv3.Op, error) {
 	if w.Delete {
 		return clientv3.OpDelete(w.Key), nil
@@ -119,7 +120,7 @@ func (s *Store) op(ctx context.Context, w *kv.Write) (clientv3.Op, error) {
 	return put(w.Key, w.Value, clientv3.WithLease(lease)), nil
 }
 
-// expected returns the conditions of w.
+// expected returns the conditions of the write w in etcd's form.
 func expected(w *kv.Write) []clientv3.Cmp {
 	all := make([]clientv3.Cmp, 0, 1+len(w.Conditions))
 	all = append(all, clientv3.Compare(clientv3.ModRevision(w.Key), "=", w.Expect))
@@ -135,7 +136,7 @@ func unchanged(key string, revision int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(key), "=", max(revision, 1))
 }
 
-// outcome returns the result of w from the response to the transaction that contained w.
+// outcome returns the result of the write w from the response to the transaction that contained w.
 func outcome(w *kv.Write, resp *pb.TxnResponse, revision int64) kv.WriteResult {
 	res := kv.WriteResult{OK: resp.Succeeded, Revision: revision}
 	if !resp.Succeeded {
