@@ -89,7 +89,7 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// live returns a running server after some writes.
+// live returns a running API server after some writes.
 func live(t *testing.T, configure func(*config.Config)) *assembly {
 	t.Helper()
 	cfg := config.Default()

@@ -188,7 +188,7 @@ func (b *endsWhileRead) Read([]byte) (int, error) {
 func (b *endsWhileRead) Close() error { return nil }
 
 // TestNoTimerAfterEnd checks that a read or write that returns after the handler starts no timer,
-// because the timer would keep the exchange in memory.
+// because the timer would keep the exchange (the request and its response) in memory.
 func TestNoTimerAfterEnd(t *testing.T) {
 	for name, run := range map[string]func(e *exchange, b *endsWhileRead, r *http.Request){
 		"body": func(e *exchange, b *endsWhileRead, r *http.Request) {

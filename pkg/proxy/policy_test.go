@@ -85,7 +85,8 @@ func (c *cluster) refused(from *space, to string) {
 	})
 }
 
-// TestNetworkPolicy sends packets through the tables of services and of network policies together.
+// TestNetworkPolicy sends packets through the nftables tables of services and of network policies
+// together.
 func TestNetworkPolicy(t *testing.T) {
 	c := newCluster(t, nil)
 	c.account()

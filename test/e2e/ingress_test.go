@@ -109,7 +109,7 @@ func TestIngress(t *testing.T) {
 	if out := curl("-o", "/dev/null", "http://other.example.org/hostname"); out != " 404" {
 		t.Errorf("another host: %q", out)
 	}
-	// The ingress may read the Secret that an Ingress refers to, and no other Secret.
+	// The ingress proxy may read the Secret that an Ingress refers to, and no other Secret.
 	for secret, want := range map[string]string{"web-tls": "yes", "another": "no"} {
 		if out, _ := try(t, "",
 			n("auth", "can-i", "get", "secret/"+secret,

@@ -262,7 +262,8 @@ func TestSelectSlices(t *testing.T) {
 	}
 }
 
-// TestStoredSelectors checks that the expressions of a class are checked only if they change.
+// TestStoredSelectors checks that the CEL expressions of a DeviceClass are checked only if they
+// change.
 func TestStoredSelectors(t *testing.T) {
 	row := rowtest.Row(t, resourceclaims.Rows(nil), "deviceclasses")
 	class := func(expression, labels string) resource.Object {

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// TestOlderVersions sets the defaults of claims of older versions, converts the claims to v1, and
-// converts them back.
+// TestOlderVersions sets the defaults of ResourceClaims of older API versions, converts the claims
+// to v1, and converts them back.
 func TestOlderVersions(t *testing.T) {
 	exact := &resourcev1.ExactDeviceRequest{DeviceClassName: "c",
 		AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1}

@@ -23,7 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// env is a running server with clients for definitions and custom resources.
+// env is a running API server with clients for CustomResourceDefinitions and custom resources.
 type env struct {
 	*testserver.Server
 	crds    clientset.Interface

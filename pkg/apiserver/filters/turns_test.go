@@ -55,7 +55,7 @@ func TestTurns(t *testing.T) {
 }
 
 // TestTurnsOfSlowReaders checks that a list with a slow reader delays the next one by at most two
-// seconds, and that a canceled list is removed from the line.
+// seconds, and that a canceled list is removed from the line of lists that wait for their turn.
 func TestTurnsOfSlowReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(1, clock.Real())

@@ -100,7 +100,8 @@ func (c *approving) sync(ctx context.Context, name string) error {
 // the given subresource of certificatesigningrequests. message is the message of the approval.
 type kind struct{ subresource, message string }
 
-// kindsOf returns the kinds of automatically approved requests that a request belongs to.
+// kindsOf returns the kinds of automatically approved requests that a CertificateSigningRequest
+// belongs to.
 func kindsOf(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) []kind {
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName ||
 		checkKubelet(req, csr.Spec.Usages, false) != nil {

@@ -83,9 +83,9 @@ func (c *cleaning) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// guards reports whether a request must be kept because it is the only record that a node's
-// certificate was issued. The record is needed until the node has registered: without it, another
-// machine could get a certificate with the same name.
+// guards reports whether a CertificateSigningRequest must be kept because it is the only record
+// that a node's certificate was issued. The record is needed until the node has registered: without
+// it, another machine could get a certificate with the same name.
 func (c *cleaning) guards(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	if c.nodes == nil || !holds(csr, now) || len(csr.Status.Certificate) == 0 {
 		return false
@@ -120,7 +120,7 @@ func stale(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	return false
 }
 
-// expired reports whether the certificate in a request's status has expired.
+// expired reports whether the certificate in a CertificateSigningRequest's status has expired.
 func expired(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	block, _ := pem.Decode(csr.Status.Certificate)
 	if block == nil {

@@ -22,10 +22,10 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// A join token is meant for new nodes. If Options.ProtectNodes is set, a request that uses a join
-// token is not approved automatically in two cases: the node exists already, or its certificate was
-// issued to another machine and the node has not registered yet. The request then waits for manual
-// approval, and an event on it gives the reason.
+// A join token is meant for new nodes. If Options.ProtectNodes is set, a CertificateSigningRequest
+// that uses a join token is not approved automatically in two cases: the node exists already, or
+// its certificate was issued to another machine and the node has not registered yet. The request
+// then waits for manual approval, and an event on it gives the reason.
 
 const (
 	// byNode is the name of the index of requests for kubelets' client certificates by node name.
@@ -37,7 +37,8 @@ const (
 	nodePart = "node/"
 )
 
-// promise is an approval that the cache may not show yet. key is the public key in the request.
+// promise is an approval that the cache may not show yet. key is the public key in the
+// CertificateSigningRequest.
 type promise struct {
 	request string
 	user    string
@@ -70,9 +71,9 @@ func indexByNode(obj any) ([]string, error) {
 	return []string{strings.TrimPrefix(req.Subject.CommonName, nodePrefix)}, nil
 }
 
-// approveClient approves a request for a client certificate whose user may make it, unless
-// ProtectNodes is set and the request is for the identity of another machine. It handles one
-// request at a time, so that two requests for the same new node are not both approved.
+// approveClient approves a CertificateSigningRequest for a client certificate whose user may make
+// it, unless ProtectNodes is set and the request is for the identity of another machine. It handles
+// one request at a time, so that two requests for the same new node are not both approved.
 func (c *approving) approveClient(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	req *x509.CertificateRequest, message string) error {
 	if !c.Options.ProtectNodes {
@@ -96,8 +97,8 @@ func (c *approving) approveClient(ctx context.Context, csr *certificatesv1.Certi
 	return c.approve(ctx, csr, message)
 }
 
-// dropPromise removes the promise for a request once the cache shows that the request was decided
-// or deleted.
+// dropPromise removes the promise for a CertificateSigningRequest once the cache shows that the
+// request was decided or deleted.
 func (c *approving) dropPromise(csr *certificatesv1.CertificateSigningRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,8 +134,9 @@ func (c *approving) requeueWaiting(node string) {
 	}
 }
 
-// refuseClient returns the reason why a request must not be approved automatically. It returns ""
-// if the request is for a new node, or is a node's request to renew its own certificate.
+// refuseClient returns the reason why a CertificateSigningRequest must not be approved
+// automatically. It returns "" if the request is for a new node, or is a node's request to renew
+// its own certificate.
 func (c *approving) refuseClient(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	req *x509.CertificateRequest) (string, error) {
 	name := strings.TrimPrefix(req.Subject.CommonName, nodePrefix)
@@ -160,8 +162,8 @@ func (c *approving) refuseClient(ctx context.Context, csr *certificatesv1.Certif
 }
 
 // claimed returns a message if another machine already got a certificate for the node with this
-// name, which has not registered yet. Otherwise it returns "". A request with the same public key
-// is from the same machine.
+// name, which has not registered yet. Otherwise it returns "". A CertificateSigningRequest with the
+// same public key is from the same machine.
 func (c *approving) claimed(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest,
 	name string) (string, error) {
 	const text = "a certificate for node %q, which has not registered, was given to %s by request %s. If " +
@@ -187,7 +189,8 @@ func (c *approving) claimed(csr *certificatesv1.CertificateSigningRequest, req *
 	return "", nil
 }
 
-// holds reports whether a request is approved and its certificate is still valid or not yet issued.
+// holds reports whether a CertificateSigningRequest is approved and its certificate is still valid
+// or not yet issued.
 func holds(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	return is(csr, certificatesv1.CertificateApproved) && !is(csr, certificatesv1.CertificateDenied) &&
 		!is(csr, certificatesv1.CertificateFailed) && !expired(csr, now)

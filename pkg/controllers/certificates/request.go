@@ -5,8 +5,8 @@
 // Kubernetes' own signers: one approves requests, one signs them, and one deletes old requests.
 //
 // Only requests from kubelets are approved automatically, and only if the requester is allowed to
-// make them. A request that violates the rules of its signer is marked as failed when it is
-// approved.
+// make them. A CertificateSigningRequest that violates the rules of its signer is marked as failed
+// when it is approved.
 package certificates
 
 import (
@@ -29,7 +29,8 @@ const (
 	nodePrefix = "system:node:"
 )
 
-// parse decodes the PEM block in a request and parses the X.509 certificate request in it.
+// parse decodes the PEM block in a CertificateSigningRequest and parses the X.509 certificate
+// request in it.
 func parse(csr *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
@@ -42,8 +43,8 @@ func parse(csr *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequ
 	return req, nil
 }
 
-// is reports whether a request has a condition of type t that is true. An empty status counts as
-// true.
+// is reports whether a CertificateSigningRequest has a condition of type t that is true. An empty
+// status counts as true.
 func is(csr *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) bool {
 	return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
 		return c.Type == t && c.Status != v1.ConditionFalse && c.Status != v1.ConditionUnknown
@@ -116,8 +117,8 @@ func checkClient(usages []certificatesv1.KeyUsage) error {
 	return nil
 }
 
-// check returns an error if a request violates the rules of its signer. The result known reports
-// whether the signer is one of Kubernetes' own signers.
+// check returns an error if a CertificateSigningRequest violates the rules of its signer. The
+// result known reports whether the signer is one of Kubernetes' own signers.
 func check(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) (known bool, err error) {
 	switch csr.Spec.SignerName {
 	case certificatesv1.KubeletServingSignerName:

@@ -19,8 +19,9 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// approveServing approves a kubelet's request for a serving certificate if all names and addresses
-// in it are those of the kubelet's node. Otherwise the request waits for manual approval.
+// approveServing approves a kubelet's CertificateSigningRequest for a serving certificate if all
+// names and addresses in it are those of the kubelet's node. Otherwise the request waits for manual
+// approval.
 func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	req *x509.CertificateRequest) error {
 	nodes, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
@@ -56,10 +57,10 @@ func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.Cert
 	return c.approve(ctx, csr, "Auto approving kubelet serving certificate for the node's own names and addresses.")
 }
 
-// refuseServing returns the reason why a request must not be approved automatically, or "" if all
-// names and addresses in it are the node's own. A node writes its names and addresses into its
-// status itself, so they cannot be trusted: reserved ones are rejected, and if several nodes report
-// the same address, it belongs to the oldest of them.
+// refuseServing returns the reason why a CertificateSigningRequest must not be approved
+// automatically, or "" if all names and addresses in it are the node's own. A node writes its names
+// and addresses into its status itself, so they cannot be trusted: reserved ones are rejected, and
+// if several nodes report the same address, it belongs to the oldest of them.
 func refuseServing(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, nodes []v1.Node,
 	reserved nodeclaims.Reserved) string {
 	if err := checkKubelet(req, csr.Spec.Usages, true); err != nil {

@@ -100,8 +100,8 @@ func (c *signing) issuerFor(signer string) *issuer { return cmp.Or(c.issuers[sig
 // Run implements controller.Controller.
 func (c *signing) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// needsSignature reports whether a request is approved and not denied, has no certificate yet and
-// has not failed.
+// needsSignature reports whether a CertificateSigningRequest is approved and not denied, has no
+// certificate yet and has not failed.
 func needsSignature(csr *certificatesv1.CertificateSigningRequest) bool {
 	return len(csr.Status.Certificate) == 0 && is(csr, certificatesv1.CertificateApproved) &&
 		!is(csr, certificatesv1.CertificateDenied) && !is(csr, certificatesv1.CertificateFailed)
@@ -143,8 +143,8 @@ func (c *signing) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// sign returns the certificate for a request. It copies the subject and the subject alternative
-// names of the X.509 request, and ignores the request's other extensions.
+// sign returns the certificate for a CertificateSigningRequest. It copies the subject and the
+// subject alternative names of the X.509 request, and ignores the request's other extensions.
 func (c *signing) sign(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) ([]byte, error) {
 	if err := req.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("request: %w", err)

@@ -314,7 +314,8 @@ func (s *stage) setUp(t *testing.T, o *order) {
 	})
 }
 
-// remove deletes the object of a test case that what names, such as "pod" or "class".
+// remove deletes one of the objects of a test case. The argument what says which object, such as
+// "pod" or "class".
 func (s *stage) remove(ctx context.Context, o *order, what string) error {
 	var err error
 	none, core, storage := metav1.DeleteOptions{}, s.Client.CoreV1(), s.Client.StorageV1()

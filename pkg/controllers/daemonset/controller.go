@@ -140,8 +140,8 @@ func (c *Controller) ownerOf(o metav1.Object) string {
 	return controller.Key(set)
 }
 
-// revisionChanged queues the set that owns a changed revision, or the sets that may adopt it if it
-// has no owner.
+// revisionChanged queues the DaemonSet that owns a changed revision, or the sets that may adopt it
+// if it has no owner.
 func (c *Controller) revisionChanged(old, r *appsv1.ControllerRevision) {
 	for _, o := range []*appsv1.ControllerRevision{old, r} {
 		if o == nil {
@@ -226,7 +226,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return errors.Join(c.truncate(ctx, set, old, pods), c.writeStatus(ctx, s, true))
 }
 
-// claim returns the set's pods and its revisions, which it adopts and releases by the set's
+// claim returns the DaemonSet's pods and its revisions, which it adopts and releases by the set's
 // selector. The revisions are ordered by number.
 func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet) ([]*v1.Pod, []*appsv1.ControllerRevision,
 	error) {
@@ -261,7 +261,7 @@ func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet) ([]*v1.Po
 	return pods, revisions, err
 }
 
-// backoffKey returns the key of the back-off for replacing a set's failed pods on a node. It
+// backoffKey returns the key of the back-off for replacing a DaemonSet's failed pods on a node. It
 // contains the set's generation, so that a change of the set resets the back-off.
 func backoffKey(set *appsv1.DaemonSet, node string) string {
 	return fmt.Sprintf("%s/%d/%s", set.UID, set.Status.ObservedGeneration, node)

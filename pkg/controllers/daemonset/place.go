@@ -18,11 +18,11 @@ import (
 )
 
 // generationLabel is the label with the number of the template in pods that were created by
-// Kubernetes versions without revisions. The set has the same number in an annotation.
+// Kubernetes versions without revisions. The DaemonSet has the same number in an annotation.
 const generationLabel = "pod-template-generation"
 
-// verdict is the result of evaluate: run means that the set should run a pod on a node, stay that
-// an existing pod may stay there.
+// verdict is the result of evaluate: run means that the DaemonSet should run a pod on a node, stay
+// that an existing pod may stay there.
 type verdict struct{ run, stay bool }
 
 // eligibility decides which nodes are eligible for the pods of a DaemonSet.
@@ -41,8 +41,8 @@ func newEligibility(set *appsv1.DaemonSet) *eligibility {
 	}
 }
 
-// evaluate reports whether a pod of the set should run on a node and may stay there. For nil it
-// returns false for both. It considers only the node's name, labels and taints, not whether the
+// evaluate reports whether a pod of the DaemonSet should run on a node and may stay there. For nil
+// it returns false for both. It considers only the node's name, labels and taints, not whether the
 // node is ready or has resources. An existing pod stays on a tainted node unless the taint's effect
 // is NoExecute.
 func (j *eligibility) evaluate(node *v1.Node) verdict {
@@ -90,8 +90,8 @@ func tolerations(spec *v1.PodSpec) []v1.Toleration {
 	return out
 }
 
-// generation returns the number of the set's template from an annotation, or "" if the set has no
-// such annotation.
+// generation returns the number of the DaemonSet's template from an annotation, or "" if the set
+// has no such annotation.
 func generation(set *appsv1.DaemonSet) string {
 	n, err := strconv.ParseInt(set.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
 	if err != nil {

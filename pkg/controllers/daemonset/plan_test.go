@@ -20,9 +20,9 @@ import (
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // layOut parses nodes with their pods from a text like "n1 a:ready:old b:young:new; !n2; -n3". A
-// node with the prefix ! is not eligible for the set. On a node with the prefix ~, existing pods
-// may stay but no pod is created. A node with the prefix - does not exist. Each pod is one second
-// younger than the pod before.
+// node with the prefix ! is not eligible for the DaemonSet. On a node with the prefix ~, existing
+// pods may stay but no pod is created. A node with the prefix - does not exist. Each pod is one
+// second younger than the pod before.
 func layOut(text string) []place {
 	var out []place
 	age := time.Hour
@@ -92,7 +92,7 @@ func show(p plan) string {
 	return strings.Join(out, " ")
 }
 
-// setOf returns a set with an update strategy like "surge=1" or "unavailable=50%". For "" the
+// setOf returns a DaemonSet with an update strategy like "surge=1" or "unavailable=50%". For "" the
 // strategy is OnDelete.
 func setOf(strategy string) *appsv1.DaemonSet {
 	set := sample()

@@ -21,9 +21,9 @@ import (
 
 const hashLabel = appsv1.DefaultDaemonSetUniqueLabelKey
 
-// revise returns the hash of the set's present template, and the revisions of its other templates
-// with the oldest first. If the present template has no revision, revise creates one. It makes sure
-// that the revision of the present template has the highest number.
+// revise returns the hash of the DaemonSet's present template, and the revisions of its other
+// templates with the oldest first. If the present template has no revision, revise creates one. It
+// makes sure that the revision of the present template has the highest number.
 func (c *Controller) revise(ctx context.Context, set *appsv1.DaemonSet, sorted []*appsv1.ControllerRevision,
 	pods []*v1.Pod) (hash string, old []*appsv1.ControllerRevision, err error) {
 	wanted, err := history.New(set, kind, hashLabel, &set.Spec.Template, 0, 0)
@@ -72,7 +72,7 @@ func (c *Controller) label(ctx context.Context, r *appsv1.ControllerRevision) (*
 	return got, nil
 }
 
-// record creates a revision. If another revision has its name, record increments the set's
+// record creates a revision. If another revision has its name, record increments the DaemonSet's
 // collision count and returns an error; the next sync then uses another name.
 func (c *Controller) record(ctx context.Context, set *appsv1.DaemonSet, r *appsv1.ControllerRevision) error {
 	_, collided, err := c.history.Create(ctx, r)

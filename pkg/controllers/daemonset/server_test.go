@@ -87,7 +87,7 @@ func (b *bench) node(name, patch string) {
 }
 
 // runs waits until exactly the pods in want are running, which it lists as node:image, and until ok
-// returns true for the set's status.
+// returns true for the DaemonSet's status.
 func (b *bench) runs(what, want string, ok func(appsv1.DaemonSetStatus) bool) {
 	b.Helper()
 	controllertest.Eventually(b.T, what, func(ctx context.Context) (any, bool) {

@@ -11,9 +11,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// status returns the status of the set, and the time until the number of available pods changes
-// without an event. On each node it counts only the first pod. It updates observedGeneration only
-// if acted is true, which means that the plan was carried out.
+// status returns the status of the DaemonSet, and the time until the number of available pods
+// changes without an event. On each node it counts only the first pod. It updates
+// observedGeneration only if acted is true, which means that the plan was carried out.
 func status(s *state, acted bool) (appsv1.DaemonSetStatus, time.Duration) {
 	out := *s.set.Status.DeepCopy()
 	out.DesiredNumberScheduled, out.CurrentNumberScheduled, out.NumberMisscheduled = 0, 0, 0

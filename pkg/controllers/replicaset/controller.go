@@ -76,8 +76,8 @@ func (c *Controller[T]) follower() controller.Follower {
 	return controller.Follower{Owner: c.ownerOf, Selecting: c.selecting, Expected: c.expected, Add: c.podsChanged}
 }
 
-// podsChanged queues a set whose pods have changed. In a terminating namespace the queue delays it,
-// because there only the status may change.
+// podsChanged queues a ReplicaSet whose pods have changed. In a terminating namespace the queue
+// delays it, because there only the status may change.
 func (c *Controller[T]) podsChanged(key string) { c.queue.AddForStatus(c.namespaces, key) }
 
 func (c *Controller[T]) setChanged(old, obj *T) {
@@ -116,7 +116,8 @@ func (c *Controller[T]) ownerOf(pod *v1.Pod) string {
 	return key
 }
 
-// set returns the set with the given key from the cache, or nil if the cache does not have it.
+// set returns the ReplicaSet with the given key from the cache, or nil if the cache does not have
+// it.
 func (c *Controller[T]) set(key string) *appsv1.ReplicaSet {
 	obj, found, err := c.kind.Informer.GetIndexer().GetByKey(key)
 	if err != nil || !found {

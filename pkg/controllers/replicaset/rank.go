@@ -14,9 +14,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// rank returns the pods in the order in which they must be deleted when a set is scaled down. Pods
-// in the same state are ordered by their deletion cost, which users set in an annotation, and then
-// by the number of related pods on their node (neighbours).
+// rank returns the pods in the order in which they must be deleted when a ReplicaSet is scaled
+// down. Pods in the same state are ordered by their deletion cost, which users set in an
+// annotation, and then by the number of related pods on their node (neighbours).
 func rank(pods []*v1.Pod, neighbours map[string]int, now time.Time) []*v1.Pod {
 	order := controller.DeletionOrder{Now: now, Prefer: func(a, b *v1.Pod) int {
 		return cmp.Or(cmp.Compare(cost(a), cost(b)), cmp.Compare(neighbours[b.Spec.NodeName], neighbours[a.Spec.NodeName]))

@@ -16,9 +16,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// status returns the status of a set, and the time until it changes without an event. mine are the
-// set's pods, active those of them that have not ended, and failure is the error of creating or
-// deleting pods, or nil if there was no error.
+// status returns the status of a ReplicaSet, and the time until it changes without an event. mine
+// are the set's pods, active those of them that have not ended, and failure is the error of
+// creating or deleting pods, or nil if there was no error.
 func status(set *appsv1.ReplicaSet, mine, active []*v1.Pod, failure error,
 	now time.Time) (appsv1.ReplicaSetStatus, time.Duration) {
 	s := *set.Status.DeepCopy()

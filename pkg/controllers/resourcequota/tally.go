@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// chargeLife is longer than the time from a charge until this controller sees the object: API
-	// servers end requests after 60 s by default, and watches may lag.
+	// chargeLife is longer than the time from a charge (an API server adds a new object's usage to
+	// status.used) until this controller sees the object: API servers end requests after 60 s by
+	// default, and watches may lag.
 	chargeLife = 2 * time.Minute
 	// clockSkew is the assumed maximum difference between the clocks of API servers and of this
 	// controller.
@@ -53,7 +54,8 @@ type tally struct {
 	audit    audit
 }
 
-// audit holds the data to find the excess in status.used.
+// audit holds the data to find the excess in status.used: the usage of objects that were charged
+// but never stored.
 type audit struct {
 	since time.Time // when the audit began; zero if there is no audit
 	// charged is the usage that was charged since the audit began, and arrived the part of it whose

@@ -48,19 +48,19 @@ func refersTo(ref metav1.OwnerReference, o metav1.Object, kind schema.GroupVersi
 	return ref.APIVersion == kind.GroupVersion().String() && ref.Kind == kind.Kind && ref.Name == o.GetName()
 }
 
-// stale reports whether a claim belongs to an earlier object with the name of o, which is a set or
-// a pod. The garbage collector will delete such a claim, so it must not be changed.
+// stale reports whether a claim belongs to an earlier object with the name of o, which is a
+// StatefulSet or a pod. The garbage collector will delete such a claim, so it must not be changed.
 func stale(claim *v1.PersistentVolumeClaim, o metav1.Object, kind schema.GroupVersionKind) bool {
 	i := slices.IndexFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool { return refersTo(ref, o, kind) })
 	return i >= 0 && claim.OwnerReferences[i].UID != o.GetUID()
 }
 
 // claimOwners returns the owner references that a claim must have so that the garbage collector
-// carries out the set's retention policy. The claim has no owner if it is retained. Its owner is
-// the set if it is deleted with the set. Its owner is the pod if the set was scaled down below the
-// pod's ordinal and the policy deletes the claim then. change reports whether the references must
-// be changed. contested is true if another object controls the claim; then the policy is not
-// applied.
+// carries out the StatefulSet's retention policy. The claim has no owner if it is retained. Its
+// owner is the set if it is deleted with the set. Its owner is the pod if the set was scaled down
+// below the pod's ordinal and the policy deletes the claim then. change reports whether the
+// references must be changed. contested is true if another object controls the claim; then the
+// policy is not applied.
 func claimOwners(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet,
 	pod *v1.Pod) (refs []metav1.OwnerReference, change, contested bool) {
 	if stale(claim, set, kind) || stale(claim, pod, podKind) {
@@ -94,8 +94,8 @@ func claimOwners(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet,
 	return refs, true, contested
 }
 
-// hasOtherController reports whether another object than the set or the pod controls a claim. It
-// returns false if the set's policy retains all claims.
+// hasOtherController reports whether another object than the StatefulSet or the pod controls a
+// claim. It returns false if the set's policy retains all claims.
 func hasOtherController(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *v1.Pod) bool {
 	if p := retentionPolicy(set); p.WhenDeleted == retain && p.WhenScaled == retain {
 		return false // such a policy never adds owners, so another controller does not matter

@@ -13,8 +13,8 @@ import (
 )
 
 // refsOf parses a text like "set pod? other" into owner references. A question mark means that the
-// owner is not the controller. was-set and was-pod are earlier objects with the names of the set
-// and the pod.
+// owner is not the controller. was-set and was-pod are earlier objects with the names of the
+// StatefulSet and the pod.
 func refsOf(set *appsv1.StatefulSet, pod *v1.Pod, text string) []metav1.OwnerReference {
 	var out []metav1.OwnerReference
 	for _, word := range strings.Fields(text) {

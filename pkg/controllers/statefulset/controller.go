@@ -5,7 +5,7 @@
 // volumes, and a pod that replaces it gets the same name, ordinal and volumes. Unless the set says
 // otherwise, pods are created and deleted in order.
 //
-// The function decide makes a plan from the set, its pods and their claims. The function
+// The function decide makes a plan from the StatefulSet, its pods and their claims. The function
 // claimOwners decides which object owns a claim. Neither does I/O. The controller carries out the
 // plan step by step and writes the status. There can never be two pods with the same name, so a pod
 // is created again only after the API server has deleted the earlier pod of this name.
@@ -37,8 +37,8 @@ import (
 // Name is the controller's name.
 const Name = "statefulset-controller"
 
-// catchUp is the time after which a set is synced again if the caches do not show the controller's
-// own writes yet.
+// catchUp is the time after which a StatefulSet is synced again if the caches do not show the
+// controller's own writes yet.
 const catchUp = 20 * time.Millisecond
 
 var (
@@ -114,8 +114,8 @@ func (c *Controller) selecting(pod *v1.Pod) []string {
 	return controller.Keys(sets)
 }
 
-// claimChanged queues the sets that a claim may belong to, if the claim was deleted or its owners
-// changed. A set may wait for the deletion of a claim.
+// claimChanged queues the StatefulSets that a claim may belong to, if the claim was deleted or its
+// owners changed. A set may wait for the deletion of a claim.
 func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 	if claim != nil && (old == nil || equality.Semantic.DeepEqual(old.OwnerReferences, claim.OwnerReferences)) {
 		return
@@ -191,8 +191,8 @@ func (c *Controller) claimRevisions(ctx context.Context, owner controller.Owner)
 	return c.history.Claim(ctx, owner, candidates)
 }
 
-// claimPods returns the set's pods, which it adopts and releases. A pod belongs to the set if it
-// matches the selector and its name is the set's name with an ordinal.
+// claimPods returns the StatefulSet's pods, which it adopts and releases. A pod belongs to the set
+// if it matches the selector and its name is the set's name with an ordinal.
 func (c *Controller) claimPods(ctx context.Context, owner controller.Owner, set *appsv1.StatefulSet) ([]*v1.Pod,
 	error) {
 	candidates, err := controller.Candidates[*v1.Pod](c.podCache, set)
@@ -221,7 +221,8 @@ func (c *Controller) claimPods(ctx context.Context, owner controller.Owner, set 
 	return mine, errors.Join(err, failure)
 }
 
-// syncSet makes a plan for a set, carries it out, and writes the status. r are the set's revisions.
+// syncSet makes a plan for a StatefulSet, carries it out, and writes the status. r are the set's
+// revisions.
 func (c *Controller) syncSet(ctx context.Context, set *appsv1.StatefulSet, pods []*v1.Pod, r revisions) error {
 	s := state{set: set, pods: pods, now: c.Clock.Now(), claim: func(name string) *v1.PersistentVolumeClaim {
 		return c.lookUp(set.Namespace, name)

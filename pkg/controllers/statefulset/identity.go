@@ -32,8 +32,8 @@ func parsePodName(pod string) (set string, ordinal int, ok bool) {
 	return pod[:i], int(n), true
 }
 
-// isMember reports whether a pod has the name that the set gives to one of its pods. Ordinals with
-// leading zeros are not valid, so there is only one name for each ordinal.
+// isMember reports whether a pod has the name that the StatefulSet gives to one of its pods.
+// Ordinals with leading zeros are not valid, so there is only one name for each ordinal.
 func isMember(set *appsv1.StatefulSet, pod *v1.Pod) bool {
 	_, n, ok := parsePodName(pod.Name)
 	return ok && pod.Name == podName(set, n)

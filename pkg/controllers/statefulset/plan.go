@@ -34,8 +34,8 @@ type step struct {
 }
 
 // plan is what one sync does. A phase begins when all steps of the phase before have succeeded. The
-// steps of a phase run one after another, or in parallel if the set's podManagementPolicy is
-// Parallel.
+// steps of a phase run one after another, or in parallel if the StatefulSet's podManagementPolicy
+// is Parallel.
 type plan struct {
 	phases [][]step
 	// update is true if the plan is at the stage where it may replace pods for an update. most is
@@ -302,8 +302,8 @@ func (d *decision) shrink() bool {
 // one pod, when all pods with higher ordinals are available.
 //
 // With the policy Parallel it first replaces outdated pods that are already unavailable, at most
-// maxUnavailable of them. If it did not, a set could never be updated if the pods of its first
-// revision do not work.
+// maxUnavailable of them. If it did not, a StatefulSet could never be updated if the pods of its
+// first revision do not work.
 func (d *decision) roll(most, unavailable int) {
 	if rolling := d.set.Spec.UpdateStrategy.RollingUpdate; rolling == nil || rolling.MaxUnavailable == nil {
 		d.rollOne()

@@ -206,9 +206,9 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestOrder checks that a set with the policy OrderedReady creates or deletes one pod at a time,
-// creates a pod only when all pods before it are ready, and deletes or replaces a pod only when no
-// pod with a higher ordinal is ready.
+// TestOrder checks that a StatefulSet with the policy OrderedReady creates or deletes one pod at a
+// time, creates a pod only when all pods before it are ready, and deletes or replaces a pod only
+// when no pod with a higher ordinal is ready.
 func TestOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		set := setOf(int32(rapid.IntRange(0, 4).Draw(t, "replicas")))
@@ -252,7 +252,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestConverges checks that a set always ends with the wanted number of pods at the update
+// TestConverges checks that a StatefulSet always ends with the wanted number of pods at the update
 // revision, and that during an update no more pods are unavailable than allowed.
 func TestConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

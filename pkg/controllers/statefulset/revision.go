@@ -23,17 +23,17 @@ type revision struct {
 	template *v1.PodTemplateSpec
 }
 
-// revisions are the current revision of a set, and the update revision, which is that of the
-// present template. Both are nil if the set is being deleted and has no revision of the present
+// revisions are the current revision of a StatefulSet, and the update revision, which is that of
+// the present template. Both are nil if the set is being deleted and has no revision of the present
 // template.
 type revisions struct {
 	current, update *appsv1.ControllerRevision
 	collisions      int32
 }
 
-// syncRevisions returns the current revision and the update revision of a set. If the present
-// template has no revision, it creates one. If it has an older revision, it gives that the highest
-// number.
+// syncRevisions returns the current revision and the update revision of a StatefulSet. If the
+// present template has no revision, it creates one. If it has an older revision, it gives that the
+// highest number.
 func (c *Controller) syncRevisions(ctx context.Context, set *appsv1.StatefulSet,
 	sorted []*appsv1.ControllerRevision) (revisions, error) {
 	var out revisions
@@ -100,7 +100,7 @@ func (c *Controller) createRevision(ctx context.Context, set *appsv1.StatefulSet
 	}
 }
 
-// truncateHistory deletes the oldest revisions that no pod has, as many as exceed the set's
+// truncateHistory deletes the oldest revisions that no pod has, as many as exceed the StatefulSet's
 // revisionHistoryLimit.
 func (c *Controller) truncateHistory(ctx context.Context, set *appsv1.StatefulSet, pods []*v1.Pod,
 	sorted []*appsv1.ControllerRevision, r revisions) error {

@@ -100,7 +100,7 @@ func TestRevisionsConverge(t *testing.T) {
 }
 
 // TestUpdateByHand checks that with the strategy OnDelete the current revision changes when all
-// pods were replaced, and also if the set has no pods.
+// pods were replaced, and also if the StatefulSet has no pods.
 func TestUpdateByHand(t *testing.T) {
 	b := newBench(t)
 	set := sample(2)

@@ -94,7 +94,7 @@ func (b *bench) want(log ...string) {
 	}
 }
 
-// status waits until ok returns true for the set with the given name, and returns the set.
+// status waits until ok returns true for the StatefulSet with the given name, and returns the set.
 func (b *bench) status(name, what string, ok func(*appsv1.StatefulSet) bool) *appsv1.StatefulSet {
 	b.Helper()
 	var out *appsv1.StatefulSet
@@ -300,8 +300,8 @@ func (b *bench) claims(what, want string) {
 	})
 }
 
-// TestAdoption checks that a set adopts the pods and the revision of a deleted set of the same
-// name, and that it releases and replaces a pod that it no longer selects.
+// TestAdoption checks that a StatefulSet adopts the pods and the revision of a deleted StatefulSet
+// of the same name, and that it releases and replaces a pod that it no longer selects.
 func TestAdoption(t *testing.T) {
 	b := newBench(t)
 	b.create(sample(2))

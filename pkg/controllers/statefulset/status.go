@@ -12,9 +12,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// status returns the status of a set, from its pods before the plan was carried out. replaced is
-// the number of pods that the plan has deleted for an update. The second result is the time until
-// the number of available pods changes without an event, or 0 if it does not.
+// status returns the status of a StatefulSet, from its pods before the plan was carried out.
+// replaced is the number of pods that the plan has deleted for an update. The second result is the
+// time until the number of available pods changes without an event, or 0 if it does not.
 func status(s state, collisions, replaced int32) (appsv1.StatefulSetStatus, time.Duration) {
 	out := appsv1.StatefulSetStatus{
 		ObservedGeneration: s.set.Generation, CurrentRevision: s.current.name, UpdateRevision: s.update.name,

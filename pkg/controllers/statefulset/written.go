@@ -10,9 +10,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// written records the resource versions of the controller's latest writes, by the set's key and by
-// informer. So the controller can detect that a cache is older than its own writes. It is safe for
-// concurrent use.
+// written records the resource versions of the controller's latest writes, by the StatefulSet's key
+// and by informer. So the controller can detect that a cache is older than its own writes. It is
+// safe for concurrent use.
 type written struct {
 	mu    sync.Mutex
 	byKey map[string]map[cache.SharedIndexInformer]string
@@ -35,8 +35,8 @@ func (w *written) record(key string, informer cache.SharedIndexInformer, version
 	}
 }
 
-// behind returns an informer whose cache does not show all writes for a set yet, or nil if all
-// caches do.
+// behind returns an informer whose cache does not show all writes for a StatefulSet yet, or nil if
+// all caches do.
 func (w *written) behind(key string) cache.SharedIndexInformer {
 	w.mu.Lock()
 	defer w.mu.Unlock()

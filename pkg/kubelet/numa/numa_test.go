@@ -127,7 +127,7 @@ func TestMergeProperties(t *testing.T) {
 	})
 }
 
-// player is a provider with fixed hints. It records which hints Allocate gets.
+// player is a provider with fixed hints (sets of NUMA nodes). It records which hints Allocate gets.
 type player struct {
 	hints Hints
 	given []string

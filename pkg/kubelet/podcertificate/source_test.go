@@ -22,7 +22,8 @@ func have(renewAt, expiresAt time.Duration) *issued {
 	}
 }
 
-// await returns an awaited request. The argument is relative to now.
+// await returns a PodCertificateRequest whose decision is awaited. The argument lostAt is relative
+// to the present time.
 func await(lostAt time.Duration) *awaited {
 	return &awaited{
 		name: types.NamespacedName{Namespace: "ns", Name: "req-1"}, key: []byte("new key"), lostAt: now.Add(lostAt),

@@ -198,8 +198,8 @@ func TestChangesEqualRebuild(t *testing.T) {
 	})
 }
 
-// TestCostOfAChange checks that the number of changed elements depends neither on the size of the
-// service nor on the number of services.
+// TestCostOfAChange checks that the number of changed elements of nftables sets depends neither on
+// the size of the service nor on the number of services.
 func TestCostOfAChange(t *testing.T) {
 	for _, n := range []int{1, 10, 1000} {
 		table := NewTable(IPv4)

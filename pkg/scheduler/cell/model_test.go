@@ -111,7 +111,7 @@ func (m *model) removeNode(t *rapid.T) {
 }
 
 // newPod draws a pod. There are few names and labels, so that pods replace each other and share
-// groups.
+// groups (pods that affinity terms treat alike).
 func newPod(t *rapid.T) *v1.Pod {
 	name := rapid.SampledFrom(podNames).Draw(t, "pod")
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
