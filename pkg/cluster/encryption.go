@@ -243,8 +243,8 @@ func (r *rotation) apply(ctx context.Context, e *encryption) error {
 	}
 }
 
-// takenUp returns nil if the API server uses the version of the file with the given hash, and
-// otherwise an error.
+// takenUp returns nil if the API server uses the version of the encryption configuration with the
+// given hash, and otherwise an error.
 func (r *rotation) takenUp(ctx context.Context, hash string) error {
 	metrics, err := r.client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {

@@ -130,10 +130,10 @@ func prepareCustomResourceDefinitionStatus(_ context.Context, crd, old *apiexten
 	crd.Spec = old.Spec
 }
 
-// normalizeValues rewrites the JSON values in the schemas of a definition (defaults, enums,
-// examples) as they look after a conversion to Kubernetes' unversioned type and back: members are
-// sorted, and numbers and strings are written in one way. If a conversion fails, the definition
-// stays unchanged, and validation reports the error.
+// normalizeValues rewrites the JSON values in the schemas of a CustomResourceDefinition (defaults,
+// enums, examples) as they look after a conversion to Kubernetes' unversioned type and back:
+// members are sorted, and numbers and strings are written in one way. If a conversion fails, the
+// definition stays unchanged, and validation reports the error.
 func normalizeValues(crd *apiextensionsv1.CustomResourceDefinition) {
 	var hub apiextensions.CustomResourceDefinition
 	// The results of the conversions share memory with their input and between versions, so the
@@ -209,9 +209,9 @@ func validateWith(by func(...*apiextensions.CustomResourceDefinition) field.Erro
 	return slices.DeleteFunc(errs, checkedForAllKinds)
 }
 
-// attempt calls the function by, which validates a definition. If this function panics, attempt
-// returns false. The library's validation panics if the path of a selectable field leads through a
-// schema that is missing or that it has already rejected.
+// attempt calls the function by, which validates a CustomResourceDefinition. If this function
+// panics, attempt returns false. The library's validation panics if the path of a selectable field
+// leads through a schema that is missing or that it has already rejected.
 func attempt(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList,
 	in []*apiextensions.CustomResourceDefinition) (errs field.ErrorList, ok bool) {
 	defer func() {
@@ -225,7 +225,7 @@ func attempt(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList
 // checkedForAllKinds reports whether err is about metadata that the server checks for objects of
 // every kind, so that the error would be reported twice. Two rules about metadata are special to
 // definitions and are not among them: the name follows from the plural name and the group, and a
-// definition in one of Kubernetes' own groups needs an approval annotation.
+// CustomResourceDefinition in one of Kubernetes' own groups needs an approval annotation.
 func checkedForAllKinds(err *field.Error) bool {
 	if (err.Field == "metadata.name" || err.Field == "metadata.generateName") &&
 		err.Type == field.ErrorTypeInvalid || strings.HasPrefix(err.Field, "metadata.annotations[") {

@@ -92,7 +92,7 @@ type Deps struct {
 	settings io.Reader
 }
 
-// Chain runs the plugins in order.
+// Chain runs the admission plugins in order.
 type Chain struct {
 	*metered
 	// Webhooks has the health of webhooks.

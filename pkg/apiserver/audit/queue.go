@@ -30,7 +30,7 @@ const (
 	eventCost = 2 << 10
 	// attempts is how many times a batch from memory is sent before it is written to disk.
 	attempts = 5
-	// maxPause is the maximum pause between attempts.
+	// maxPause is the maximum pause between attempts to deliver a batch of events.
 	maxPause = time.Minute
 	// tries is how many times a batch from disk is sent if the receiver answers with an error but
 	// accepts other batches in between. After that, the batch's events are sent one by one, and
@@ -297,7 +297,7 @@ func (q *queue) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// send delivers a batch. If all attempts fail, it writes the batch to disk.
+// send delivers a batch of audit events. If all attempts fail, it writes the batch to disk.
 func (q *queue) send(ctx context.Context, batch []*auditapi.Event) {
 	if err := q.insist(ctx, batch); err != nil {
 		if ctx.Err() == nil {
@@ -308,7 +308,8 @@ func (q *queue) send(ctx context.Context, batch []*auditapi.Event) {
 	}
 }
 
-// deliver makes one attempt to deliver a batch, and counts it in taken if it succeeds.
+// deliver makes one attempt to deliver a batch of audit events, and counts the batch in taken if it
+// succeeds.
 func (q *queue) deliver(ctx context.Context, batch []*auditapi.Event) error {
 	err := q.target.deliver(ctx, batch...)
 	if err == nil {

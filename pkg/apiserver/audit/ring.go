@@ -40,7 +40,8 @@ type ringFile struct {
 	taken  uint64 // value of queue.taken at the first of these failures
 }
 
-// newRing returns a ring of the files that a former process left in dir. It writes nothing.
+// newRing returns a ring (a bounded list of files of waiting audit events) with the files that a
+// former process left in dir. It writes nothing.
 func newRing(dir string, maxBytes int64) *ring {
 	r := &ring{dir: dir, max: maxBytes}
 	entries, err := os.ReadDir(dir)

@@ -196,7 +196,7 @@ func (c *Config) validateRanges() error {
 	return nil
 }
 
-// validateSigner validates the signer of tokens and their lifetime.
+// validateSigner validates the signer of service account tokens and their lifetime.
 func (c *Config) validateSigner() error {
 	if m := c.ServiceAccountMaxExpiry; m != 0 && (m < time.Hour || m > 1<<32*time.Second) {
 		return errors.New("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds")

@@ -132,7 +132,7 @@ func many(b *testing.B) (crds []*apiextensionsv1.CustomResourceDefinition) {
 	return crds
 }
 
-// applyMany creates the definitions with 16 concurrent clients.
+// applyMany creates the CustomResourceDefinitions with 16 concurrent clients.
 func (e *env) applyMany(b *testing.B, crds []*apiextensionsv1.CustomResourceDefinition) {
 	const clients = 16
 	var wg sync.WaitGroup

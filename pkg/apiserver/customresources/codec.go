@@ -14,8 +14,8 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// codec encodes objects of one version of a definition for the store, as JSON in the storage
-// version. It decodes stored objects of any version.
+// codec encodes objects of one version of a CustomResourceDefinition for the store, as JSON in the
+// storage version. It decodes stored objects of any version.
 type codec struct {
 	d       *definition
 	version string

@@ -47,8 +47,8 @@ type parser struct {
 }
 
 // parsePath returns nil if path is invalid or too costly: if it could take much time and memory
-// even for a small object. This limit protects the server, because any author of a definition can
-// choose a path. Kubernetes has no such limit.
+// even for a small object. This limit protects the server, because any author of a
+// CustomResourceDefinition can choose a path. Kubernetes has no such limit.
 func parsePath(path string) *parser {
 	template := "{" + path + "}"
 	p := jsonpath.New("column")

@@ -96,8 +96,8 @@ func schemaCondition(crd *apiextensionsv1.CustomResourceDefinition) *condition {
 	return cond
 }
 
-// decideApproval sets the condition about approval, which definitions in groups of the Kubernetes
-// community (*.k8s.io, *.kubernetes.io) need.
+// decideApproval sets the condition about approval, which CustomResourceDefinitions in groups of
+// the Kubernetes community (*.k8s.io, *.kubernetes.io) need.
 func decideApproval(crd *apiextensionsv1.CustomResourceDefinition, now metav1.Time) {
 	if !apihelpers.IsProtectedCommunityGroup(crd.Spec.Group) {
 		return

@@ -259,7 +259,7 @@ func TestStalledConversion(t *testing.T) {
 	}
 }
 
-// storeIn makes version the storage version of a definition.
+// storeIn makes version the storage version of a CustomResourceDefinition.
 func (e *env) storeIn(t *testing.T, name, version string) {
 	t.Helper()
 	client := e.crds.ApiextensionsV1().CustomResourceDefinitions()

@@ -46,15 +46,15 @@ type definition struct {
 	err  error
 }
 
-// machine has the parts of a definition that are expensive to create: its schemas and the converter
-// between its versions.
+// machine has the parts of a CustomResourceDefinition that are expensive to create: its schemas and
+// the converter between its versions.
 type machine struct {
 	*schemas
 	converter runtime.ObjectConvertor
 }
 
-// mark is a hash of the content of a definition. Definitions with the same mark serve the same
-// resources by the same rules.
+// mark is a hash of the content of a CustomResourceDefinition. Definitions with the same mark serve
+// the same resources by the same rules.
 type mark [sha256.Size]byte
 
 // markOf hashes the parts of crd that determine how its custom resources are served.
@@ -78,7 +78,7 @@ func (d *definition) crd() (*apiextensionsv1.CustomResourceDefinition, error) {
 	return crd, nil
 }
 
-// machine returns the machine of the definition, which the first call creates.
+// machine returns the machine of the CustomResourceDefinition, which the first call creates.
 func (d *definition) machine() (*machine, error) {
 	d.once.Do(func() {
 		if d.made, d.err = d.assemble(); d.err != nil {

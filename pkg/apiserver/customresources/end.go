@@ -25,8 +25,8 @@ import (
 // CustomResourceDefinition are gone.
 const emptyWait = 500 * time.Millisecond
 
-// Hooks returns the registry hooks of definitions. They make a deleted definition stay until all
-// its objects are gone.
+// Hooks returns the registry hooks of CustomResourceDefinitions. They make a deleted definition
+// stay until all its objects are gone.
 func Hooks() resource.Hooks[*apiextensionsv1.CustomResourceDefinition] {
 	return resource.Hooks[*apiextensionsv1.CustomResourceDefinition]{BeforeDelete: checkDelete, Ending: keepEnding}
 }
@@ -55,8 +55,8 @@ func checkDelete(_ context.Context, obj *apiextensionsv1.CustomResourceDefinitio
 	return apierrors.NewConflict(Definitions(), obj.GetName(), err)
 }
 
-// keepEnding adds the finalizer and the condition Terminating to a definition that is being
-// deleted. It returns true, so that the definition stays.
+// keepEnding adds the finalizer and the condition Terminating to a CustomResourceDefinition that is
+// being deleted. It returns true, so that the definition stays.
 func keepEnding(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) bool {
 	if apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return true
@@ -75,8 +75,8 @@ func keepEnding(ctx context.Context, crd *apiextensionsv1.CustomResourceDefiniti
 
 func now(c clock.Clock) metav1.Time { return metav1.NewTime(c.Now()) }
 
-// end continues the deletion of a definition: it deletes the definition's objects, and removes the
-// definition's finalizer once no objects are left.
+// end continues the deletion of a CustomResourceDefinition: it deletes the definition's objects,
+// and removes the definition's finalizer once no objects are left.
 func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
 	if !apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return nil
@@ -119,9 +119,9 @@ func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourc
 	return c.write(ctx, crd)
 }
 
-// empty deletes all objects of a definition, in all versions and without admission. It returns how
-// many objects are left, because finalizers keep them. If it fails, reason is the reason for the
-// condition.
+// empty deletes all objects of a CustomResourceDefinition, in all versions and without admission.
+// It returns how many objects are left, because finalizers keep them. If it fails, reason is the
+// reason for the condition.
 func (c *Controller) empty(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (left int,
 	reason string, err error) {
 	r, err := c.storedObjects(crd)
@@ -158,8 +158,8 @@ func (c *Controller) storedObjects(crd *apiextensionsv1.CustomResourceDefinition
 	return registry.New(d.storedRow(crd), registry.Config{Scheme: c.cfg.Scheme, Store: c.cfg.Store, Clock: c.cfg.Clock})
 }
 
-// write stores the status of crd. If the definition has changed in the meantime, it stores nothing:
-// the event of the change causes another call of sync.
+// write stores the status of crd. If the CustomResourceDefinition has changed in the meantime, it
+// stores nothing: the event of the change causes another call of sync.
 func (c *Controller) write(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
 	_, _, err := c.definitions().Update(ctx, registry.Update{
 		Name: crd.Name, Subresource: "status",

@@ -239,8 +239,8 @@ func (c *Controller) newDefinition(r *store.Record, crd *apiextensionsv1.CustomR
 }
 
 // Arrived reports whether gr, which this server does not serve yet, is served now. If the
-// definition is established, which another server may have done, Arrived waits until this server
-// serves it.
+// CustomResourceDefinition is established, which another server may have done, Arrived waits until
+// this server serves it.
 func (c *Controller) Arrived(ctx context.Context, gr schema.GroupResource) bool {
 	if gr.Group == "" || c.builtIn(gr) {
 		return false

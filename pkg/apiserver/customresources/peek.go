@@ -24,9 +24,10 @@ import (
 // resources wait.
 const patience = time.Second
 
-// remoteCodec is the codec of a definition with a conversion webhook. Before a cache can process
-// the next change of any resource, it needs the labels and selectable fields of the changed object.
-// remoteCodec limits how long the cache waits for the webhook to convert that object.
+// remoteCodec is the codec of a CustomResourceDefinition with a conversion webhook. Before a cache
+// can process the next change of any resource, it needs the labels and selectable fields of the
+// changed object. remoteCodec limits how long the cache waits for the webhook to convert that
+// object.
 type remoteCodec struct {
 	codec
 	fields func(resource.Object) fields.Set // reads the selectable fields; nil if only name and namespace are selectable

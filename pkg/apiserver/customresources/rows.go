@@ -21,8 +21,8 @@ import (
 	"keelson.dev/apiserver/rest"
 )
 
-// rows returns the rows of the kind table for a definition's served versions, with the options for
-// adding them to the API.
+// rows returns the rows of the kind table for a CustomResourceDefinition's served versions, with
+// the options for adding them to the API.
 func (d *definition) rows(crd *apiextensionsv1.CustomResourceDefinition, terminating bool) []rest.Addition {
 	types, identity := &typeConverter{d: d}, fmt.Sprintf("%x", d.mark)
 	var out []rest.Addition
@@ -95,9 +95,9 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition,
 	return row
 }
 
-// versions returns all versions of the definition, for the kind table's row of the version own.
-// This version comes first. Each of the other versions has functions that convert its objects to
-// this version and back.
+// versions returns all versions of the CustomResourceDefinition, for the kind table's row of the
+// version own. This version comes first. Each of the other versions has functions that convert its
+// objects to this version and back.
 func (v *version) versions(crd *apiextensionsv1.CustomResourceDefinition,
 	own *apiextensionsv1.CustomResourceDefinitionVersion) []resource.Version {
 	out := []resource.Version{{Name: own.Name, Deprecated: deprecation(crd, own)}}

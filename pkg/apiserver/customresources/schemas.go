@@ -16,7 +16,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 )
 
-// schemas are the schemas of a definition, by version.
+// schemas are the schemas of a CustomResourceDefinition, by version.
 type schemas struct {
 	group, kind string
 	// preserve is true for definitions with spec.preserveUnknownFields, from before structural

@@ -52,7 +52,7 @@ func parse[T any](t testing.TB, doc string) *T {
 	return out
 }
 
-// define creates the definition in doc and waits until it is established.
+// define creates the CustomResourceDefinition in doc and waits until it is established.
 func (e *env) define(t testing.TB, doc string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	crd, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(),
@@ -65,8 +65,8 @@ func (e *env) define(t testing.TB, doc string) *apiextensionsv1.CustomResourceDe
 	})
 }
 
-// await waits until ok returns true for a definition. If the definition does not exist, it calls ok
-// with nil.
+// await waits until ok returns true for a CustomResourceDefinition. If the definition does not
+// exist, it calls ok with nil.
 func (e *env) await(t testing.TB, name string,
 	ok func(*apiextensionsv1.CustomResourceDefinition) bool) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
@@ -150,8 +150,9 @@ func crontab(t testing.TB, name, spec string) *unstructured.Unstructured {
 		"{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: "+name+"}, spec: "+spec+"}")}
 }
 
-// TestLife checks that a definition is established. Its objects can be created, read, watched,
-// changed and deleted. If the definition is deleted, the objects that are left are deleted, too.
+// TestLife checks that a CustomResourceDefinition is established. Its objects can be created, read,
+// watched, changed and deleted. If the definition is deleted, the objects that are left are
+// deleted, too.
 func TestLife(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	crd := e.define(t, crontabs)
@@ -215,8 +216,8 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// TestOwnGroupVersions checks a definition with a built-in group version and another version of the
-// same group: its resource is served only in the other version.
+// TestOwnGroupVersions checks a CustomResourceDefinition with a built-in group version and another
+// version of the same group: its resource is served only in the other version.
 func TestOwnGroupVersions(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, `

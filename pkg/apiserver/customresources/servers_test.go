@@ -19,8 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestTwoServers checks that once one server has established a definition, the other serves it at
-// once, and that both stop serving it when it is deleted.
+// TestTwoServers checks that once one server has established a CustomResourceDefinition, the other
+// serves it at once, and that both stop serving it when it is deleted.
 func TestTwoServers(t *testing.T) {
 	one := newEnv(t, testserver.Options{})
 	two := newEnv(t, testserver.Options{KV: one.KV, Dir: one.Dir})
@@ -51,8 +51,8 @@ func TestTwoServers(t *testing.T) {
 	wg.Wait()
 }
 
-// TestEnd checks that a definition that is being deleted stays until its last object is gone, and
-// that new objects are rejected meanwhile.
+// TestEnd checks that a CustomResourceDefinition that is being deleted stays until its last object
+// is gone, and that new objects are rejected meanwhile.
 func TestEnd(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	crd := e.define(t, crontabs)
@@ -95,8 +95,8 @@ func TestEnd(t *testing.T) {
 	e.await(t, crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd == nil })
 }
 
-// TestNamesPassOn checks that a definition whose names belong to another one gets them when the
-// other one is deleted.
+// TestNamesPassOn checks that a CustomResourceDefinition whose names belong to another one gets
+// them when the other one is deleted.
 func TestNamesPassOn(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	first := e.define(t, crontabs)

@@ -23,7 +23,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// version has the registry's functions for one version of a definition.
+// version has the registry's functions for one version of a CustomResourceDefinition.
 type version struct {
 	d         *definition
 	name      string

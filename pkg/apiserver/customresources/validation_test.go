@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// samples is a definition whose schema uses all kinds of features of schemas.
+// samples is a CustomResourceDefinition whose schema uses all kinds of features of schemas.
 const samples = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

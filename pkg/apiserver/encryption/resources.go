@@ -31,8 +31,8 @@ func newResources(root string, rows []*resource.Row) *resources {
 	return r
 }
 
-// of returns the resource of a key. It returns false if the key does not belong to an object that
-// is served.
+// of returns the resource to which a key of the key-value store belongs. It returns false if the
+// key does not belong to an object that is served.
 func (r *resources) of(key string) (schema.GroupResource, bool) {
 	rel, ok := strings.CutPrefix(key, r.root)
 	if !ok {

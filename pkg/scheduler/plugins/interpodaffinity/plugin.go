@@ -137,7 +137,7 @@ func (f *filter) adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
 	}
 }
 
-// means reports whether a term of another pod selects the incoming pod.
+// means reports whether an affinity term of another pod selects the pod that is being scheduled.
 func (f *filter) means(t *scheduling.Term) bool {
 	return t.Matches(f.pod.Namespace, labels.Set(f.pod.Labels), f.view.NamespaceLabels)
 }
