@@ -57,7 +57,8 @@ type exchange struct {
 	hijacked  net.Conn
 }
 
-// newExchange returns the exchange of a request. It calls cancel if the request must end.
+// newExchange returns the exchange of a request: the request and its response, with their time
+// limits. It calls cancel if the request must end.
 func newExchange(w http.ResponseWriter, r *http.Request, p *Proxy, cancel context.CancelCauseFunc) *exchange {
 	e := &exchange{
 		ResponseWriter: w, clock: p.clock, limits: &p.limits, control: http.NewResponseController(w),
@@ -243,7 +244,8 @@ func (u *upgraded) Write(b []byte) (int, error) {
 // CloseWrite closes the sending side of the connection to the client. The client can still send.
 func (u *upgraded) CloseWrite() error { return closeWrite(u.Conn) }
 
-// body is the body of a request. Its Read enforces the time limits of the exchange.
+// body is the body of a request. Its Read enforces the time limits of the exchange (the request and
+// its response).
 type body struct {
 	io.ReadCloser
 	e *exchange

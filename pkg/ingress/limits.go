@@ -57,7 +57,8 @@ func DefaultLimits(memory int64) Limits {
 	}
 }
 
-// shares counts units, such as connections, that are in use: all of them, and those of each holder.
+// shares counts units, such as connections, that are in use: all of them, and those of each holder
+// (a client or a namespace).
 type shares[K comparable] struct {
 	max, each int
 
@@ -70,8 +71,9 @@ func newShares[K comparable](all, each int) *shares[K] {
 	return &shares[K]{max: all, each: each, held: map[K]int{}}
 }
 
-// take takes one unit for a holder. If ok is false, it could not, and full reports why: if full is
-// true, all units are in use; otherwise the holder has its maximum.
+// take takes one unit, such as a connection, for a holder (a client or a namespace). If ok is
+// false, it could not, and full reports why: if full is true, all units are in use; otherwise the
+// holder has its maximum.
 func (s *shares[K]) take(holder K) (ok, full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +88,7 @@ func (s *shares[K]) take(holder K) (ok, full bool) {
 	return true, false
 }
 
-// give returns a unit that a holder has taken.
+// give returns a unit, such as a connection, that a holder has taken.
 func (s *shares[K]) give(holder K) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

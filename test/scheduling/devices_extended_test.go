@@ -66,8 +66,9 @@ func drawExtended(m *scheduler.Model, r *rand.Rand, pod *v1.Pod) (extendedAsk, e
 	return a, nil
 }
 
-// satisfiable does the same as the function satisfiable, for a pod that also has this request. A
-// node whose status has the resource provides it itself. On other nodes, devices provide it.
+// satisfiable does the same as the function satisfiable, for a pod that also requests this extended
+// resource. A node whose status has the resource provides it itself. On other nodes, devices
+// provide it.
 func (a extendedAsk) satisfiable(node string, here []device, claims [][][]ask, same []bool) bool {
 	switch {
 	case a.count == 0:

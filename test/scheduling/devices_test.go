@@ -42,8 +42,8 @@ var classesOf = map[string]struct {
 		func(d device) bool { return d.model == "x" }},
 }
 
-// ask is one alternative of a request: a number of free devices of a class, or all devices of the
-// class.
+// ask is one alternative of a request in a ResourceClaim: a number of free devices of a
+// DeviceClass, or all devices of the class.
 type ask struct {
 	class string
 	count int // number of devices; 0 means all
@@ -225,9 +225,9 @@ func drawClaim(r *rand.Rand, name string) (claim *resourcev1.ResourceClaim, asks
 	return claim, asks, same
 }
 
-// contradictory reports whether a claim requests all devices of a class and requires that they are
-// of one model, while on some node the matching devices are of different models. As in Kubernetes,
-// the pod then fits no node.
+// contradictory reports whether a claim requests all devices of a DeviceClass and requires that
+// they are of one model, while on some node the matching devices are of different models. As in
+// Kubernetes, the pod then fits no node.
 func contradictory(all []device, claims [][][]ask, same []bool) bool {
 	for i, requests := range claims {
 		asks := slices.Concat(requests...)

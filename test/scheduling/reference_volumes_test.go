@@ -96,8 +96,9 @@ func volumesOutOfReach(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 	return !reached
 }
 
-// volumeScores returns the scores by free storage: for each class the share, in percent, that stays
-// free of the volumes that the pod's unbound claims would get on the node, and of these the mean.
+// volumeScores returns the scores by free storage: for each StorageClass the share, in percent,
+// that stays free of the volumes that the pod's unbound claims would get on the node. The score is
+// the mean of these shares.
 func volumeScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {
 	var out []int64
 	for _, n := range nodes {

@@ -21,7 +21,7 @@ var v2 []byte
 //go:embed v3.json.gz
 var v3 []byte
 
-// Source returns the definitions. Each call decompresses them.
+// Source returns the OpenAPI definitions of the built-in kinds. Each call decompresses them.
 type Source struct{}
 
 // Definitions returns the definitions for version 2 or 3 of OpenAPI, as a JSON object of schemas by

@@ -98,7 +98,7 @@ func (l *Log) Run(ctx context.Context) error {
 	return err
 }
 
-// builder creates the backends of a configuration.
+// builder creates the audit backends that a configuration describes.
 type builder struct {
 	cfg     *config.Audit
 	deps    Deps

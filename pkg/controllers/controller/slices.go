@@ -59,7 +59,7 @@ func NewSliceView(
 	}
 }
 
-// Cached returns the slices of a Service in the cache.
+// Cached returns the EndpointSlices of a Service in the informer's cache.
 func (v *SliceView) Cached(namespace, service string) ([]*discoveryv1.EndpointSlice, error) {
 	slices, err := v.slices.EndpointSlices(namespace).List(v.selector(service))
 	if err != nil {

@@ -55,7 +55,7 @@ type state struct {
 	now             time.Time
 }
 
-// decision is a plan in the making, with the data that is needed for it.
+// decision is a plan that is being made, with the data that is needed for it.
 type decision struct {
 	state
 	ordered bool

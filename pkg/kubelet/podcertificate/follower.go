@@ -20,16 +20,16 @@ import (
 const (
 	// workers is how many sources are processed concurrently.
 	workers = 2
-	// checkInterval is how often all sources are processed, because a renewal may be due or a
-	// request may be lost.
+	// checkInterval is how often all podCertificate sources are processed, because a renewal may be
+	// due or a request may be lost.
 	checkInterval = time.Minute
 	// The delay after a failure grows from firstRetry to lastRetry.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = checkInterval
 )
 
-// follower watches the node's requests and processes the sources of a Manager. It exists while the
-// Manager has sources.
+// follower watches the node's PodCertificateRequests and processes the podCertificate sources of a
+// Manager. It exists while the Manager has sources.
 type follower struct {
 	m        *Manager
 	queue    workqueue.TypedRateLimitingInterface[key]

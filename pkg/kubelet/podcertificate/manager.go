@@ -48,7 +48,8 @@ type Config struct {
 	Rand *rand.Rand
 }
 
-// key identifies a source: the pod, the name of the volume, and the index of the source in it.
+// key identifies a podCertificate source: the pod, the name of the volume, and the index of the
+// source in it.
 type key struct {
 	pod    types.UID
 	volume string

@@ -15,8 +15,8 @@ import (
 // critical is the lowest priority of system-critical pods.
 const critical = 2_000_000_000
 
-// group contains the pods with priorities from the field from up to the next group's from. grace is
-// the group's maximum time.
+// group contains pods that are ended at the same time: those with priorities from the field from up
+// to the next group's from. grace is the group's maximum time.
 type group struct {
 	from  int32
 	grace time.Duration

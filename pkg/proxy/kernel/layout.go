@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// tableName is the name of the proxy's table in each family.
+// tableName is the name of the proxy's nftables table in each IP family.
 const tableName = "keelson-proxy"
 
 // Names of the sets that are not about services. Package ruleset names the sets of services.
