@@ -218,7 +218,8 @@ func (s *staleService) remove() {
 func (s *staleService) remake(f func(*corev1.ServiceSpec)) {
 	s.t.Helper()
 	old := s.svc
-	// Give the cluster IP to another service, so that the new service does not get it.
+	// A third service takes the cluster IP of the deleted one, so that the service with the same
+	// name gets another.
 	s.remove()
 	taken := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: old.Name + "-taken"}, Spec: corev1.ServiceSpec{
 		ClusterIP: old.Spec.ClusterIPs[0], ClusterIPs: old.Spec.ClusterIPs, IPFamilyPolicy: old.Spec.IPFamilyPolicy,

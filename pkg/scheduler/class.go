@@ -280,8 +280,9 @@ func (k *class) score(scorer int, n *scheduling.Node) int64 {
 	return raw
 }
 
-// tally adds the counts in ended to the plugins' meters. A filter was called for every node that no
-// earlier filter had rejected.
+// tally adds the numbers of calls to the metrics of the filter and score plugins. They follow from
+// k.ended, which has the number of nodes that each filter rejected: a filter was called for every
+// node that no earlier filter had rejected.
 func (k *class) tally() {
 	last := len(k.filters)
 	n := k.ended[last]

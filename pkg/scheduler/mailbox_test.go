@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMailbox compares a mailbox with plain lists. For each pod, the method take must return in
-// order all entries that were put with must, and of the other entries only those that no later
-// entry replaced. It must return no entry twice.
+// TestMailbox compares a mailbox with plain lists. Some entries are marked as ones that must not be
+// replaced. For each pod, the method take must return in order all marked entries, and of the other
+// entries only those that no later entry replaced. It must return no entry twice.
 func TestMailbox(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newMailbox[int]()

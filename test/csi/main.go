@@ -40,7 +40,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	fs.StringVar(&d.Zone, "zone", "", "zone of the node; if empty, volumes are accessible from all nodes")
 	fs.Int64Var(&d.MaxVolumes, "max-volumes", 0, "maximum number of volumes of a node; 0 means no limit")
 	fs.StringVar(&d.Root, "root", "/csi-data", "directory of the volumes, which all nodes share")
-	socket := fs.String("socket", "/csi/csi.sock", "socket of the driver; the node has it at the same path")
+	socket := fs.String("socket", "/csi/csi.sock",
+		"path of the driver's socket, the same in the container and on the node")
 	registry := fs.String("registry", "",
 		"the kubelet's plugin registration directory; if empty, the driver does not register")
 	if err := fs.Parse(args); err != nil {

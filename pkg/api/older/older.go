@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package older declares older versions of kinds that have other fields than the stored version but
-// the same meaning. The server converts objects of such a version when it reads and writes them. It
-// also has rows store objects in an older version that the previous release can read.
+// the same meaning. The server converts objects of such a version when it reads and writes them. The
+// function StoredAs makes the server store objects in an older version, so that the previous release
+// can read them.
 package older
 
 import (

@@ -296,7 +296,7 @@ func (r *sliceRules) policy(path *field.Path, capacity resource.Quantity, p *res
 	}
 }
 
-// maxPolicyValues is the maximum number of amounts that a policy can list.
+// maxPolicyValues is the maximum number of validValues in the requestPolicy of a device's capacity.
 const maxPolicyValues = 10
 
 func (r *sliceRules) values(path *field.Path, standard, capacity resource.Quantity, values []resource.Quantity) {

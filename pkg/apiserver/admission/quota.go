@@ -78,8 +78,8 @@ type quotaAccess struct {
 	lister corelisters.ResourceQuotaLister
 	synced func() bool
 
-	// newer has the newest version of quotas that this server has read or written most recently, by
-	// namespace and name.
+	// newer has the quotas that this server has recently read from the store or written, each in its
+	// newest version, by namespace and name. The lister may still have an older version.
 	newer *lru.Cache
 }
 

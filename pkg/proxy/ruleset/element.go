@@ -23,10 +23,12 @@ const (
 	// Externals maps frontend.list to a class, for frontends with the external traffic policy
 	// Local. List 0 is for connections from pods and the node itself, list 1 for other clients.
 	Externals
-	// Frontends maps frontends that are not cluster IPs to the cluster IP, protocol and port of
-	// their service. Its values begin with four bytes of padding.
+	// Frontends maps frontends (addresses and ports at which clients reach a service) to the cluster
+	// IP, protocol and port of their service. It has all frontends except the cluster IPs
+	// themselves. Its values begin with four bytes of padding.
 	Frontends
-	// EndpointSlots maps cluster IP.protocol.port.slot to address.port.
+	// EndpointSlots maps cluster IP.protocol.port.slot to the address.port of an endpoint. The slots
+	// of a service port number its endpoints from 0.
 	EndpointSlots
 	// StickyEndpoints is EndpointSlots for services with session affinity. Its values begin with
 	// the service's port.

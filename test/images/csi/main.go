@@ -89,7 +89,7 @@ func plugin(ctx context.Context, flags *flag.FlagSet, args []string, stderr io.W
 	flags.Bool("node-expand-required", true, "has no effect: volumes are always expanded on the node too")
 	socket := flags.String("endpoint", "", "socket of the driver")
 	from := flags.String("proxy-endpoint", "",
-		"run as a proxy of the driver at this address (tcp://:PORT), to which the test suite connects")
+		"run as a proxy: listen at this address (tcp://:PORT), to which the test suite connects, and forward to --endpoint")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ const (
 	HalfOpen = "HalfOpen" // failing, and a review was sent to find out whether the webhook answers again
 )
 
-// Document is the content of Path. It lists all configured webhooks.
+// Document is what the API server serves at the URL path Path. It lists all configured webhooks.
 type Document struct {
 	Webhooks []Webhook `json:"webhooks"`
 }

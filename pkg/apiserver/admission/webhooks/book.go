@@ -128,8 +128,8 @@ type review struct {
 
 type reviewKey struct{}
 
-// For returns a context with the API request for which webhooks are called. Transports of Wrap read
-// it.
+// For returns a context that contains the API request for which webhooks are called. The HTTP
+// transports that Wrap returns read the request from the context.
 func For(ctx context.Context, a admission.Attributes) context.Context {
 	return context.WithValue(ctx, reviewKey{}, &review{a, ctx})
 }

@@ -84,7 +84,8 @@ func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (
 		return resp, nil
 	}
 	if health.failed(now, took, reason) {
-		c.book.log.Error("Webhook is failing; requests that keep the cluster alive skip it", "url", at, "err", reason)
+		c.book.log.Error("Webhook is failing; vital requests of system components, such as leases, skip it",
+			"url", at, "err", reason)
 	}
 	return resp, err
 }
