@@ -23,7 +23,7 @@ func TestClusterLife(t *testing.T) {
 	c := func(args ...string) string { return ctl(t, append([]string{"cluster", "--name", name}, args...)...) }
 	k := func(args ...string) string { return ctl(t, append([]string{"--kubeconfig", kubeconfig}, args...)...) }
 	up := []string{"up", "--nodes", "1", "--data-dir", data, "--kubeconfig", kubeconfig}
-	t.Cleanup(func() { _, _ = try(t, "", "cluster", "down", "--name", name) })
+	downAtEnd(t, name)
 
 	c(up...)
 	first := c("pids", "-o", "json")

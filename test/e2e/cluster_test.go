@@ -132,6 +132,17 @@ func try(t *testing.T, stdin string, args ...string) (string, error) {
 	return out.String(), err
 }
 
+// downAtEnd ends the cluster when the test is over, even if it failed.
+func downAtEnd(t *testing.T, name string) {
+	t.Helper()
+	t.Cleanup(func() { // t.Context() has already ended in a cleanup function
+		out, err := shared.command(context.Background(), "cluster", "down", "--name", name).CombinedOutput()
+		if err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+}
+
 // eventually calls ok repeatedly until it returns true. If that takes too long, the test fails with
 // a message that contains what.
 func eventually(t *testing.T, what string, ok func() bool) {

@@ -17,7 +17,7 @@ func TestEmulatedVersion(t *testing.T) {
 	kubeconfig := filepath.Join(shared.dir, "emulated.conf")
 	c := func(args ...string) string { return ctl(t, append([]string{"cluster", "--name", name}, args...)...) }
 	k := func(args ...string) string { return ctl(t, append([]string{"--kubeconfig", kubeconfig}, args...)...) }
-	t.Cleanup(func() { _, _ = try(t, "", "cluster", "down", "--name", name) })
+	downAtEnd(t, name)
 
 	// works checks which release is emulated, and that the controller manager and the scheduler work:
 	// a new namespace gets a service account, and a new pod a condition.

@@ -4,7 +4,6 @@
 package e2e
 
 import (
-	"context"
 	"net"
 	"path/filepath"
 	"strings"
@@ -69,12 +68,7 @@ type cluster struct{ name, kubeconfig string }
 func newCluster(t *testing.T, name string, flags ...string) *cluster {
 	t.Helper()
 	c := &cluster{name: "e2e-" + name, kubeconfig: filepath.Join(shared.dir, name+".conf")}
-	t.Cleanup(func() { // t.Context() has already ended in a cleanup function
-		if out, err := shared.command(context.Background(), "cluster", "down", "--name",
-			c.name).CombinedOutput(); err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
-	})
+	downAtEnd(t, c.name)
 	ctl(t, append([]string{"cluster", "up", "--name", c.name, "--data-dir", filepath.Join(shared.dir, name),
 		"--kubeconfig", c.kubeconfig}, flags...)...)
 	eventually(t, "a service account", func() bool {
