@@ -241,8 +241,8 @@ func same(t *testing.T, row *resource.Row, how string, want, got resource.Object
 	t.Fatalf("%s changes the object:\n%s", how, cmp.Diff(string(a), string(b)))
 }
 
-// TestStrategiesDoNotPanic calls all functions of each row of the kind table with random objects,
-// most of which are invalid, to find functions that panic.
+// TestStrategiesDoNotPanic calls all functions of each row of the kind table with random objects, to
+// find functions that panic. Most of these objects are invalid.
 func TestStrategiesDoNotPanic(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
