@@ -247,7 +247,7 @@ func (p *Proxies) endpoint(svc *corev1.Service, list []discoveryv1.EndpointSlice
 	accept func(*discoveryv1.Endpoint) bool) string {
 	order := p.shuffled(len(list))
 	slices.SortStableFunc(order, func(i, j int) int {
-		return cmp.Compare(second(svc, &list[i]), second(svc, &list[j]))
+		return cmp.Compare(familyRank(svc, &list[i]), familyRank(svc, &list[j]))
 	})
 	for _, i := range order {
 		for _, sp := range list[i].Ports {
@@ -266,9 +266,9 @@ func (p *Proxies) endpoint(svc *corev1.Service, list []discoveryv1.EndpointSlice
 	return ""
 }
 
-// second returns 0 if the addresses in a slice have the first address family of the service, and 1
+// familyRank returns 0 if the addresses in a slice have the first address family of the service, and 1
 // otherwise.
-func second(svc *corev1.Service, slice *discoveryv1.EndpointSlice) int {
+func familyRank(svc *corev1.Service, slice *discoveryv1.EndpointSlice) int {
 	if families := svc.Spec.IPFamilies; len(families) > 0 && string(families[0]) != string(slice.AddressType) {
 		return 1
 	}
