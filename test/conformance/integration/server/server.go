@@ -121,9 +121,19 @@ func Start(ctx context.Context, t Logger, c Config) (*Server, error) {
 	}
 	if err := s.ready(ctx, c.SkipHealthz); err != nil {
 		_ = s.Stop()
+		if text := output.String(); refused(text) {
+			return nil, fmt.Errorf("%sthe server refuses flags of the test: %s", NotApplicable, text)
+		}
 		return nil, fmt.Errorf("wait for the API server: %w: %s", err, output)
 	}
 	return s, nil
+}
+
+// refused reports whether a server ended because it does not have a feature gate or an emulated
+// release. The documentation lists both as differences.
+func refused(output string) bool {
+	return strings.Contains(output, "cannot be had: this server has these features as they are by default") ||
+		strings.Contains(output, "this server cannot emulate ")
 }
 
 // certificate returns the file with the server's certificate.

@@ -247,7 +247,7 @@ func (pp *patching) configuration(ctx context.Context, cur resource.Object) (res
 	}
 	config := &unstructured.Unstructured{Object: map[string]any{}}
 	if err := yaml.Unmarshal(pp.p.Data, &config.Object); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
 	if cur != nil {
 		live = live.DeepCopyObject().(resource.Object)
@@ -259,7 +259,7 @@ func (pp *patching) configuration(ctx context.Context, cur resource.Object) (res
 	if pp.strict.On() {
 		if err := yaml.UnmarshalStrict(pp.p.Data, &map[string]any{}); err != nil {
 			if pp.strict.Mode == metav1.FieldValidationStrict {
-				return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", err))
+				return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: %v", err))
 			}
 			WarnStrict(ctx, []error{err})
 		}

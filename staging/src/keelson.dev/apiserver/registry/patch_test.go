@@ -175,7 +175,7 @@ func TestPatch(t *testing.T) {
 		},
 		"apply, not YAML": {
 			kind: apply, options: metav1.PatchOptions{FieldManager: "me"}, data: "{", reason: metav1.StatusReasonBadRequest,
-			text: "error decoding YAML",
+			text: "error decoding patch",
 		},
 		"apply, field twice": {
 			kind: apply, options: metav1.PatchOptions{FieldManager: "me", Force: new(true)},
@@ -185,7 +185,7 @@ func TestPatch(t *testing.T) {
 		"apply, twice, strict": {
 			kind: apply, options: metav1.PatchOptions{FieldManager: "me", Force: new(true), FieldValidation: "Strict"},
 			data:   "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: d\nspec:\n  replicas: 2\n  replicas: 3\n",
-			reason: metav1.StatusReasonBadRequest, text: "error strict decoding YAML",
+			reason: metav1.StatusReasonBadRequest, text: "error strict decoding patch",
 		},
 		"apply, creates": {
 			kind: apply, absent: true, options: metav1.PatchOptions{FieldManager: "me"},

@@ -408,7 +408,7 @@ func (s *Server) applyScaleConfig(have *autoscaling.Scale, body []byte, who stri
 	force bool) (*autoscaling.Scale, error) {
 	config := &unstructured.Unstructured{Object: map[string]any{}}
 	if err := yaml.Unmarshal(body, &config.Object); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
 	if s.scaleFields == nil {
 		return nil, errMethod()
