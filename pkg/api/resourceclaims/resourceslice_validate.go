@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -307,8 +307,7 @@ func (r *sliceRules) values(path *field.Path, standard, capacity resource.Quanti
 	}
 	found := false
 	checkSet(&r.Report, path, values, maxPolicyValues, func(q *resource.Quantity) string {
-		exact := q.DeepCopy() // because AsDec changes how the number is stored
-		return exact.AsDec().String()
+		return strconv.FormatInt(q.Value(), 10) // rounded up to an integer
 	},
 		func(at *field.Path, q *resource.Quantity) {
 			if q.Cmp(capacity) > 0 {
@@ -348,14 +347,6 @@ func (r *sliceRules) span(path *field.Path, standard, capacity resource.Quantity
 		more(high, *s.Max, capacity, "max is larger than capacity value: ")
 		more(usual, standard, *s.Max, "default is more than max: ")
 	}
-	bounds := []bound{{"default", &standard}, {"min", s.Min}, {"max", s.Max}, {"step", s.Step}}
-	number, milli := (*resource.Quantity).Value, false // number returns a quantity in the unit of the arithmetic
-	if slices.ContainsFunc(bounds, func(b bound) bool { return b.value != nil && fractional(*b.value) }) {
-		if !r.each(path, bounds, r.fitsMilli) {
-			return
-		}
-		number, milli = (*resource.Quantity).MilliValue, true
-	}
 	switch {
 	case s.Step == nil:
 		return
@@ -369,43 +360,21 @@ func (r *sliceRules) span(path *field.Path, standard, capacity resource.Quantity
 		r.Invalid(step, s.Step.String(), fmt.Sprintf("one step %s is larger than capacity value: %s",
 			first.String(), capacity.String()))
 	}
-	if !milli && !r.each(path, bounds, r.fits) {
+	sound := true
+	for _, b := range []bound{{"default", &standard}, {"min", s.Min}, {"max", s.Max}, {"step", s.Step}} {
+		if b.value != nil && !r.fits(path.Child(b.name), b.value) {
+			sound = false
+		}
+	}
+	if !sound {
 		return
 	}
-	for _, value := range []*resource.Quantity{&standard, s.Max} {
-		if value != nil && (number(value)-number(s.Min))%number(s.Step) != 0 {
+	for _, value := range []*resource.Quantity{&standard, s.Max} { // fractions are rounded up
+		if value != nil && (value.Value()-s.Min.Value())%s.Step.Value() != 0 {
 			r.Invalid(step, value.String(), fmt.Sprintf("value is not a multiple of a given step (%s) from (%s)",
 				s.Step.String(), s.Min.String()))
 		}
 	}
-}
-
-// fractional reports whether a quantity is not an integer.
-func fractional(q resource.Quantity) bool {
-	q = q.DeepCopy()
-	return !q.RoundUp(0)
-}
-
-// each reports whether all bounds can be used in computations. The function fits reports this for
-// one bound, and records an error if the bound cannot be used.
-func (r *sliceRules) each(path *field.Path, bounds []bound, fits func(*field.Path, *resource.Quantity) bool) bool {
-	sound := true
-	for _, b := range bounds {
-		if b.value != nil && !fits(path.Child(b.name), b.value) {
-			sound = false
-		}
-	}
-	return sound
-}
-
-// fitsMilli reports whether a quantity can be used in computations with thousandths, which ranges
-// with fractions need. If not, it records an error.
-func (r *sliceRules) fitsMilli(path *field.Path, q *resource.Quantity) bool {
-	exact := resource.NewMilliQuantity(q.MilliValue(), q.Format).Cmp(*q) == 0
-	if !exact {
-		r.Invalid(path, q.String(), "value cannot be represented as a milli value")
-	}
-	return exact
 }
 
 // fits reports whether a quantity can be used in computations with 64-bit integers. If not, it

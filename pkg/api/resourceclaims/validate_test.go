@@ -89,27 +89,20 @@ func TestValidate(t *testing.T) {
 			`spec.devices[0].capacity[c].requestPolicy.validRange.step: Invalid value: ` +
 				`"18446744073709551616": must not be larger than 9223372036854775807`,
 		}},
-		"a share has a fraction": {"resourceslices", device(`"allowMultipleAllocations":true,` +
-			`"capacity":{"c":{"value":"2","requestPolicy":{"default":"300m","validRange":{"min":"100m","max":"1.5",` +
-			`"step":"200m"}}}}`), nil},
-		"a fraction is on a step": {"resourceslices", device(`"allowMultipleAllocations":true,` +
+		"fractions of a range are rounded up": {"resourceslices", device(`"allowMultipleAllocations":true,` +
 			`"capacity":{"c":{"value":"2","requestPolicy":{"default":"250m","validRange":{"min":"100m","step":"200m"}}}}`),
-			[]string{`spec.devices[0].capacity[c].requestPolicy.validRange.step: Invalid value: "250m": value is not a ` +
-				`multiple of a given step (200m) from (100m)`}},
-		"a fraction of whole steps": {"resourceslices", device(`"allowMultipleAllocations":true,` +
-			`"capacity":{"c":{"value":"10","requestPolicy":{"default":"1500m","validRange":{"min":"1","step":"1"}}}}`),
+			nil},
+		"the default is rounded up": {"resourceslices", device(`"allowMultipleAllocations":true,` +
+			`"capacity":{"c":{"value":"10","requestPolicy":{"default":"1500m","validRange":{"min":"1","step":"2"}}}}`),
 			[]string{`spec.devices[0].capacity[c].requestPolicy.validRange.step: Invalid value: "1500m": value is not a ` +
-				`multiple of a given step (1) from (1)`}},
-		"a fraction has three digits": {"resourceslices", device(`"allowMultipleAllocations":true,` +
-			`"capacity":{"c":{"value":"2","requestPolicy":{"default":"1","validRange":{"min":"100u","step":"1"}}}}`),
-			[]string{`spec.devices[0].capacity[c].requestPolicy.validRange.min: Invalid value: "100u": value cannot be ` +
-				`represented as a milli value`}},
+				`multiple of a given step (2) from (1)`}},
 		"a default is not below the minimum": {"resourceslices", device(`"allowMultipleAllocations":true,` +
 			`"capacity":{"c":{"value":"10","requestPolicy":{"default":"1","validRange":{"min":"2"}}}}`),
 			[]string{`spec.devices[0].capacity[c].requestPolicy.validRange.default: Invalid value: "1": default is less ` +
 				`than min: 2`}},
-		"fractions are different values": {"resourceslices", device(`"allowMultipleAllocations":true,` +
-			`"capacity":{"c":{"value":"2","requestPolicy":{"default":"100m","validValues":["100m","200m"]}}}`), nil},
+		"values are rounded up": {"resourceslices", device(`"allowMultipleAllocations":true,` +
+			`"capacity":{"c":{"value":"2","requestPolicy":{"default":"100m","validValues":["100m","200m"]}}}`),
+			[]string{`spec.devices[0].capacity[c].requestPolicy.validValues[1]: Duplicate value: "1"`}},
 		"what is hoped for is not feared": {"resourceslices",
 			device(`"bindingConditions":["a"],"bindingFailureConditions":["a"]`), []string{
 				`spec.devices[0].bindingFailureConditions[0]: Invalid value: "a": bindingFailureConditions must ` +

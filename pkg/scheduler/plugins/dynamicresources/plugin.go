@@ -61,7 +61,7 @@ func waiting(err error) *scheduling.Status {
 func features() structured.Features {
 	return structured.Features{
 		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
-		FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
+		PartitionableDevices: true, PrioritizedList: true,
 	}
 }
 
