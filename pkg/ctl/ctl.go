@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ctl implements the command-line program ctl. It has kubectl's verbs, from kubectl's
-// library, and Keelson's own verbs: "cluster" creates clusters on this machine, "webhooks" shows
-// the health of admission webhooks, and "why" explains decisions of the scheduler and of network
-// policies.
+// library, and Keelson's own verbs: "check-downgrade" lists objects that the previous release of
+// Kubernetes does not support, "cluster" creates clusters on this machine, "webhooks" shows the health
+// of admission webhooks, and "why" explains decisions of the scheduler and of network policies.
 //
 // If the program file is named kubectl, the program has only kubectl's verbs. Plug-ins with names
 // kubectl-NAME are found in the same way as by kubectl.
@@ -81,7 +81,8 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 	logs.AddFlags(root.PersistentFlags()) // -v and the other flags for logging
 	if filepath.Base(args[0]) != "kubectl" {
 		root.Use = "ctl"
-		root.AddCommand(clusterCommand(stdin, stdout, stderr), webhooksCommand(flags, stdout), whyCommand(flags, stdout))
+		root.AddCommand(checkDowngradeCommand(flags, stdout), clusterCommand(stdin, stdout, stderr),
+			webhooksCommand(flags, stdout), whyCommand(flags, stdout))
 		addRelease(root, stdout)
 	}
 	return root

@@ -1,10 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package emulation changes the rules of rows to those of an earlier release of Kubernetes: it drops
-// fields that this release does not have or has disabled, unless a stored object already uses them,
-// and rejects values that this release rejects. So a server of the earlier release can take over the
-// data of a server that emulates it.
+// Package emulation has the differences between the rules of rows in this release of Kubernetes and in
+// an earlier one. With Apply, a server has the rules of the earlier release: it drops fields that this
+// release does not have or has disabled, unless a stored object already uses them, and rejects values
+// that this release rejects. So a server of the earlier release can take over its data. Check finds the
+// stored objects that a server of the earlier release would change or reject.
 //
 // All differences are in this package, so that the rows have only the rules of the present release. The
 // package does not decide which versions are served; package api does.
@@ -13,114 +14,131 @@ package emulation
 import (
 	"context"
 
-	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/release"
 )
 
+// Previous is the release whose differences to this release the package has.
+const Previous release.Emulated = 36
+
 // Apply changes the rules of rows to those of an emulated release.
 func Apply(rows []*resource.Row, emulated release.Emulated) {
-	if !emulated.Before(37) {
+	if !emulated.Before(uint(Previous) + 1) {
 		return
 	}
 	for _, row := range rows {
-		switch obj := row.New().(type) {
-		case *appsv1.StatefulSet:
-			clearUnused(row, maxUnavailable)
-			clearProjections(row)
-		case *storagev1.CSIDriver:
-			clearUnused(row, preventScheduling)
-		case *autoscalingv2.HorizontalPodAutoscaler:
-			rejectZero(row)
-		default:
-			if hasPods(obj) {
-				clearProjections(row)
+		for _, r := range rulesOf(row) {
+			if r.rejection != nil {
+				r.reject(row)
+				continue
 			}
+			r.keepUnset(row)
+			r.clearOnWrite(row)
 		}
 	}
 }
 
-// clearOnWrite makes a row call drop with each object that a client writes. old is nil on create.
-func clearOnWrite(row *resource.Row, drop func(obj, old resource.Object)) {
+// Check returns a function that lists what the release Previous does to a stored object of row:
+// the fields that it drops, and the values that it rejects in new objects. A field with the value that
+// this release sets by default is not listed. Check returns nil if the releases do not differ in objects
+// of row. The row has the rules of this release.
+func Check(row *resource.Row) func(resource.Object) []string {
+	rules := rulesOf(row)
+	if len(rules) == 0 {
+		return nil
+	}
+	return func(obj resource.Object) (found []string) {
+		for _, r := range rules {
+			switch {
+			case !r.uses(obj):
+			case r.rejection != nil:
+				found = append(found, "rejects "+r.name+" in new objects")
+			case !r.byDefault(row, obj):
+				found = append(found, "drops "+r.name)
+			}
+		}
+		return found
+	}
+}
+
+// rule is a field that the earlier release drops, or a value that it rejects.
+type rule struct {
+	// name is the name of the field for users, or of the field and the value.
+	name string
+	// uses reports whether an object has the field or value.
+	uses func(resource.Object) bool
+	// clear removes the field from an object.
+	clear func(resource.Object)
+	// rejection is the error for new objects that have the value. It is nil if the field is dropped.
+	rejection *field.Error
+}
+
+// byDefault reports whether obj has the field of the rule only because this release sets it by default.
+func (r *rule) byDefault(row *resource.Row, obj resource.Object) bool {
+	without, ok := obj.DeepCopyObject().(resource.Object)
+	if !ok {
+		return false
+	}
+	r.clear(without)
+	if row.Default != nil {
+		row.Default(without)
+	}
+	return equality.Semantic.DeepEqual(without, obj)
+}
+
+// clearOnWrite makes a row clear the field in each object that a client writes, unless the stored object
+// has it.
+func (r *rule) clearOnWrite(row *resource.Row) {
 	create, update := row.PrepareCreate, row.PrepareUpdate
 	row.PrepareCreate = func(ctx context.Context, obj resource.Object) {
-		drop(obj, nil)
+		r.clear(obj)
 		if create != nil {
 			create(ctx, obj)
 		}
 	}
 	row.PrepareUpdate = func(ctx context.Context, obj, old resource.Object) {
-		drop(obj, old)
+		if !r.uses(old) {
+			r.clear(obj)
+		}
 		if update != nil {
 			update(ctx, obj, old)
 		}
 	}
 }
 
-// clearUnused makes a row clear a field unless the stored object has it, and never set its default.
-// at returns the address of the field, or nil if the object does not have the field's parent.
-func clearUnused[O resource.Object, F any](row *resource.Row, at func(O) **F) {
-	fieldOf := func(obj resource.Object) **F {
-		if o, ok := obj.(O); ok {
-			return at(o)
-		}
-		return nil
-	}
+// keepUnset makes a row never set the default of the field.
+func (r *rule) keepUnset(row *resource.Row) {
 	fill := row.Default
+	if fill == nil {
+		return
+	}
 	row.Default = func(obj resource.Object) {
-		before := fieldOf(obj)
-		unset := before == nil || *before == nil
+		used := r.uses(obj)
 		fill(obj)
-		if f := fieldOf(obj); f != nil && unset {
-			*f = nil
+		if !used {
+			r.clear(obj)
 		}
 	}
-	clearOnWrite(row, func(obj, old resource.Object) {
-		if old != nil {
-			if f := fieldOf(old); f != nil && *f != nil {
-				return
-			}
-		}
-		if f := fieldOf(obj); f != nil {
-			*f = nil
-		}
-	})
 }
 
-func maxUnavailable(s *appsv1.StatefulSet) **intstr.IntOrString {
-	if rolling := s.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
-		return &rolling.MaxUnavailable
-	}
-	return nil
-}
-
-func preventScheduling(d *storagev1.CSIDriver) **bool { return &d.Spec.PreventPodSchedulingIfMissing }
-
-// rejectZero makes a row reject autoscalers with a minimum of zero replicas. An update accepts the
-// value if the stored object has it.
-func rejectZero(row *resource.Row) {
-	zero := func(obj resource.Object) bool {
-		h, ok := obj.(*autoscalingv2.HorizontalPodAutoscaler)
-		return ok && h.Spec.MinReplicas != nil && *h.Spec.MinReplicas == 0
-	}
-	invalid := field.Invalid(field.NewPath("spec", "minReplicas"), int32(0), "must be greater than or equal to 1")
+// reject makes a row reject objects with the value. An update accepts the value if the stored object has
+// it.
+func (r *rule) reject(row *resource.Row) {
 	create, update := row.Validate, row.ValidateUpdate
 	row.Validate = func(ctx context.Context, obj resource.Object) field.ErrorList {
 		errs := create(ctx, obj)
-		if zero(obj) {
-			return append(field.ErrorList{invalid}, errs...)
+		if r.uses(obj) {
+			return append(field.ErrorList{r.rejection}, errs...)
 		}
 		return errs
 	}
 	row.ValidateUpdate = func(ctx context.Context, obj, old resource.Object) field.ErrorList {
 		errs := update(ctx, obj, old)
-		if zero(obj) && !zero(old) {
-			return append(field.ErrorList{invalid}, errs...)
+		if r.uses(obj) && !r.uses(old) {
+			return append(field.ErrorList{r.rejection}, errs...)
 		}
 		return errs
 	}

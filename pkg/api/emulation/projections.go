@@ -44,33 +44,18 @@ func hasPods(obj resource.Object) bool {
 	return optional || podSpec(obj) != nil
 }
 
-// clearProjections makes a row clear the sources of projected volumes whose features 1.36 has
-// disabled, unless the stored object has such a source.
-func clearProjections(row *resource.Row) {
-	clearOnWrite(row, func(obj, old resource.Object) {
-		var spec, was *corev1.PodSpec
-		if spec = podSpec(obj); spec == nil {
-			return
-		}
-		if old != nil {
-			was = podSpec(old)
-		}
-		clearSource(spec, was, func(s *corev1.VolumeProjection) **corev1.ClusterTrustBundleProjection {
-			return &s.ClusterTrustBundle
-		})
-		clearSource(spec, was, func(s *corev1.VolumeProjection) **corev1.PodCertificateProjection {
-			return &s.PodCertificate
-		})
-	})
-}
-
-// clearSource clears one type of sources in spec, unless old has a source of this type. old may be
-// nil.
-func clearSource[T any](spec, old *corev1.PodSpec, at func(*corev1.VolumeProjection) **T) {
-	used := false
-	eachSource(old, func(s *corev1.VolumeProjection) { used = used || *at(s) != nil })
-	if !used {
-		eachSource(spec, func(s *corev1.VolumeProjection) { *at(s) = nil })
+// droppedSource returns the rule for a type of sources of projected volumes. at returns the address of
+// the field for this type.
+func droppedSource[T any](name string, at func(*corev1.VolumeProjection) **T) *rule {
+	return &rule{
+		name: "sources " + name + " of projected volumes",
+		uses: func(obj resource.Object) (used bool) {
+			eachSource(podSpec(obj), func(s *corev1.VolumeProjection) { used = used || *at(s) != nil })
+			return used
+		},
+		clear: func(obj resource.Object) {
+			eachSource(podSpec(obj), func(s *corev1.VolumeProjection) { *at(s) = nil })
+		},
 	}
 }
 
