@@ -16,8 +16,8 @@ func TestStorageVersionHashes(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
 		"events.k8s.io/events": "r2yiGXH7wu8=",
-		"admissionregistration.k8s.io/mutatingadmissionpolicies":       "LYmCf+UMVdg=",
-		"admissionregistration.k8s.io/mutatingadmissionpolicybindings": "90V5FRZZ3Zg=",
+		"admissionregistration.k8s.io/mutatingadmissionpolicies":       "mHCkTKpUTrE=",
+		"admissionregistration.k8s.io/mutatingadmissionpolicybindings": "ZKgZT1uTmZ0=",
 		"autoscaling/horizontalpodautoscalers":                         "qwQve8ut294=",
 		"certificates.k8s.io/clustertrustbundles":                      "v5yhuVertL4=",
 		"certificates.k8s.io/podcertificaterequests":                   "wYA9yXQH8fg=",

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -112,8 +113,8 @@ func TestEmulatedVersion(t *testing.T) {
 	}
 }
 
-// TestEmulatedStorageVersion checks that migrations and taint rules are stored in the versions that
-// 1.36 can read, and that a server that emulates nothing reads them.
+// TestEmulatedStorageVersion checks that migrations, taint rules and mutating admission policies are
+// stored in the versions in which 1.36 stores them, and that a server that emulates nothing reads them.
 func TestEmulatedStorageVersion(t *testing.T) {
 	turned := features.Turned{features.StorageVersionMigrator: true}
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
@@ -143,14 +144,22 @@ func TestEmulatedStorageVersion(t *testing.T) {
 	if _, err = s.Client.ResourceV1beta2().DeviceTaintRules().Create(ctx, rule, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for resource, version := range map[string]string{
-		"storageversionmigrations": "storagemigration.k8s.io/v1beta1", "devicetaintrules": "resource.k8s.io/v1beta2",
-	} {
+	binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"},
+		Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "p.example.com"}}
+	bindings := s.Client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
+	if _, err = bindings.Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	stored := func(resource, version string) {
+		t.Helper()
 		items, err := s.KV.Range(ctx, kv.RangeOptions{Prefix: "/registry/" + resource + "/"})
-		if err != nil || len(items.Items) != 1 || !strings.Contains(string(items.Items[0].Value), version) {
+		if err != nil || len(items.Items) != 1 || !strings.Contains(string(items.Items[0].Value), version+"\x12") {
 			t.Errorf("stored: %v, %v, want %s", items, err, version)
 		}
 	}
+	stored("storageversionmigrations", "storagemigration.k8s.io/v1beta1")
+	stored("devicetaintrules", "resource.k8s.io/v1beta2")
+	stored("mutatingadmissionpolicybindings", "admissionregistration.k8s.io/v1beta1")
 	own := testserver.Start(t, testserver.Options{KV: s.KV, Dir: s.Dir})
 	read, err := own.Client.StoragemigrationV1().StorageVersionMigrations().Get(ctx, "m", metav1.GetOptions{})
 	if err != nil || read.Spec.Resource.Resource != "secrets" || read.Labels["a"] != "b" || read.UID != m.UID {
@@ -160,4 +169,14 @@ func TestEmulatedStorageVersion(t *testing.T) {
 	if err != nil || readRule.Spec.Taint.Key != "example.com/a" {
 		t.Errorf("without emulation: %v, %v", readRule, err)
 	}
+	bindings = own.Client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
+	if binding, err = bindings.Get(ctx, "b", metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding.Labels = map[string]string{"a": "b"}
+	if binding, err = bindings.Update(ctx, binding, metav1.UpdateOptions{}); err != nil ||
+		binding.Spec.PolicyName != "p.example.com" {
+		t.Errorf("without emulation: %v, %v", binding, err)
+	}
+	stored("mutatingadmissionpolicybindings", "admissionregistration.k8s.io/v1")
 }

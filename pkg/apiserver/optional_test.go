@@ -105,7 +105,7 @@ func TestStorageVersionsPublished(t *testing.T) {
 	for name, want := range map[string]string{
 		"core.pods": "v1", "apps.deployments": "apps/v1", "core.events": "v1",
 		"autoscaling.horizontalpodautoscalers":                   "autoscaling/v2",
-		"admissionregistration.k8s.io.mutatingadmissionpolicies": "admissionregistration.k8s.io/v1beta1",
+		"admissionregistration.k8s.io.mutatingadmissionpolicies": "admissionregistration.k8s.io/v1",
 	} {
 		// A server publishes its versions after it has become ready.
 		var v *apiserverinternalv1alpha1.StorageVersion

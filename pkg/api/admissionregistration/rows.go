@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/resource"
-	"keelson.dev/keelson/pkg/api/older"
 )
 
 // CheckParams returns an error if the user may not read the parameter objects of obj, which is a
@@ -24,8 +23,8 @@ type CheckParams func(ctx context.Context, obj, old resource.Object) field.Error
 func Rows(check CheckParams) []*resource.Row {
 	j := newValidator()
 	return []*resource.Row{
-		older.StoredAs("v1beta1", mutatingAdmissionPolicyRow(j, check)),
-		older.StoredAs("v1beta1", mutatingAdmissionPolicyBindingRow(check)),
+		mutatingAdmissionPolicyRow(j, check),
+		mutatingAdmissionPolicyBindingRow(check),
 		mutatingWebhookConfigurationRow(j),
 		validatingAdmissionPolicyRow(j, check),
 		validatingAdmissionPolicyBindingRow(check),

@@ -5,7 +5,8 @@
 // an earlier one. With Apply, a server has the rules of the earlier release: it drops fields that this
 // release does not have or has disabled, unless a stored object already uses them, and rejects values
 // that this release rejects. So a server of the earlier release can take over its data. Check finds the
-// stored objects that a server of the earlier release would change or reject.
+// stored objects that a server of the earlier release would change or reject. Apply also makes rows store
+// objects in the versions in which the earlier release stores them.
 //
 // All differences are in this package, so that the rows have only the rules of the present release. The
 // package does not decide which versions are served; package api does.
@@ -14,10 +15,12 @@ package emulation
 import (
 	"context"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/older"
 	"keelson.dev/keelson/pkg/release"
 )
 
@@ -30,6 +33,10 @@ func Apply(rows []*resource.Row, emulated release.Emulated) {
 		return
 	}
 	for _, row := range rows {
+		switch row.New().(type) {
+		case *admissionregistrationv1.MutatingAdmissionPolicy, *admissionregistrationv1.MutatingAdmissionPolicyBinding:
+			older.StoredAs("v1beta1", row) // the release before the emulated one has no v1
+		}
 		for _, r := range rulesOf(row) {
 			if r.rejection != nil {
 				r.reject(row)
