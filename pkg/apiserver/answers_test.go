@@ -112,6 +112,8 @@ func fixtures() map[string]fixture {
 		"classPatched":      {"PATCH", "/apis/resource.k8s.io/v1/deviceclasses/{ns}", `{"metadata":{"labels":{"a":"b"}}}`},
 		"classPatchedAgain": {"PATCH", "/apis/resource.k8s.io/v1/deviceclasses/{ns}", `{"metadata":{"labels":{"a":"c"}}}`},
 		"runtimeClass":      {"POST", "/apis/node.k8s.io/v1/runtimeclasses", `{"metadata":{"name":"{ns}"},"handler":"h"}`},
+		"defaultClass": {"POST", "/apis/storage.k8s.io/v1/storageclasses", `{"metadata":{"name":"{ns}",` +
+			`"annotations":{"storageclass.kubernetes.io/is-default-class":"true"}},"provisioner":"d.x"}`},
 		"headless": {"POST", coreAPI + "services",
 			`{"metadata":{"name":"headless"},"spec":{"clusterIP":"None"}}`},
 		"balanced": {"POST", coreAPI + "services", `{"metadata":{"name":"balanced"},` +

@@ -45,7 +45,8 @@ func storageClassRow() *resource.Row {
 				Description: storagev1.StorageClass{}.SwaggerDoc()["allowVolumeExpansion"]},
 			column.Age(),
 		},
-		Cells: storageClassCells,
+		Cells:     func(c *storagev1.StorageClass, env resource.CellEnv) []any { return storageClassCells(c, c.Name, env) },
+		ListCells: storageClassListCells,
 	})
 }
 
@@ -167,11 +168,37 @@ const (
 	betaDefaultClassAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
 )
 
-func storageClassCells(c *storagev1.StorageClass, env resource.CellEnv) []any {
-	name := c.Name
-	if c.Annotations[defaultClassAnnotation] == "true" || c.Annotations[betaDefaultClassAnnotation] == "true" {
-		name += " (default)"
+// storageClassListCells returns the cells of classes in a list. The newest default class is marked, because
+// claims without a class get this one.
+func storageClassListCells(list []*storagev1.StorageClass) func(*storagev1.StorageClass, resource.CellEnv) []any {
+	isDefault := func(c *storagev1.StorageClass) bool {
+		return c.Annotations[defaultClassAnnotation] == "true" || c.Annotations[betaDefaultClassAnnotation] == "true"
 	}
+	var newest *storagev1.StorageClass
+	for _, c := range list {
+		if isDefault(c) && (newest == nil || newer(c, newest)) {
+			newest = c
+		}
+	}
+	return func(c *storagev1.StorageClass, env resource.CellEnv) []any {
+		name := c.Name
+		if newest != nil && name == newest.Name {
+			name += " (default)"
+		}
+		return storageClassCells(c, name, env)
+	}
+}
+
+// newer reports whether a was created after b. If both were created in the same second, it is the one whose
+// name comes first.
+func newer(a, b *storagev1.StorageClass) bool {
+	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.Name < b.Name
+	}
+	return a.CreationTimestamp.After(b.CreationTimestamp.Time)
+}
+
+func storageClassCells(c *storagev1.StorageClass, name string, env resource.CellEnv) []any {
 	return []any{
 		name, c.Provisioner, column.Deref(c.ReclaimPolicy, "Delete"), column.Deref(c.VolumeBindingMode, "Immediate"),
 		c.AllowVolumeExpansion != nil && *c.AllowVolumeExpansion, env.Age(c.CreationTimestamp),

@@ -219,6 +219,41 @@ func TestVolumeAttachment(t *testing.T) {
 	})
 }
 
+// TestDefaultClass checks which class of a list is marked as the default.
+func TestDefaultClass(t *testing.T) {
+	row := rowtest.Row(t, Rows(), "storageclasses")
+	class := func(name, second, annotations string) resource.Object {
+		return rowtest.Decode(t, row, name, `{"provisioner":"p","metadata":{"creationTimestamp":"2026-01-01T00:00:`+
+			second+`Z","annotations":{`+annotations+`}}}`)
+	}
+	const (
+		isDefault = `"storageclass.kubernetes.io/is-default-class":"true"`
+		beta      = `"storageclass.beta.kubernetes.io/is-default-class":"true"`
+	)
+	for name, tc := range map[string]struct {
+		list []resource.Object
+		want []string
+	}{
+		"none": {[]resource.Object{class("a", "01", "")}, []string{"a"}},
+		"one":  {[]resource.Object{class("a", "01", isDefault), class("b", "02", "")}, []string{"a (default)", "b"}},
+		"newest": {[]resource.Object{class("a", "01", isDefault), class("b", "03", beta), class("c", "02", isDefault)},
+			[]string{"a", "b (default)", "c"}},
+		"same second": {[]resource.Object{class("b", "01", isDefault), class("a", "01", isDefault)},
+			[]string{"b", "a (default)"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cells := row.ListCells(tc.list)
+			var got []string
+			for _, c := range tc.list {
+				got = append(got, cells(c, resource.CellEnv{Age: func(metav1.Time) string { return "5m" }})[0].(string))
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
 func TestCells(t *testing.T) {
 	env := resource.CellEnv{Age: func(metav1.Time) string { return "5m" }}
 	for _, tc := range []struct {
@@ -228,7 +263,7 @@ func TestCells(t *testing.T) {
 		{"storageclasses", `{"provisioner":"p"}`, []any{"a", "p", "Delete", "Immediate", false, "5m"}},
 		{"storageclasses",
 			`{"provisioner":"p","metadata":{"annotations":{"storageclass.kubernetes.io/is-default-class":"true"}},"allowVolumeExpansion":true}`,
-			[]any{"a (default)", "p", "Delete", "Immediate", true, "5m"}},
+			[]any{"a", "p", "Delete", "Immediate", true, "5m"}},
 		{"csidrivers", `{}`, []any{"a", true, false, false, "<unset>", false, "Persistent", "5m"}},
 		{"csidrivers", `{"spec":{"attachRequired":false,"tokenRequests":[{"audience":"x"},{"audience":"y"}],` +
 			`"volumeLifecycleModes":["Persistent","Ephemeral"]}}`,

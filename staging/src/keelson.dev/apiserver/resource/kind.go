@@ -217,6 +217,9 @@ type Kind[O any] struct {
 	// column.
 	Columns []metav1.TableColumnDefinition
 	Cells   func(obj O, env CellEnv) []any
+	// ListCells returns the function Cells for the Table of a list, if the cells depend on the other
+	// objects of the list. Nil means that Cells makes the rows of lists too.
+	ListCells func(list []O) func(obj O, env CellEnv) []any
 	// CellPaths are the fields that Cells reads ("status.phase", "spec.containers.name"). With
 	// them, table rows can be made without decoding the other fields. Nil means that it may read
 	// all fields.

@@ -39,6 +39,16 @@ func Of[L, T any](k Kind[*T]) *Row {
 	if f := k.Cells; f != nil {
 		row.Cells = func(obj Object, env CellEnv) []any { return f(any(obj).(*T), env) }
 	}
+	if f := k.ListCells; f != nil {
+		row.ListCells = func(list []Object) func(Object, CellEnv) []any {
+			typed := make([]*T, len(list))
+			for i, obj := range list {
+				typed[i] = any(obj).(*T)
+			}
+			cells := f(typed)
+			return func(obj Object, env CellEnv) []any { return cells(any(obj).(*T), env) }
+		}
+	}
 	row.RowConditions = eraseRead(k.RowConditions)
 	if f := k.RowOrder; f != nil {
 		row.RowOrder = func(a, b Object) int { return f(any(a).(*T), any(b).(*T)) }

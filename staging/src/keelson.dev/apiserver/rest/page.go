@@ -41,7 +41,11 @@ func (s *Server) respondPage(w http.ResponseWriter, r *http.Request, out negotia
 		return negotiate.NotAcceptableMessage(
 			fmt.Sprintf("you requested PartialObjectMetadata, but the requested object is a list (%s)", v.listName()))
 	case out.As == "Table":
-		return s.respondTable(w, r, out, http.StatusOK, v, page)
+		row, page, err := forList(v.row, page)
+		if err != nil {
+			return err
+		}
+		return s.respondTable(w, r, out, http.StatusOK, v, row, page)
 	case out.MediaType == negotiate.Protobuf:
 		return s.respondProtoPage(w, r, out, v, page)
 	case out.MediaType == negotiate.YAML:

@@ -37,7 +37,8 @@ func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, out negotia
 	case out.As == "PartialObjectMetadataList":
 		return notAList(v.internalName(v.gvk.Kind))
 	case out.As == "Table":
-		return s.respondTable(w, r, out, code, v, &store.Page{Records: []*store.Record{rec}, Revision: rec.Revision})
+		return s.respondTable(w, r, out, code, v, v.row,
+			&store.Page{Records: []*store.Record{rec}, Revision: rec.Revision})
 	case out.MediaType == negotiate.Protobuf:
 		return s.pools.withBuffer(func(dst []byte) ([]byte, error) { return v.appendProtoAs(dst, rec, out) },
 			func(data []byte) error {

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/table"
 )
@@ -40,9 +40,9 @@ func parseTableOptions(r *http.Request, out negotiate.Output) (tableOptions, err
 	return o, nil
 }
 
-// respondTable sends a Table of the page's objects.
+// respondTable sends a Table of the page's objects. row makes the cells.
 func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view,
-	page *store.Page) error {
+	row *resource.Row, page *store.Page) error {
 	o, err := parseTableOptions(r, out)
 	if err != nil {
 		return err
@@ -50,28 +50,28 @@ func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negoti
 	if page, err = inOrder(v, page); err != nil {
 		return err
 	}
-	head, err := table.AppendHead(nil, out.AsVersion, listMeta(page), table.Columns(v.row))
+	head, err := table.AppendHead(nil, out.AsVersion, listMeta(page), table.Columns(row))
 	if err != nil {
 		return err
 	}
-	if len(page.Records) == 0 && v.row.Columns == nil && !v.dynamic {
+	if len(page.Records) == 0 && row.Columns == nil && !v.dynamic {
 		// For a built-in kind without columns of its own, an empty list of rows is null.
 		return s.pools.writeJSON(w, r, out, code, append(bytes.TrimSuffix(head, []byte("[")), "null}"...))
 	}
-	now := s.cfg.Clock.Now()
-	rows := s.tableRows(v, out.AsVersion, o)
+	rows := s.tableRows(v, row, out.AsVersion, o)
 	if out.MediaType == negotiate.YAML {
 		doc := head
 		for i, rec := range page.Records {
 			if i > 0 {
 				doc = append(doc, ',')
 			}
-			if doc, err = s.appendRow(doc, v, rec, out.AsVersion, o, now); err != nil {
+			if doc, err = s.appendRow(doc, v, row, rec, out.AsVersion, o); err != nil {
 				return err
 			}
 		}
 		return s.pools.writeJSON(w, r, out, code, table.AppendTail(doc))
 	}
+	now := s.cfg.Clock.Now()
 	a := s.pools.answer(w, r, code, negotiate.JSON).pretty(out)
 	_, _ = a.Write(head)
 	err = a.items(page, rows, func(text []byte) {
@@ -86,6 +86,24 @@ func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negoti
 	}
 	_ = a.Close()
 	return nil
+}
+
+// forList returns the row of the kind table and the page for the Table of a list. If cells depend on the
+// whole list, the page has no runs, because encoded blocks are kept for other lists.
+func forList(row *resource.Row, page *store.Page) (*resource.Row, *store.Page, error) {
+	if row.ListCells == nil {
+		return row, page, nil
+	}
+	objects := make([]store.Object, len(page.Records))
+	for i, rec := range page.Records {
+		var err error
+		if objects[i], err = rec.Shared(); err != nil {
+			return nil, nil, err
+		}
+	}
+	listed, list := *row, *page
+	listed.Cells, list.Runs = row.ListCells(objects), nil
+	return &listed, &list, nil
 }
 
 // inOrder returns the page with its records in the order of the table's rows.
@@ -111,7 +129,7 @@ func inOrder(v *view, page *store.Page) (*store.Page, error) {
 
 // tableRows returns the encoder for the rows of a Table. Everything in a row except ages depends
 // only on the object. So the encoder writes placeholders for ages, and the rows can be cached.
-func (s *Server) tableRows(v *view, metaVersion string, o tableOptions) *items {
+func (s *Server) tableRows(v *view, row *resource.Row, metaVersion string, o tableOptions) *items {
 	variant := v.gvk.Version + "/Table/" + metaVersion + "/" + string(o.include)
 	cells := v.cells()
 	return &items{Joiner: store.Joiner{
@@ -121,7 +139,7 @@ func (s *Server) tableRows(v *view, metaVersion string, o tableOptions) *items {
 			if err != nil {
 				return nil, err
 			}
-			if dst, err = table.AppendLine(dst, s.ages.LineOf(v.row, obj)); err != nil {
+			if dst, err = table.AppendLine(dst, s.ages.LineOf(row, obj)); err != nil {
 				return nil, err
 			}
 			dst, err = v.appendRowObject(dst, rec, metaVersion, o)
@@ -141,21 +159,22 @@ func (v *view) appendRowObject(dst []byte, rec *store.Record, metaVersion string
 	return append(dst, "null"...), nil
 }
 
-// appendRow appends the row for a record, with the present ages.
-func (s *Server) appendRow(dst []byte, v *view, rec *store.Record, metaVersion string, o tableOptions,
-	now time.Time) ([]byte, error) {
+// appendRow appends the row for a record, with the present ages. row makes the cells.
+func (s *Server) appendRow(dst []byte, v *view, row *resource.Row, rec *store.Record, metaVersion string,
+	o tableOptions) ([]byte, error) {
 	obj, err := rec.Shared()
 	if err != nil {
 		return nil, err
 	}
+	line := table.LineOf(row, obj, s.cfg.Clock.Now())
 	if o.include == metav1.IncludeMetadata {
 		object, err := v.partialJSON(rec, metaVersion)
 		if err != nil {
 			return nil, err
 		}
-		return table.AppendRow(dst, table.LineOf(v.row, obj, now), object)
+		return table.AppendRow(dst, line, object)
 	}
-	if dst, err = table.AppendLine(dst, table.LineOf(v.row, obj, now)); err != nil {
+	if dst, err = table.AppendLine(dst, line); err != nil {
 		return nil, err
 	}
 	dst, err = v.appendRowObject(dst, rec, metaVersion, o)

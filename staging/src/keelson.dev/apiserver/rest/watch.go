@@ -266,7 +266,7 @@ func (e *eventEncoder) appendTable(dst []byte, ev *store.Event) ([]byte, error) 
 		return nil, err
 	}
 	if ev.Record != nil {
-		dst, err = e.s.appendRow(dst, e.v, ev.Record, e.out.AsVersion, e.tables, e.s.cfg.Clock.Now())
+		dst, err = e.s.appendRow(dst, e.v, e.v.row, ev.Record, e.out.AsVersion, e.tables)
 	} else {
 		dst, err = e.appendBookmarkRow(dst, ev)
 	}
