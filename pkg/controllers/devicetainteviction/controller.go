@@ -4,8 +4,8 @@
 // Package devicetainteviction deletes pods that use devices with a NoExecute taint which their
 // ResourceClaims do not tolerate. Taints come from the driver of a device and from
 // DeviceTaintRules, if the feature DRADeviceTaintRules is on. A pod is deleted at once or, if a
-// toleration has a time limit, when this time has passed. The controller does not write the status of
-// rules.
+// toleration has a time limit, when this time has passed. The condition EvictionInProgress of a rule
+// says how many pods still have to be deleted because of the rule.
 package devicetainteviction
 
 import (
@@ -50,6 +50,7 @@ type Controller struct {
 
 	mu      sync.Mutex
 	waiting map[types.UID]bool // the UIDs of pods that will be deleted at a later time
+	evicted map[types.UID]int  // the number of pods deleted because of a rule, by the rule's UID
 }
 
 // New returns the controller.
@@ -59,6 +60,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c := &Controller{
 		Deps: d, pods: pods.Lister(), claims: claims.Lister(), claimCache: claims.Informer().GetIndexer(),
 		slices: devices.GetIndexer(), metrics: newMetrics(d.Metrics), waiting: map[types.UID]bool{},
+		evicted: map[types.UID]int{},
 	}
 	var followed error
 	if d.Options.Features.Enabled(features.DRADeviceTaintRules) {
@@ -123,11 +125,20 @@ func (c *Controller) sliceChanged(old, slice *resourcev1.ResourceSlice) {
 	}
 }
 
-// ruleChanged queues the pods that use devices which a rule selects or selected before the change, if
-// it evicts or evicted pods.
+// ruleChanged queues a rule whose specification has changed, and the pods that use devices which the
+// rule selects or selected before the change, if it evicts or evicted pods. The key of a rule has no
+// namespace.
 func (c *Controller) ruleChanged(old, rule *resourcev1.DeviceTaintRule) {
-	if old != nil && rule != nil && equality.Semantic.DeepEqual(old.Spec, rule.Spec) {
+	if old != nil && rule != nil && old.UID == rule.UID && equality.Semantic.DeepEqual(old.Spec, rule.Spec) {
 		return
+	}
+	if old != nil && (rule == nil || old.UID != rule.UID) {
+		c.mu.Lock()
+		delete(c.evicted, old.UID)
+		c.mu.Unlock()
+	}
+	if rule != nil {
+		c.queue.AddObject(rule)
 	}
 	for _, r := range []*resourcev1.DeviceTaintRule{old, rule} {
 		if r == nil || r.Spec.Taint.Effect != resourcev1.DeviceTaintEffectNoExecute {
@@ -147,6 +158,9 @@ func (c *Controller) ruleChanged(old, rule *resourcev1.DeviceTaintRule) {
 
 func (c *Controller) sync(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
+	if namespace == "" {
+		return c.syncRule(ctx, name)
+	}
 	pod, err := c.pods.Pods(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -164,6 +178,10 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		}
 		return nil
 	}
+	rules := c.rulesAgainst(pod)
+	for _, r := range rules {
+		c.queue.AddAfter(controller.Key(r), statusPeriod) // later, because more pods may change until then
+	}
 	if left := at.Sub(c.Clock.Now()); left > 0 {
 		c.wait(pod.UID, true)
 		c.queue.AddAfter(key, left)
@@ -178,7 +196,19 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	c.wait(pod.UID, false)
 	c.metrics.deleted(now.Sub(at))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range rules {
+		c.evicted[r.UID]++
+	}
 	return nil
+}
+
+// evictedBy returns the number of pods that the controller has deleted because of a rule.
+func (c *Controller) evictedBy(rule *resourcev1.DeviceTaintRule) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.evicted[rule.UID]
 }
 
 // wait records whether a pod will be deleted at a later time, and returns the value recorded
