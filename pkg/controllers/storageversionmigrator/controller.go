@@ -17,12 +17,14 @@ package storageversionmigrator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	listers "k8s.io/client-go/listers/storagemigration/v1"
@@ -171,14 +173,53 @@ func (c *Controller) run(ctx context.Context, m *migration) error {
 	case m.Status.ResourceVersion == "":
 		return c.recordStart(ctx, m, what)
 	}
-	refused, err := c.migrate(ctx, what, m.Status.ResourceVersion)
+	objects, err := c.objects(ctx, what, m.Status.ResourceVersion)
+	if r := (refusal{}); errors.As(err, &r) {
+		return c.fail(ctx, m, fmt.Sprintf("migration encountered unhandled error: %s", r.error))
+	}
 	if err != nil {
 		return err
 	}
-	if refused != nil {
-		return c.fail(ctx, m, fmt.Sprintf("migration encountered unhandled error: %s", refused))
+	done := m.DeepCopy()
+	switch refused, err := c.migrate(ctx, what, objects); {
+	case err != nil:
+		if c.setCondition(done, storagemigrationv1.MigrationRunning, reasonRunning, runningMessage(objects, err)) {
+			return errors.Join(err, c.update(ctx, done))
+		}
+		return err
+	case refused != nil:
+		c.setCondition(done, storagemigrationv1.MigrationRunning, reasonRunning, runningMessage(objects, nil))
+		c.setCondition(done, storagemigrationv1.MigrationFailed, reasonFailed,
+			fmt.Sprintf("%d/%d not yet migrated. migration encountered unhandled error: %s", objects.left(), objects.all, refused))
+	default:
+		c.setCondition(done, storagemigrationv1.MigrationRunning, reasonRunning, runningMessage(objects, nil))
+		c.setCondition(done, storagemigrationv1.MigrationSucceeded, reasonSucceeded, "Migration completed")
 	}
-	return c.addCondition(ctx, m, storagemigrationv1.MigrationSucceeded, reasonSucceeded, "Migration completed")
+	return c.update(ctx, done)
+}
+
+// setCondition sets a condition with the status True, and reports whether it has changed.
+func (c *Controller) setCondition(m *migration, what storagemigrationv1.MigrationConditionType,
+	reason, message string) bool {
+	return meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: string(what),
+		Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(c.Clock.Now()), Reason: reason, Message: message})
+}
+
+// runningMessage returns the message of the condition Running. transient is an error after which the
+// migration is retried, or nil.
+func runningMessage(o *objects, transient error) string {
+	message := "The migration is running"
+	switch {
+	case o.all == 0:
+	case o.left() > 0:
+		message += fmt.Sprintf(", %d/%d objects not yet migrated", o.left(), o.all)
+	default:
+		message += fmt.Sprintf(", %d objects verified migrated", o.all)
+	}
+	if transient != nil {
+		message += "; transient error: " + transient.Error()
+	}
+	return message
 }
 
 // recordStart records the present resource version in the status, as the beginning of the

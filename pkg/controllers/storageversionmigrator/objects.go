@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
@@ -64,40 +65,68 @@ func (c *Controller) find(what metav1.GroupResource) (*target, error) {
 	return nil, nil
 }
 
-// migrate rewrites all objects that were last written at version or before. refused is an error
-// that makes a retry pointless; err is any other error.
-func (c *Controller) migrate(ctx context.Context, what *target, version string) (refused, err error) {
+// object identifies an object in the version in which it was listed.
+type object struct{ namespace, name, version string }
+
+// objects has the objects that a migration has to rewrite.
+type objects struct {
+	old []object
+	// all is the number of all objects of the resource.
+	all int
+	// written is the number of objects in old that have been rewritten.
+	written atomic.Int64
+}
+
+// left returns the number of objects that have not been rewritten yet.
+func (o *objects) left() int { return len(o.old) - int(o.written.Load()) }
+
+// objects lists the objects of a resource. Those that were last written at version or before are old.
+func (c *Controller) objects(ctx context.Context, what *target, version string) (*objects, error) {
+	out := &objects{}
 	for more := ""; ; {
 		list, err := c.Metadata.Resource(what.gvr).List(ctx, metav1.ListOptions{Limit: page, Continue: more})
 		if apierrors.IsResourceExpired(err) && more != "" {
-			more = "" // list from the beginning again; objects that were rewritten are newer than version and are skipped
+			out, more = &objects{}, "" // list from the beginning again
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list: %w", err)
 		}
-		g, ctx := errgroup.WithContext(ctx)
-		g.SetLimit(atOnce)
 		for i := range list.Items {
 			o := &list.Items[i]
 			newer, err := resourceversion.CompareResourceVersion(o.ResourceVersion, version)
 			if err != nil {
-				return err, g.Wait()
+				return nil, refusal{err}
 			}
-			if newer <= 0 {
-				g.Go(func() error { return c.rewrite(ctx, what, o) })
+			if out.all++; newer <= 0 {
+				out.old = append(out.old, object{o.Namespace, o.Name, o.ResourceVersion})
 			}
-		}
-		if err := g.Wait(); err != nil {
-			if r := (refusal{}); errors.As(err, &r) {
-				return r.error, nil
-			}
-			return nil, err
 		}
 		if more = list.Continue; more == "" {
-			return nil, nil
+			return out, nil
 		}
 	}
+}
+
+// migrate rewrites the old objects. refused is an error that makes a retry pointless; err is any other
+// error.
+func (c *Controller) migrate(ctx context.Context, what *target, objects *objects) (refused, err error) {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	for _, o := range objects.old {
+		g.Go(func() error {
+			err := c.rewrite(ctx, what, o)
+			if err == nil {
+				objects.written.Add(1)
+			}
+			return err
+		})
+	}
+	err = g.Wait()
+	if r := (refusal{}); errors.As(err, &r) {
+		return r.error, nil
+	}
+	return nil, err
 }
 
 // refusal wraps an error that is caused by an object, so that a retry would fail in the same way.
@@ -108,15 +137,15 @@ type refusal struct{ error }
 // After a Conflict error it does not assume that another client wrote the object, because the error
 // may come from a proxy in front of the server. The migration is retried, and its next list shows
 // whether the object was written.
-func (c *Controller) rewrite(ctx context.Context, what *target, o *metav1.PartialObjectMetadata) error {
+func (c *Controller) rewrite(ctx context.Context, what *target, o object) error {
 	version, kind := what.gvk.ToAPIVersionAndKind()
 	body, err := json.Marshal(map[string]any{
-		"apiVersion": version, "kind": kind, "metadata": map[string]any{"resourceVersion": o.ResourceVersion},
+		"apiVersion": version, "kind": kind, "metadata": map[string]any{"resourceVersion": o.version},
 	})
 	if err != nil {
 		return err
 	}
-	_, err = c.Metadata.Resource(what.gvr).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, body,
+	_, err = c.Metadata.Resource(what.gvr).Namespace(o.namespace).Patch(ctx, o.name, types.MergePatchType, body,
 		metav1.PatchOptions{FieldManager: Name})
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
@@ -124,7 +153,7 @@ func (c *Controller) rewrite(ctx context.Context, what *target, o *metav1.Partia
 	case isRejected(err):
 		return refusal{err}
 	}
-	return fmt.Errorf("write %s: %w", o.Name, err)
+	return fmt.Errorf("write %s: %w", o.name, err)
 }
 
 // isRejected reports whether an error means that the server rejects the request itself, so that a

@@ -37,10 +37,33 @@ func TestConflict(t *testing.T) {
 		return true, &metav1.PartialObjectMetadata{}, nil
 	})
 	c := &Controller{Deps: controller.Deps{Metadata: client}}
-	if refused, err := c.migrate(t.Context(), what, "10"); refused != nil || !apierrors.IsConflict(err) {
+	try := func() (o *objects, refused, err error) {
+		t.Helper()
+		if o, err = c.objects(t.Context(), what, "10"); err != nil {
+			t.Fatal(err)
+		}
+		refused, err = c.migrate(t.Context(), what, o)
+		return o, refused, err
+	}
+	o, refused, err := try()
+	if refused != nil || !apierrors.IsConflict(err) {
 		t.Errorf("with a conflict: refused %v, error %v", refused, err)
 	}
-	if refused, err := c.migrate(t.Context(), what, "10"); refused != nil || err != nil || writes != 2 {
+	if got, want := runningMessage(o, err), "The migration is running, 1/1 objects not yet migrated; transient error: "+
+		err.Error(); got != want {
+		t.Errorf("with a conflict: %q, want %q", got, want)
+	}
+	if o, refused, err = try(); refused != nil || err != nil || writes != 2 {
 		t.Errorf("the second time: refused %v, error %v, %d writes", refused, err, writes)
+	}
+	if got, want := runningMessage(o, nil), "The migration is running, 1 objects verified migrated"; got != want {
+		t.Errorf("the second time: %q, want %q", got, want)
+	}
+}
+
+// TestRunningMessage checks the message if the resource has no objects.
+func TestRunningMessage(t *testing.T) {
+	if got := runningMessage(&objects{}, nil); got != "The migration is running" {
+		t.Error(got)
 	}
 }
