@@ -33,7 +33,7 @@ func TestStoredKinds(t *testing.T) {
 		"kind in another case": {`{"kind":"ConfigMap","apiVersion":"v1","Data":5}`, ""},
 		"empty":                {"k8s\x00", "empty body"},
 		"encrypted": {"k8s:enc:aescbc:v1:key:x",
-			"Internal error occurred: identity transformer tried to read encrypted data"},
+			"identity transformer tried to read encrypted data"},
 		"truncated envelope": {"k8s\x00\xff\xff\xff", "unexpected EOF"},
 		"truncated protobuf": {"k8s\x00\n\x0f\n\x02v1\x12\tConfigMap\x12\x03\n\x05a", "unexpected EOF"},
 	} {

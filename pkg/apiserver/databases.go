@@ -130,7 +130,7 @@ func (d *databases) follow(ctx context.Context, s *Server) error {
 	}
 	for _, db := range d.all {
 		backend := store.BackendConfig{KV: measuredStore{s.traced(db.kv), metrics}, Root: root,
-			Clock: s.deps.Clock, Log: s.log}
+			Clock: s.deps.Clock, Log: s.log, Undecodable: metrics.undecodable}
 		if d.sealed != nil {
 			values := d.sealed.Over(backend.KV)
 			backend.KV, backend.Outdated = values, values.Outdated

@@ -33,6 +33,7 @@ type storeMetrics struct {
 	root          string
 	duration      *prometheus.HistogramVec
 	total, failed *prometheus.CounterVec
+	broken        *prometheus.CounterVec          // values that could not be decoded
 	builtIn       map[string]schema.GroupResource // resources by the first parts of their keys
 
 	mu    sync.RWMutex
@@ -71,6 +72,10 @@ func newStoreMetrics(r prometheus.Registerer, clk clock.Clock, root string, rows
 			Name: "etcd_request_errors_total",
 			Help: "[ALPHA] Etcd failed request counts for each operation and object type.",
 		}, labels),
+		broken: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_storage_decode_errors_total",
+			Help: "[ALPHA] Number of stored object decode errors split by object type",
+		}, []string{"group", "resource"}),
 	}
 	for _, row := range rows {
 		m.builtIn[row.StoragePrefix] = schema.GroupResource{Group: row.Group, Resource: row.Resource}
@@ -118,6 +123,12 @@ func (m *storeMetrics) of(l storeLabels) *storeSeries {
 		m.known[l] = s
 	}
 	return s
+}
+
+// undecodable records that the value of a key could not be decoded.
+func (m *storeMetrics) undecodable(key string) {
+	gr := m.resourceOf(key)
+	m.broken.WithLabelValues(strings.Clone(gr.Group), strings.Clone(gr.Resource)).Inc()
 }
 
 // observe records a request for a key that began at start.

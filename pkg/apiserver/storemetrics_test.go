@@ -4,15 +4,20 @@
 package apiserver
 
 import (
+	"log/slog"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/store/kv/memory"
+	"keelson.dev/apiserver/transcode"
 	"keelson.dev/keelson/pkg/api"
+	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
 // TestStoreMetrics sends one request of each kind to a store. It checks that each is counted with
@@ -52,6 +57,20 @@ func TestStoreMetrics(t *testing.T) {
 	}
 	if n := testutil.ToFloat64(m.failed.WithLabelValues("list", "example.com", "things")); n != 1 {
 		t.Errorf("failed lists: %v, want 1", n)
+	}
+	backend := store.NewBackend(store.BackendConfig{KV: s, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+		Undecodable: m.undecodable})
+	row := rowtest.Row(t, api.Rows(api.Deps{}), "services")
+	services := stores{&databases{all: []*database{{s, backend}}}, transcode.NewTypes(),
+		map[schema.GroupVersionKind]*shared{}}.of(row)
+	if _, err := s.Put(t.Context(), "/registry/services/specs/ns/s", []byte("{"), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := services.Get(t.Context(), "ns/s", ""); err == nil {
+		t.Error("an object that cannot be decoded was read")
+	}
+	if n := testutil.ToFloat64(m.broken.WithLabelValues("", "services")); n != 1 {
+		t.Errorf("decode errors: %v, want 1", n)
 	}
 	if gr := m.resourceOf("compact_rev_key"); gr.Resource != "" {
 		t.Errorf("a key that is no object's has resource %v", gr)

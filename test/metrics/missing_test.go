@@ -77,7 +77,6 @@ var missing = map[string]string{
 	"apiserver_request_post_timeout_total":           notBehind,
 	"apiserver_request_timestamp_comparison_time":    notYet,
 	"apiserver_storage_consistency_checks_total":     notYet,
-	"apiserver_storage_decode_errors_total":          notYet,
 	"apiserver_storage_list_evaluated_objects_total": notYet,
 	"apiserver_storage_list_fetched_objects_total":   notYet,
 	"apiserver_storage_list_returned_objects_total":  notYet,

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -134,7 +133,7 @@ const encrypted = "k8s:enc:"
 
 func (c *envelopeCodec) decodeJSON(data []byte) (store.Object, error) {
 	if bytes.HasPrefix(data, []byte(encrypted)) {
-		return nil, apierrors.NewInternalError(errors.New("identity transformer tried to read encrypted data"))
+		return nil, store.ErrEncrypted
 	}
 	said, err := serializer.DefaultMetaFactory.Interpret(data)
 	if err != nil {

@@ -44,7 +44,24 @@ func TestDeleteCorrupt(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d %s", path, r.code, r.body, code, text)
 		}
 	}
-	check("/bad", 500, "")
+	const undecodable = "AdditionalErrorMsg: object not decodable revision="
+	check("/bad", 500, "Internal error occurred: StorageError: corrupt object, Code: 7, Key: /configmaps/t/bad, "+
+		"ResourceVersion: 0, "+undecodable)
+	r := e.do(t, "GET", configMaps+"/bad", "")
+	if got := parse[metav1.Status](t, r); r.code != 500 || got.Reason != metav1.StatusReasonInternalError ||
+		!strings.Contains(got.Message, undecodable) {
+		t.Errorf("get: %d %s", r.code, r.body)
+	}
+	r = e.do(t, "GET", configMaps, "")
+	const key = "/registry/configmaps/t/bad"
+	if got := parse[metav1.Status](t, r); r.code != 500 || got.Reason != metav1.StatusReasonStoreReadError ||
+		!strings.HasPrefix(got.Message, "failed to read one or more configmaps from the storage: "+
+			"StorageError: corrupt object, Code: 7, Key: "+key+", ResourceVersion: 0, "+undecodable) ||
+		got.Details == nil || got.Details.Kind != "configmaps" || len(got.Details.Causes) != 1 ||
+		got.Details.Causes[0].Field != key ||
+		got.Details.Causes[0].Type != metav1.CauseTypeUnexpectedServerResponse {
+		t.Errorf("list: %d %s", r.code, r.body)
+	}
 	check("/bad?"+ignore, 403, `configmaps "bad" is forbidden: not permitted to do `+
 		`"unsafe-delete-ignore-read-errors", reason: no rule`)
 	if len(asked) != 1 || asked[0].GetVerb() != "unsafe-delete-ignore-read-errors" || asked[0].GetName() != "bad" ||

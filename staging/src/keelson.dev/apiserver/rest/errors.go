@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/store"
 )
 
 // StatusOf returns the Status in err. For an error without a Status, it returns an internal error.
@@ -22,6 +23,8 @@ func StatusOf(err error) *metav1.Status {
 	var known apierrors.APIStatus
 	if errors.As(err, &known) {
 		status = known.Status()
+	} else if errors.Is(err, store.ErrEncrypted) {
+		status = apierrors.NewInternalError(err).ErrStatus
 	} else if errors.Is(err, context.DeadlineExceeded) {
 		status = apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).ErrStatus
 	}

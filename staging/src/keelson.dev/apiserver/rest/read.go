@@ -26,10 +26,10 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, t *target, out nego
 		return err
 	}
 	rec, err := t.registry.Get(r.Context(), t.namespace, t.name, options.ResourceVersion)
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.respondRecord(w, r, out, http.StatusOK, t.view, rec)
 	}
-	return s.respondRecord(w, r, out, http.StatusOK, t.view, rec)
+	return unreadable(t.row, err)
 }
 
 // getOptions returns the options of a read. It returns an error if the client requests an export,
@@ -114,5 +114,5 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t *target, out neg
 		return err
 	}
 	s.auditPage(r, out, t.view, page)
-	return s.respondPage(w, r, out, t.view, page)
+	return unreadableList(t.row, page, s.respondPage(w, r, out, t.view, page))
 }

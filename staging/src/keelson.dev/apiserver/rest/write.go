@@ -333,7 +333,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t *target, out n
 	orphan := options.OrphanDependents // deprecated, but a part of the API
 	rec, gone, err := t.registry.DeleteIn(r.Context(), t.info.APIVersion, t.namespace, t.name, options)
 	if err != nil {
-		return err
+		return unreadable(t.row, err)
 	}
 	code := http.StatusOK
 	if !gone && orphan != nil && !*orphan {
@@ -390,7 +390,7 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t *tar
 	}
 	page, err := t.registry.DeleteCollectionIn(r.Context(), t.info.APIVersion, t.namespace, options, list)
 	if err != nil {
-		return err
+		return unreadableList(t.row, &store.Page{}, err)
 	}
 	s.auditPage(r, out, t.view, page)
 	return s.respondPage(w, r, out, t.view, page)

@@ -37,6 +37,9 @@ type BackendConfig struct {
 	// encrypted by another key. key is the full key. If Outdated returns true, an update that
 	// changes nothing writes the object all the same. It is nil if values never become outdated.
 	Outdated func(ctx context.Context, key string) (bool, error)
+	// Undecodable is called for each value that was read and could not be decoded. key is the full key. It
+	// may be nil.
+	Undecodable func(key string)
 	// Root is the prefix of all keys. If it is empty, "/registry" is used.
 	Root  string
 	Clock clock.Clock
@@ -64,9 +67,11 @@ type BackendConfig struct {
 type Backend struct {
 	kv       kv.Store
 	outdated func(ctx context.Context, key string) (bool, error)
-	root     string // with a slash at its end
-	clock    clock.Clock
-	log      *slog.Logger
+
+	undecodable func(key string) // not nil
+	root        string           // with a slash at its end
+	clock       clock.Clock
+	log         *slog.Logger
 
 	// State that all caches share.
 	caches    *cacheTable
@@ -107,8 +112,11 @@ func NewBackend(cfg BackendConfig) *Backend {
 	if cfg.FormBytes == 0 {
 		cfg.FormBytes = defaultFormBytes
 	}
+	if cfg.Undecodable == nil {
+		cfg.Undecodable = func(string) {}
+	}
 	b := &Backend{
-		kv: cfg.KV, outdated: cfg.Outdated, root: root, clock: cfg.Clock, log: cfg.Log,
+		kv: cfg.KV, outdated: cfg.Outdated, undecodable: cfg.Undecodable, root: root, clock: cfg.Clock, log: cfg.Log,
 		caches:    &cacheTable{root: root, byPrefix: map[string]*prefixCaches{}},
 		forms:     newFormBudget(cfg.FormBytes / 3),
 		encodings: newEncodingCache(cfg.FormBytes / 3 * 2),

@@ -351,6 +351,7 @@ func (c *cache) decode(it *kv.Item, prev *Record) *Record {
 	attrs, err := c.attrsOf(data, it.ModRevision)
 	if err != nil {
 		c.log.Error("Failed to decode stored object", "key", key, "err", err)
+		c.b.undecodable(it.Key)
 	} else {
 		attrs = c.b.attrs.intern(attrs, prev)
 	}

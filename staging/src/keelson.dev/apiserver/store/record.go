@@ -110,10 +110,13 @@ func (r *Record) weight() int64 {
 	return int64(r.size)
 }
 
-// Object decodes the object. The caller may modify the result.
+// Object decodes the object. The caller may modify the result. The error is an Unreadable.
 func (r *Record) Object() (obj Object, err error) {
 	r.Use(func(data []byte) { obj, err = r.codec.Decode(data, r.Revision) })
-	return obj, err
+	if err != nil {
+		return nil, &Unreadable{r.Key, r.Revision, err}
+	}
+	return obj, nil
 }
 
 // Shared returns the decoded object. All callers get the same one and must not modify it. An object

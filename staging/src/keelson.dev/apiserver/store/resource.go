@@ -188,7 +188,8 @@ func (s *Store) found(key string, item *kv.Item) (*Record, error) {
 	}
 	obj, err := s.Codec.Decode(item.Value, item.ModRevision)
 	if err != nil {
-		return nil, err
+		s.b.undecodable(item.Key)
+		return nil, &Unreadable{key, item.ModRevision, err}
 	}
 	if s.Alias != nil {
 		return s.view(s.cache.decode(item, nil)), nil
