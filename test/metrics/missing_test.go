@@ -27,19 +27,22 @@ var unseen = []string{
 
 // Reasons why metrics are missing.
 const (
-	noSuchPart   = "the process has no controllers that this metric could list"
-	noPermit     = "no plugin can make a pod wait in Permit"
-	noHints      = "plugins name the events that help; there are no functions that could be timed"
-	noBatching   = "pods of one class share their results, instead of the hints of opportunistic batching"
-	noAsyncCalls = "bindings and statuses are sent in batches, not by a dispatcher of single calls"
-	noPodGroups  = "gangs are pods with an annotation, and their pods count as single pods"
-	preemptions  = "victims are evicted in batches with the statuses of pods, not by a goroutine for each pod"
-	binderCache  = "the plugin VolumeBinding keeps no cache of decisions"
-	noStage      = "errors of volume binding count as attempts with the result error"
-	notBehind    = "handlers end with their request's context, so none continues after a timeout"
-	noIPTables   = "the proxy uses nftables"
-	unregistered = "Kubernetes defines it but does not register it"
-	notYet       = "not exported yet"
+	noDiscard     = "an event of the runtime only marks its pod as changed, so no event is discarded"
+	offByDefault  = "the metric belongs to a feature that is off by default"
+	alwaysLabeled = "all volumes with a PersistentVolume are mounted with a label, so there are no conflicts to count"
+	noSuchPart    = "the process has no controllers that this metric could list"
+	noPermit      = "no plugin can make a pod wait in Permit"
+	noHints       = "plugins name the events that help; there are no functions that could be timed"
+	noBatching    = "pods of one class share their results, instead of the hints of opportunistic batching"
+	noAsyncCalls  = "bindings and statuses are sent in batches, not by a dispatcher of single calls"
+	noPodGroups   = "gangs are pods with an annotation, and their pods count as single pods"
+	preemptions   = "victims are evicted in batches with the statuses of pods, not by a goroutine for each pod"
+	binderCache   = "the plugin VolumeBinding keeps no cache of decisions"
+	noStage       = "errors of volume binding count as attempts with the result error"
+	notBehind     = "handlers end with their request's context, so none continues after a timeout"
+	noIPTables    = "the proxy uses nftables"
+	unregistered  = "Kubernetes defines it but does not register it"
+	notYet        = "not exported yet"
 )
 
 // missing has the reason why Keelson does not have a metric of Kubernetes. The key is the metric's
@@ -72,7 +75,6 @@ var missing = map[string]string{
 	"scheduler_volume_scheduling_stage_error_total":            noStage,
 
 	"apiserver_request_aborts_total":                 notYet,
-	"apiserver_request_body_size_bytes":              notYet,
 	"apiserver_request_filter_duration_seconds":      notYet,
 	"apiserver_request_post_timeout_total":           notBehind,
 	"apiserver_request_timestamp_comparison_time":    notYet,
@@ -88,14 +90,14 @@ var missing = map[string]string{
 	"kubelet_imagemanager_inmemory_pullintents_usage_percent":       notYet,
 	"kubelet_imagemanager_ondisk_pulledrecords":                     notYet,
 	"kubelet_imagemanager_ondisk_pullintents":                       notYet,
-	"kubelet_pleg_discard_events":                                   notYet,
+	"kubelet_pleg_discard_events":                                   noDiscard,
 	"kubelet_pod_start_sli_duration_seconds":                        notYet,
 	"kubelet_pod_start_total_duration_seconds":                      notYet,
 	"kubelet_volume_metric_collection_duration_seconds":             notYet,
-	"kubelet_volume_stats_health_status_abnormal":                   notYet,
-	"volume_manager_selinux_container_warnings_total":               notYet,
-	"volume_manager_selinux_pod_context_mismatch_warnings_total":    notYet,
-	"volume_manager_selinux_volume_context_mismatch_warnings_total": notYet,
+	"kubelet_volume_stats_health_status_abnormal":                   offByDefault,
+	"volume_manager_selinux_container_warnings_total":               alwaysLabeled,
+	"volume_manager_selinux_pod_context_mismatch_warnings_total":    alwaysLabeled,
+	"volume_manager_selinux_volume_context_mismatch_warnings_total": alwaysLabeled,
 
 	"kubeproxy_iptables_ct_state_invalid_dropped_packets_total":          noIPTables,
 	"kubeproxy_iptables_localhost_nodeports_accepted_packets_total":      noIPTables,

@@ -58,6 +58,13 @@ func (s *Server) readBody(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
+// readBodyOf is readBody for a request whose body size is counted.
+func (s *Server) readBodyOf(r *http.Request, t *target) ([]byte, error) {
+	body, err := s.readBody(r)
+	t.bodyRead, t.bodySize = err == nil, len(body)
+	return body, err
+}
+
 // readLength reads n bytes, the length that the request declares.
 func readLength(from io.Reader, n int) ([]byte, error) {
 	body := make([]byte, min(n, initialBodySize))

@@ -15,6 +15,7 @@ import (
 	openapiv2 "github.com/google/gnostic-models/openapiv2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"golang.org/x/net/websocket"
 	"google.golang.org/protobuf/proto"
 	apidiscovery "k8s.io/api/apidiscovery/v2"
@@ -243,6 +244,13 @@ func TestMetrics(t *testing.T) {
 		if !seen[want] {
 			t.Errorf("no %q in %v", want, seen)
 		}
+	}
+	i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool {
+		return f.GetName() == "apiserver_request_body_size_bytes"
+	})
+	if i < 0 || len(families[i].Metric) != 1 || families[i].Metric[0].GetHistogram().GetSampleSum() != 25 ||
+		families[i].Metric[0].Label[2].GetValue() != "create" {
+		t.Errorf("sizes of bodies: %v", families)
 	}
 }
 

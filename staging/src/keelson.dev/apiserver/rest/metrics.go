@@ -32,6 +32,7 @@ type metrics struct {
 
 	events     *prometheus.CounterVec   // number of events that watches sent
 	eventSizes *prometheus.HistogramVec // sizes in bytes of events that watches sent
+	bodies     *prometheus.HistogramVec // sizes in bytes of the bodies of requests
 
 	reading, mutating prometheus.Gauge // the gauges in inFlight
 
@@ -48,8 +49,8 @@ type requestLabels struct {
 // requestMetrics are the metrics of requests with the same labels. They are cached, because looking
 // them up by labels would take as long as answering a small request.
 type requestMetrics struct {
-	total               prometheus.Counter
-	duration, sli, size prometheus.Observer
+	total                     prometheus.Counter
+	duration, sli, size, body prometheus.Observer
 }
 
 // watchMetrics are the metrics for the watches of a resource.
@@ -92,6 +93,9 @@ func (m *metrics) of(l requestLabels) *requestMetrics {
 	if reads(l.verb) {
 		k.size = m.sizes.WithLabelValues(labels...)
 	}
+	if verb := bodyVerb(l.verb); verb != "" && l.resource != "" {
+		k.body = m.bodies.WithLabelValues(l.group, l.resource, verb)
+	}
 	m.known[l] = k
 	return k
 }
@@ -99,6 +103,24 @@ func (m *metrics) of(l requestLabels) *requestMetrics {
 // values returns the values of the labels that all metrics of requests have in common.
 func (l *requestLabels) values() []string {
 	return []string{l.verb, l.group, l.version, l.resource, l.subresource, l.scope, "apiserver"}
+}
+
+// bodyVerb returns the name of a verb in the metric of the sizes of bodies, or "" if the body of such a
+// request is not read.
+func bodyVerb(verb string) string {
+	switch verb {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch, "APPLY":
+		return "patch"
+	case http.MethodDelete:
+		return "delete"
+	case "DELETECOLLECTION":
+		return "delete_collection"
+	}
+	return ""
 }
 
 func longRunning(verb string) bool { return verb == "WATCH" || verb == "CONNECT" }
@@ -166,13 +188,18 @@ func newMetrics(registerer prometheus.Registerer, clk clock.Clock) (*metrics, er
 			Help:    "[BETA] Watch event size distribution in bytes",
 			Buckets: prometheus.ExponentialBuckets(1024, 2, 8),
 		}, []string{"group", "version", "resource"}),
+		bodies: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "apiserver_request_body_size_bytes",
+			Help:    "[ALPHA] Apiserver request body size in bytes broken out by resource and verb.",
+			Buckets: prometheus.LinearBuckets(50000, 100000, 31),
+		}, []string{"group", "resource", "verb"}),
 	}
 	m.reading, m.mutating = m.inFlight.WithLabelValues("readOnly"), m.inFlight.WithLabelValues("mutating")
 	if registerer == nil {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{m.total, m.duration, m.longRunning, m.inFlight, m.sizes,
-		m.deprecated, m.watchLists, m.sli, m.events, m.eventSizes} {
+		m.deprecated, m.watchLists, m.sli, m.events, m.eventSizes, m.bodies} {
 		if err := registerer.Register(c); err != nil {
 			return nil, err
 		}
@@ -253,6 +280,9 @@ func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.Re
 		}
 		if k.size != nil {
 			k.size.Observe(float64(rec.size))
+		}
+		if k.body != nil && t.bodyRead {
+			k.body.Observe(float64(t.bodySize))
 		}
 		k.total.Inc()
 	}

@@ -157,7 +157,7 @@ func shown(scale *autoscaling.Scale) *autoscaling.Scale {
 }
 
 func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
-	body, err := s.readBody(r)
+	body, err := s.readBodyOf(r, t)
 	if err != nil {
 		return nil, err
 	}
@@ -344,7 +344,7 @@ func checkScale(name string, scale *autoscaling.Scale) error {
 }
 
 func (s *Server) patchScale(r *http.Request, t *target) (resource.Object, error) {
-	kind, body, po, err := s.patchOptions(r, t.view.dynamic)
+	kind, body, po, err := s.patchOptions(r, t)
 	if err != nil {
 		return nil, err
 	}

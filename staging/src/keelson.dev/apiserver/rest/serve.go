@@ -38,6 +38,8 @@ type target struct {
 	namespace, name string
 	verb            string
 	webhooks        time.Duration // time that admission webhooks took for the request
+	bodyRead        bool          // whether the body of the request has been read
+	bodySize        int           // size of the body in bytes
 }
 
 // subresource returns the name of the subresource, or "" if the request is for the resource itself.

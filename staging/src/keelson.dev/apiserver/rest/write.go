@@ -31,7 +31,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, t *target, out n
 	if _, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes); err != nil {
 		return err
 	}
-	body, err := s.readBody(r)
+	body, err := s.readBodyOf(r, t)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (s *Server) decodeCustom(r *http.Request, t *target, body []byte, obj resou
 }
 
 func (s *Server) update(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {
-	body, err := s.readBody(r)
+	body, err := s.readBodyOf(r, t)
 	if err != nil {
 		return err
 	}
@@ -245,12 +245,12 @@ func namesOneOf(header string, allowed []string) bool {
 }
 
 // patchOptions returns the type, the body and the options of a patch.
-func (s *Server) patchOptions(r *http.Request, dynamic bool) (kind types.PatchType, body []byte,
+func (s *Server) patchOptions(r *http.Request, t *target) (kind types.PatchType, body []byte,
 	options metav1.PatchOptions, err error) {
-	if kind, err = patchType(r, dynamic); err != nil {
+	if kind, err = patchType(r, t.view.dynamic); err != nil {
 		return "", nil, options, err
 	}
-	if body, err = s.readBody(r); err != nil {
+	if body, err = s.readBodyOf(r, t); err != nil {
 		return "", nil, options, err
 	}
 	if err = parameters(query(r), &options); err != nil {
@@ -260,7 +260,7 @@ func (s *Server) patchOptions(r *http.Request, dynamic bool) (kind types.PatchTy
 }
 
 func (s *Server) patch(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {
-	kind, body, options, err := s.patchOptions(r, t.view.dynamic)
+	kind, body, options, err := s.patchOptions(r, t)
 	if err != nil {
 		return err
 	}
@@ -281,7 +281,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t *target, out ne
 // deleteOptions returns the options of a delete, from its body or its query.
 func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions, error) {
 	var options metav1.DeleteOptions
-	body, err := s.readBody(r)
+	body, err := s.readBodyOf(r, t)
 	if err != nil {
 		return options, err
 	}
