@@ -2,24 +2,43 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs test suites of other projects, which were written for Kubernetes, against Keelson. The suites
-# are those of pinned releases and are not modified.
+# Runs test suites and programs of other projects, which were written for Kubernetes, against Keelson.
+# They are of pinned releases and are not modified.
 set -euo pipefail
 
 usage() {
 	cat <<-'USAGE'
 		usage: hack/ecosystem.sh [SUITE...]
 
-		Runs the suites and prints a summary of each. Without a name: all of them.
+		Runs the suites and prints a summary of each. Without a name: those that are marked with *.
 
-		  controller-runtime  the tests of its packages, with the programs of hack/envtest.sh
+		Suites of Go tests, with the programs of hack/envtest.sh:
 
-		The source and the full output of a suite are in .build/ecosystem.
+		  controller-runtime  * the tests of its packages
+		  kueue               * integration tests of webhooks, controllers and scheduler, about an hour
+		  kueue-performance     the runner for the performance of Kueue's scheduler
+		  cert-manager          integration tests; CERT_MANAGER is a directory with cert-manager's
+		                        repository, because no registry has the module of these tests
+
+		Programs, with a cluster without nodes; they need root:
+
+		  helm3 helm4         * install, upgrade, roll back, test and uninstall hack/ecosystem/chart
+		  kustomize           * apply hack/ecosystem/kustomize
+		  prometheus          * discover objects of all kinds with Kubernetes' service discovery
+		  python              * the tests in Debian's package of the Python client, and our own
+
+		The sources and the full output of a suite are in .build/ecosystem. Tests have no access to other
+		networks if the script runs as root.
 	USAGE
 }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.build/ecosystem
+own=$root/hack/ecosystem
+# shellcheck source=hack/ecosystem/gotests.sh
+source "$own/gotests.sh"
+# shellcheck source=hack/ecosystem/programs.sh
+source "$own/programs.sh"
 
 # source_of MODULE VERSION SUM NAME copies the module to $out/NAME. SUM is the module's checksum as in
 # go.sum. A module's files are not executable, whatever they are in its repository.
@@ -35,31 +54,47 @@ source_of() {
 	find "$out/$name" -name '*.sh' -exec chmod +x {} +
 }
 
-# summary LOG prints what a log of "go test -v" counts: packages, Go tests, and specs of Ginkgo.
+# check NAME COMMAND [ARGUMENT...] runs the command and prints whether it succeeded. If it did not, the
+# suite ends, because later checks build on earlier ones.
+check() {
+	local name=$1
+	shift
+	set +e
+	(set -e && "$@")
+	local status=$?
+	set -e
+	if ((status)); then
+		echo "check failed: $name"
+		return "$status"
+	fi
+	echo "check passed: $name"
+}
+
+# summary LOG prints what a log counts: packages, Go tests, specs of Ginkgo, tests of Python's unittest,
+# and the checks of this script.
 summary() {
 	awk '
 		/^ok / { passed++ }
 		/^FAIL\t/ { failed++ }
-		/^--- PASS: / { tests++ }
-		/^--- FAIL: / { bad = bad "\n  test " $3 }
-		/^--- SKIP: / { skipped++ }
+		/^ *--- PASS: / { tests++ }
+		/^ *--- FAIL: / { bad = bad "\n  test " $3 }
+		/^ *--- SKIP: / { skipped++ }
 		/^(SUCCESS|FAIL)! -- / { specs += $3; wrong += $6; pending += $9; left += $12 }
-		/^  \[(FAIL|PANICKED!|TIMEDOUT)\] / { bad = bad "\n" $0 }
+		/^  \[(FAIL|PANICKED!|TIMEDOUT|INTERRUPTED)\] / { bad = bad "\n" $0 }
+		/^check passed: / { checks++ }
+		/^check failed: / { bad = bad "\n  " $0 }
+		/^Ran [0-9]+ tests? in / { python += $2 }
+		/^(FAIL|ERROR): / { bad = bad "\n  test " $2 }
 		END {
-			printf "packages: %d passed, %d failed\n", passed, failed
-			printf "Go tests: %d passed, %d skipped\n", tests, skipped
-			printf "specs: %d passed, %d failed, %d pending, %d skipped\n", specs, wrong, pending, left
+			if (passed + failed) printf "packages: %d passed, %d failed\n", passed, failed
+			if (tests + skipped) printf "Go tests: %d passed, %d skipped\n", tests, skipped
+			if (specs + wrong) {
+				printf "specs: %d passed, %d failed, %d pending, %d skipped\n", specs, wrong, pending, left
+			}
+			if (python) printf "Python tests: %d\n", python
+			if (checks) printf "checks: %d passed\n", checks
 			if (bad != "") print "failed:" bad
 		}' "$1"
-}
-
-# controller_runtime runs the tests of all packages. It uses the programs of hack/envtest.sh.
-controller_runtime() {
-	source_of sigs.k8s.io/controller-runtime v0.25.2 h1:bEkK3PVOIVK9X8QWLGVhJgmFc++47vfT6wakSzAOLsQ= \
-		controller-runtime
-	cd "$out/controller-runtime"
-	GOWORK=off GINKGO_NO_COLOR=1 KUBEBUILDER_ASSETS=$("$root/hack/envtest.sh") \
-		go test -v -count=1 -vet=off -timeout 30m ./pkg/...
 }
 
 case ${1:-} in
@@ -69,9 +104,11 @@ case ${1:-} in
 	;;
 esac
 
-(($#)) || set -- controller-runtime
+defaults=(controller-runtime helm3 helm4 kustomize prometheus python kueue)
+others=(kueue-performance cert-manager)
+(($#)) || set -- "${defaults[@]}"
 for suite in "$@"; do
-	if [[ $suite != controller-runtime ]]; then
+	if [[ " ${defaults[*]} ${others[*]} " != *" $suite "* ]]; then
 		usage >&2
 		exit 2
 	fi
@@ -84,8 +121,8 @@ for suite in "$@"; do
 	echo "ecosystem: $suite (log: $log)"
 	# In a condition "set -e" has no effect, so the function runs in a shell of its own.
 	set +e
-	(set -e && "${suite//-/_}") >"$log" 2>&1
-	(($? == 0)) || status=1
+	(set -e && "suite_${suite//-/_}") >"$log" 2>&1
+	(($? == 0)) || { status=1 && echo "ecosystem: $suite failed"; }
 	set -e
 	summary "$log"
 done
