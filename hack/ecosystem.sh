@@ -70,21 +70,30 @@ check() {
 	echo "check passed: $name"
 }
 
-# summary LOG prints what a log counts: packages, Go tests, specs of Ginkgo, tests of Python's unittest,
-# and the checks of this script.
+# summary SUITE LOG prints what a log counts: packages, Go tests, specs of Ginkgo, tests of Python's
+# unittest, and the checks of this script. It fails if a test failed that is not in expected.txt, or if
+# no test failed.
 summary() {
-	awk '
+	awk -v suite="$1" '
+		function fail(name) {
+			if (name in reasons) expected = expected "\n  " name ": " reasons[name]
+			else bad = bad "\n  " name
+		}
+		NR == FNR {
+			if (split($0, field, " *[|] *") == 3 && field[1] == suite) reasons[field[2]] = field[3]
+			next
+		}
 		/^ok / { passed++ }
 		/^FAIL\t/ { failed++ }
 		/^ *--- PASS: / { tests++ }
-		/^ *--- FAIL: / { bad = bad "\n  test " $3 }
+		/^ *--- FAIL: / { fail($3) }
 		/^ *--- SKIP: / { skipped++ }
 		/^(SUCCESS|FAIL)! -- / { specs += $3; wrong += $6; pending += $9; left += $12 }
-		/^  \[(FAIL|PANICKED!|TIMEDOUT|INTERRUPTED)\] / { bad = bad "\n" $0 }
+		/^  \[(FAIL|PANICKED!|TIMEDOUT|INTERRUPTED)\] / { sub(/^ *\[[A-Z!]*\] /, ""); fail($0) }
 		/^check passed: / { checks++ }
-		/^check failed: / { bad = bad "\n  " $0 }
+		/^check failed: / { fail($0) }
 		/^Ran [0-9]+ tests? in / { python += $2 }
-		/^(FAIL|ERROR): / { bad = bad "\n  test " $2 }
+		/^(FAIL|ERROR): / { fail($2) }
 		END {
 			if (passed + failed) printf "packages: %d passed, %d failed\n", passed, failed
 			if (tests + skipped) printf "Go tests: %d passed, %d skipped\n", tests, skipped
@@ -93,8 +102,10 @@ summary() {
 			}
 			if (python) printf "Python tests: %d\n", python
 			if (checks) printf "checks: %d passed\n", checks
+			if (expected != "") print "failed, as expected:" expected
 			if (bad != "") print "failed:" bad
-		}' "$1"
+			exit bad != "" || expected == ""
+		}' "$own/expected.txt" "$2"
 }
 
 case ${1:-} in
@@ -122,8 +133,8 @@ for suite in "$@"; do
 	# In a condition "set -e" has no effect, so the function runs in a shell of its own.
 	set +e
 	(set -e && "suite_${suite//-/_}") >"$log" 2>&1
-	(($? == 0)) || { status=1 && echo "ecosystem: $suite failed"; }
+	ended=$?
 	set -e
-	summary "$log"
+	summary "$suite" "$log" || ((ended == 0)) || { status=1 && echo "ecosystem: $suite failed"; }
 done
 exit "$status"

@@ -192,6 +192,7 @@ suite_python() {
 	local python=$out/python srv=$out/python/srv
 	"$root/hack/debian.sh" "$python" python3-kubernetes
 	control_plane
+	kubectl create -f - <<<'{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}}' # some tests need a node
 	mkdir -p "$srv" "$python/tmp" "$python/usr/lib/python3/dist-packages/kubernetes/e2e_test"
 	cp "$own/python/check.py" "$KUBECONFIG" "$srv"
 	cp "$own/python/base.py" "$python/usr/lib/python3/dist-packages/kubernetes/e2e_test"
