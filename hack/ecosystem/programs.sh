@@ -192,7 +192,8 @@ suite_python() {
 	local python=$out/python srv=$out/python/srv
 	"$root/hack/debian.sh" "$python" python3-kubernetes
 	control_plane
-	kubectl create -f - <<<'{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}}' # some tests need a node
+	# Some tests need a node with a label.
+	kubectl create -f - <<<'{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1","labels":{"disk":"fast"}}}'
 	mkdir -p "$srv" "$python/tmp" "$python/usr/lib/python3/dist-packages/kubernetes/e2e_test"
 	cp "$own/python/check.py" "$KUBECONFIG" "$srv"
 	cp "$own/python/base.py" "$python/usr/lib/python3/dist-packages/kubernetes/e2e_test"
