@@ -7,15 +7,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 )
 
 var (
@@ -46,16 +52,66 @@ func waitControlPlane(ctx context.Context, c *Config, p *progress) error {
 	if err != nil {
 		return err
 	}
-	err = p.wait(ctx, controlPatience, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		defer cancel()
-		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
-	})
-	if err != nil {
+	if err := p.wait(ctx, controlPatience, answersReadyz(client)); err != nil {
 		return p.failed("control plane", err, c.logsOf(apiserver)...)
 	}
 	p.sayf("control plane ready at %s", machineServer(c.Port))
 	return nil
+}
+
+// waitServer waits until the API server of one control plane of several is ready. It connects to this
+// API server itself, because the load balancer would choose another one.
+func waitServer(ctx context.Context, c *Config, r replica, p *progress) error {
+	st, err := Inspect(ctx, c)
+	if err != nil {
+		return err
+	}
+	cfg, err := adminConfig(c)
+	if err != nil {
+		return err
+	}
+	cfg.Host = "https://" + net.JoinHostPort(r.bind, strconv.Itoa(controlPort))
+	cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		return dialFrom(ctx, st.Supervisor, network, address)
+	}
+	client, err := newClient(cfg)
+	if err != nil {
+		return err
+	}
+	if err := p.wait(ctx, controlPatience, answersReadyz(client)); err != nil {
+		return p.failed(apiserver+r.suffix, err, c.dirs().log(apiserver+r.suffix))
+	}
+	return nil
+}
+
+// answersReadyz returns a check that an API server reports that it is ready.
+func answersReadyz(client kubernetes.Interface) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	}
+}
+
+// dialFrom connects to an address from the network namespace of a process.
+func dialFrom(ctx context.Context, pid int, network, address string) (net.Conn, error) {
+	var conn net.Conn
+	var g errgroup.Group
+	g.Go(func() error {
+		runtime.LockOSThread() // the thread ends with the goroutine, so no other goroutine uses it
+		namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+		if err != nil {
+			return fmt.Errorf("network namespace: %w", err)
+		}
+		defer namespace.Close()
+		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("network namespace of process %d: %w", pid, err)
+		}
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		return err
+	})
+	err := g.Wait()
+	return conn, err
 }
 
 // waitNodes waits until every node that is not stopped is ready, and prints a line for each node.

@@ -189,6 +189,12 @@ func restart(ctx context.Context, c *Config, name string, pid int, deps Deps) er
 	}
 	switch program, node, _ := strings.Cut(name, "-"); program {
 	case apiserver:
+		// Clients would have no API server if the next one ended before this one is ready.
+		for _, r := range c.replicas() {
+			if c.replicated() && name == apiserver+r.suffix {
+				return waitServer(ctx, c, r, p)
+			}
+		}
 		return waitControlPlane(ctx, c, p)
 	case "kubelet":
 		return waitSign(ctx, c, node, p)
