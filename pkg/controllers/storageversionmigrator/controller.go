@@ -190,7 +190,8 @@ func (c *Controller) run(ctx context.Context, m *migration) error {
 	case refused != nil:
 		c.setCondition(done, storagemigrationv1.MigrationRunning, reasonRunning, runningMessage(objects, nil))
 		c.setCondition(done, storagemigrationv1.MigrationFailed, reasonFailed,
-			fmt.Sprintf("%d/%d not yet migrated. migration encountered unhandled error: %s", objects.left(), objects.all, refused))
+			fmt.Sprintf("%d/%d not yet migrated. migration encountered unhandled error: %s", objects.left(), objects.all,
+				refused))
 	default:
 		c.setCondition(done, storagemigrationv1.MigrationRunning, reasonRunning, runningMessage(objects, nil))
 		c.setCondition(done, storagemigrationv1.MigrationSucceeded, reasonSucceeded, "Migration completed")
