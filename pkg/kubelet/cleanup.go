@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson.dev/keelson/pkg/kubelet/allocation"
@@ -142,17 +143,20 @@ var _ worker.Release = release{}
 
 // Release implements worker.Release. It releases the pod's hardware and wakes the critical pods
 // that wait for this pod's end.
-func (r release) Release(ctx context.Context, uid types.UID) error {
-	if err := r.hardware.release(ctx, uid); err != nil {
+func (r release) Release(ctx context.Context, pod *v1.Pod) error {
+	if err := r.hardware.release(ctx, pod.UID); err != nil {
 		return err
 	}
-	r.preemption.released(uid)
-	r.changes.Removed(uid)
+	r.preemption.released(pod.UID)
+	r.changes.Removed(pod)
 	return nil
 }
 
 // Forget implements worker.Release. It drops the kubelet's records about the pod.
-func (r release) Forget(uid types.UID) { r.forget(uid) }
+func (r release) Forget(uid types.UID) {
+	r.forget(uid)
+	r.changes.Forget(uid)
+}
 
 // Removed implements worker.Release. A static pod that was waiting for the removed pod's end may
 // start now.

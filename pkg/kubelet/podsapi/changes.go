@@ -24,25 +24,30 @@ type Changes struct {
 
 	mu      sync.Mutex
 	watches map[chan *api.WatchPodsEvent]bool
-	known   map[types.UID]metav1.ObjectMeta // name, namespace and UID of pods that have a status
+	known   map[types.UID]bool // pods for which an event was sent; true after DELETED
 }
 
 // NewChanges returns a Changes to which no watch listens yet.
 func NewChanges(log *slog.Logger) *Changes {
 	return &Changes{
-		log: log, watches: map[chan *api.WatchPodsEvent]bool{}, known: map[types.UID]metav1.ObjectMeta{},
+		log: log, watches: map[chan *api.WatchPodsEvent]bool{}, known: map[types.UID]bool{},
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_pod_watch_events_dropped_total",
 			Help: "[ALPHA] Cumulative number of pod watch events dropped."}),
 	}
 }
 
-// Updated reports a new status of a pod.
+// Updated reports a new status of a pod. It has no effect after Removed, because a pod that has ended still
+// gets its last status.
 func (c *Changes) Updated(pod *v1.Pod, s v1.PodStatus) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	kind := api.EventType_MODIFIED
-	if _, ok := c.known[pod.UID]; !ok {
-		c.known[pod.UID] = metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	finished, ok := c.known[pod.UID]
+	if finished {
+		return
+	}
+	if !ok {
+		c.known[pod.UID] = false
 		if pod.DeletionTimestamp == nil {
 			kind = api.EventType_ADDED
 		}
@@ -52,14 +57,24 @@ func (c *Changes) Updated(pod *v1.Pod, s v1.PodStatus) {
 	c.send(kind, &shown)
 }
 
-// Removed reports that the node has released the resources of a pod.
-func (c *Changes) Removed(uid types.UID) {
+// Removed reports that the node has released the resources of a pod. Watches may know the pod from the list
+// of all pods even if this process has determined no status of it.
+func (c *Changes) Removed(pod *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if meta, ok := c.known[uid]; ok {
-		delete(c.known, uid)
-		c.send(api.EventType_DELETED, &v1.Pod{ObjectMeta: meta})
+	if c.known[pod.UID] {
+		return
 	}
+	c.known[pod.UID] = true
+	c.send(api.EventType_DELETED,
+		&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}})
+}
+
+// Forget drops the record of a pod that no longer has a worker.
+func (c *Changes) Forget(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.known, uid)
 }
 
 // watch returns a channel of changes, which is closed if the caller does not keep up. The caller must call

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -134,10 +135,11 @@ func TestServer(t *testing.T) {
 	expect("INITIAL_SYNC_COMPLETE")
 	changes.Updated(newPod("c", v1.PodStatus{}), v1.PodStatus{Phase: v1.PodPending})
 	changes.Updated(newPod("c", v1.PodStatus{}), v1.PodStatus{Phase: v1.PodRunning})
-	changes.Removed("d") // never seen
-	changes.Removed("c")
+	changes.Removed(newPod("d", v1.PodStatus{})) // no status of this pod was reported
+	changes.Removed(newPod("c", v1.PodStatus{}))
 	expect("ADDED n/pod-c node Pending")
 	expect("MODIFIED n/pod-c node Running")
+	expect("DELETED n/pod-d")
 	expect("DELETED n/pod-c")
 	unwatch()
 	if _, err := w.Recv(); status.Code(err) != codes.Canceled {
@@ -156,6 +158,33 @@ kubelet_pod_requests_list_total{server_api_version="v1alpha1",status_code="Faile
 kubelet_pod_requests_list_total{server_api_version="v1alpha1",status_code="OK"} 1
 `), "kubelet_pod_requests_get_total", "kubelet_pod_requests_list_total"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFinishedPod checks that no event of a pod follows its DELETED event, although the last status of a pod is
+// reported after the pod's resources were released. It also checks that a forgotten pod leaves no record.
+func TestFinishedPod(t *testing.T) {
+	changes := NewChanges(slog.New(slog.DiscardHandler))
+	events, stop := changes.watch()
+	defer stop()
+	pod := newPod("a", v1.PodStatus{})
+	changes.Updated(pod, v1.PodStatus{Phase: v1.PodRunning})
+	changes.Removed(pod)
+	changes.Updated(pod, v1.PodStatus{Phase: v1.PodSucceeded})
+	changes.Removed(pod)
+	changes.Forget(pod.UID)
+	if len(changes.known) != 0 {
+		t.Errorf("known pods after Forget: %v", changes.known)
+	}
+	changes.Updated(pod, v1.PodStatus{Phase: v1.PodPending})
+	var got []string
+	for len(events) > 0 {
+		ev := <-events
+		got = append(got, ev.GetType().String()+" "+describe(t, ev.GetPod()))
+	}
+	want := []string{"ADDED n/pod-a node Running", "DELETED n/pod-a", "ADDED n/pod-a node Pending"}
+	if !slices.Equal(got, want) {
+		t.Errorf("events %q, want %q", got, want)
 	}
 }
 

@@ -54,7 +54,12 @@ func (fakeRuntimeState) Listening(context.Context, string, []int32) bool { retur
 
 type fakeRelease struct{ node *testNode }
 
-func (fakeRelease) Release(context.Context, types.UID) error { return nil }
+func (f fakeRelease) Release(_ context.Context, pod *v1.Pod) error {
+	f.node.mu.Lock()
+	defer f.node.mu.Unlock()
+	f.node.released = append(f.node.released, fmt.Sprintf("%s after status %d", pod.Name, len(f.node.written)))
+	return nil
+}
 
 func (f fakeRelease) Forget(uid types.UID) {
 	f.node.note(fmt.Sprintf("left, known: %t", f.node.pool.HasWorker(uid)))

@@ -4,6 +4,7 @@
 package worker
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -23,6 +24,36 @@ func TestNoWorkerOnRemoved(t *testing.T) {
 		told := slices.DeleteFunc(slices.Clone(n.events), func(e string) bool { return e[:4] != "left" && e[:4] != "gone" })
 		if want := []string{"left, known: true", "gone, known: false"}; !slices.Equal(told, want) {
 			t.Errorf("got %q, want %q", told, want)
+		}
+	})
+}
+
+// TestReleaseOfCompletedPod checks that a pod that completes is released exactly once, before its last status
+// is reported. It is forgotten only when it has been deleted from the API.
+func TestReleaseOfCompletedPod(t *testing.T) {
+	bubble(t, testPod(v1.RestartPolicyNever, "a"), func(t *testing.T, n *testNode) {
+		pass(10 * time.Second)
+		n.runtime.die(n.runtime.running("a"), 0)
+		pass(time.Minute)
+		n.mu.Lock()
+		name, last := n.api.Name, len(n.written)-1
+		released, phase, events := slices.Clone(n.released), n.written[last].Phase, slices.Clone(n.events)
+		n.mu.Unlock()
+		if want := []string{fmt.Sprintf("%s after status %d", name, last)}; !slices.Equal(released, want) {
+			t.Errorf("released %q, want %q", released, want)
+		}
+		if phase != v1.PodSucceeded {
+			t.Errorf("phase %s", phase)
+		}
+		if slices.Contains(events, "left, known: true") {
+			t.Error("the pod was forgotten before it was deleted")
+		}
+		n.remove(1, false)
+		pass(time.Minute)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if len(n.released) != 1 || !slices.Contains(n.events, "left, known: true") {
+			t.Errorf("after the deletion: released %q, events %q", n.released, n.events)
 		}
 	})
 }

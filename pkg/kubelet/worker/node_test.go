@@ -50,6 +50,8 @@ type testNode struct {
 	room    time.Time // the time until which the pod waits for preempted pods to end
 	doomed  *status.Verdict
 	written []v1.PodStatus // all statuses written to the API
+	// released has an entry for each call of Release.Release.
+	released []string
 
 	statuses *fakeStatuses // statuses since the kubelet last started
 }

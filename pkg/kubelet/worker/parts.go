@@ -176,7 +176,7 @@ type RuntimeState interface {
 type Release interface {
 	// Release releases the resources that are assigned to a pod. All containers of the pod have
 	// exited.
-	Release(ctx context.Context, uid types.UID) error
+	Release(ctx context.Context, pod *v1.Pod) error
 	// Forget is called when nothing of the pod is left on the node. The pod still has a worker.
 	Forget(uid types.UID)
 	// Removed is called after Forget, when the pod no longer has a worker.

@@ -233,7 +233,7 @@ func (w *worker) release(ctx context.Context, pod *v1.Pod) error {
 	}
 	w.cfg.Objects.UnregisterPod(pod)
 	w.cfg.Images.Forget(w.uid)
-	if err := w.cfg.Release.Release(ctx, w.uid); err != nil {
+	if err := w.cfg.Release.Release(ctx, pod); err != nil {
 		return err
 	}
 	w.released = true
