@@ -55,6 +55,41 @@ func TestInherited(t *testing.T) {
 	}
 }
 
+// TestInheritedPartly checks that a restarted kubelet keeps updating a volume of a running pod although another
+// volume of this pod cannot be set up.
+func TestInheritedPartly(t *testing.T) {
+	unshare.Need(t)
+	o := newMemory()
+	o.set("cm", map[string]string{"a": "1"})
+	secret := v1.Volume{Name: "s", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "missing"}}}
+	pod := testPod(configMapVolume("v", "cm"), secret)
+	m := newManager(t, o)
+	events := 0
+	m.cfg.Event = func(*v1.Pod, string, string, string) { events++ }
+	m.Update(pod, true)
+	for i, want := range []string{"2", "3"} {
+		o.set("cm", map[string]string{"a": want})
+		if err := m.refresh(t.Context(), pod.UID); err == nil {
+			t.Error("no error for the missing Secret")
+		}
+		if got := read(t, m.volumeDir(pod.UID, pluginConfigMap, "v"), "a"); got != want {
+			t.Errorf("content %q, want %q", got, want)
+		}
+		if events != i+1 {
+			t.Errorf("%d events after %d refreshes", events, i+1)
+		}
+	}
+	o.mu.Lock()
+	o.secrets["missing"] = &v1.Secret{Data: map[string][]byte{"k": []byte("x")}}
+	o.mu.Unlock()
+	if err := m.refresh(t.Context(), pod.UID); err != nil {
+		t.Error(err)
+	}
+	if got := read(t, m.volumeDir(pod.UID, pluginSecret, "s"), "k"); got != "x" {
+		t.Errorf("content of the Secret %q", got)
+	}
+}
+
 // TestInheritedGrows checks that a restarted kubelet can expand the volume of a pod that was
 // already running. The volume's driver registers late; until then the kubelet retries.
 func TestInheritedGrows(t *testing.T) {

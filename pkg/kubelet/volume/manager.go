@@ -337,14 +337,16 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) error {
 	if pod == nil { // Teardown has removed the pod's volumes since the pod was queued
 		return nil
 	}
+	var errs []error
 	if pv.inherited {
 		err := m.makeAll(ctx, pv, pod)
-		if err != nil && ctx.Err() == nil {
-			m.event(pod, err)
+		if err == nil || ctx.Err() != nil {
+			return err
 		}
-		return err
+		// The volumes that have been set up are refreshed nevertheless.
+		m.event(pod, err)
+		errs = append(errs, err)
 	}
-	var errs []error
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		p, ready := pv.ready[v.Name]
