@@ -37,8 +37,6 @@ type Input struct {
 	Pod  *v1.Pod
 	Seen *cri.Pod
 	Now  time.Time
-	// SandboxReady reports whether the pod has a sandbox that it can continue to use.
-	SandboxReady bool
 	// Ending reports whether the pod is being stopped for good. Ended reports whether all its
 	// containers have ended after that.
 	Ending, Ended bool

@@ -4,6 +4,7 @@
 package status_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -69,6 +70,44 @@ func TestAllocated(t *testing.T) {
 		got, there := s.AllocatedResources[v1.ResourceCPU]
 		if there != (c.want != "") || there && got.String() != c.want || !there && s.AllocatedResources != nil {
 			t.Errorf("%s: %v, want %q", name, s.AllocatedResources, c.want)
+		}
+	}
+}
+
+// TestReadyToStart checks the condition PodReadyToStartContainers for each state of a pod's sandboxes.
+func TestReadyToStart(t *testing.T) {
+	old := cri.Sandbox{ID: "old"}
+	ready := cri.Sandbox{ID: "new", Ready: true, IPs: []string{"192.0.2.7"}}
+	onHost := cri.Sandbox{ID: "host", Ready: true, HostNetwork: true}
+	for name, c := range map[string]struct {
+		hostNetwork bool
+		sandboxes   []cri.Sandbox
+		want        string // the message; "" if the condition is true
+	}{
+		"none":                {false, nil, "no pod sandbox exists"},
+		"ready":               {false, []cri.Sandbox{ready}, ""},
+		"ready, old stopped":  {false, []cri.Sandbox{ready, old}, ""},
+		"ready, host network": {true, []cri.Sandbox{onHost}, ""},
+		"two ready": {false, []cri.Sandbox{ready, ready},
+			"multiple pod sandboxes are ready and need to be reconciled"},
+		"stopped":     {false, []cri.Sandbox{old}, "pod sandbox is not ready"},
+		"only old":    {false, []cri.Sandbox{old, ready}, "pod sandbox is not ready"},
+		"other mode":  {true, []cri.Sandbox{ready}, "network namespace mode changed and sandbox needs to be recreated"},
+		"no address":  {false, []cri.Sandbox{{Ready: true}}, "pod sandbox has no IP address"},
+		"host's mode": {false, []cri.Sandbox{onHost}, "network namespace mode changed and sandbox needs to be recreated"},
+	} {
+		s := status.Compute(status.Input{Pod: &v1.Pod{Spec: v1.PodSpec{HostNetwork: c.hostNetwork}},
+			Seen: &cri.Pod{Sandboxes: c.sandboxes}, Now: time.Unix(1, 0)})
+		i := slices.IndexFunc(s.Conditions,
+			func(o v1.PodCondition) bool { return o.Type == v1.PodReadyToStartContainers })
+		got := s.Conditions[i]
+		want := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionTrue,
+			LastTransitionTime: got.LastTransitionTime}
+		if c.want != "" {
+			want.Status, want.Reason, want.Message = v1.ConditionFalse, "PodSandboxNotReady", c.want
+		}
+		if got != want {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}
 }

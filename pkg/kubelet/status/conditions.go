@@ -23,6 +23,7 @@ const (
 	reasonGates          = "ReadinessGatesNotReady"
 	reasonCompleted      = "PodCompleted"
 	reasonFailed         = "PodFailed"
+	reasonNoSandbox      = "PodSandboxNotReady"
 )
 
 // setConditions sets the conditions that the kubelet owns. It does not change other conditions.
@@ -33,11 +34,7 @@ func setConditions(in Input, s *v1.PodStatus, p v1.PodPhase) {
 	if ready.Status == v1.ConditionTrue {
 		pod = gates(in.Pod, s)
 	}
-	start := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse}
-	if in.SandboxReady {
-		start.Status = v1.ConditionTrue
-	}
-	conditions := []v1.PodCondition{start, initialized(in.Pod, s, p), pod, ready,
+	conditions := []v1.PodCondition{readyToStart(in), initialized(in.Pod, s, p), pod, ready,
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue}}
 	if restart.CanRestartAll(in.Pod) {
 		conditions = append(conditions, restarting(in))
@@ -46,6 +43,35 @@ func setConditions(in Input, s *v1.PodStatus, p v1.PodPhase) {
 		c.ObservedGeneration = in.Pod.Generation
 		set(s, c, metav1.NewTime(in.Now))
 	}
+}
+
+// readyToStart returns the condition PodReadyToStartContainers. It is true if the pod has a sandbox in which
+// containers can start. Otherwise the message says why not, with the text of Kubernetes.
+func readyToStart(in Input) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse, Reason: reasonNoSandbox}
+	newest, ready := in.Seen.Sandbox(), 0
+	if newest != nil {
+		for _, b := range in.Seen.Sandboxes {
+			if b.Ready {
+				ready++
+			}
+		}
+	}
+	switch {
+	case newest == nil:
+		c.Message = "no pod sandbox exists"
+	case ready > 1:
+		c.Message = "multiple pod sandboxes are ready and need to be reconciled"
+	case !newest.Ready:
+		c.Message = "pod sandbox is not ready"
+	case newest.HostNetwork != in.Pod.Spec.HostNetwork:
+		c.Message = "network namespace mode changed and sandbox needs to be recreated"
+	case !newest.HostNetwork && len(newest.IPs) == 0:
+		c.Message = "pod sandbox has no IP address"
+	default:
+		c.Status, c.Reason = v1.ConditionTrue, ""
+	}
+	return c
 }
 
 // resize sets the conditions and resources that show the state of an in-place resize.

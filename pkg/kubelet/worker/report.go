@@ -112,8 +112,8 @@ func (w *worker) show() {
 	}
 	now := status.Compute(status.Input{
 		Pod: base, Seen: l.seen, Now: w.cfg.Clock.Now(), Waiting: w.shown.waiting, Probed: probed, Message: w.message,
-		HostIPs: w.cfg.HostIPs, SandboxReady: box != nil && box.Ready, Ending: w.shown.ending,
-		Ended: w.shown.over, Verdict: l.verdict, Resize: l.resize,
+		HostIPs: w.cfg.HostIPs, Ending: w.shown.ending, Ended: w.shown.over,
+		Verdict: l.verdict, Resize: l.resize,
 		RuntimeName: w.cfg.RuntimeName, RecursiveReadOnly: w.cfg.RuntimeState.RecursiveReadOnly(handler),
 		Devices: func(c *v1.Container) []v1.ResourceStatus { return w.cfg.Devices.Health(base, c) },
 	})
