@@ -242,6 +242,12 @@ func TestOverLimit(t *testing.T) {
 	huge, hugeVolume := storage.DeepCopy(), volumes.DeepCopy()
 	huge.Spec.Containers[0].Resources.Limits[v1.ResourceEphemeralStorage] = hugeLimit
 	hugeVolume.Spec.Volumes[0].EmptyDir.SizeLimit = &hugeLimit
+	// The limit of "c" is that of an init container, which is a sidecar if it restarts always.
+	sidecar, always := podOf("p", 0, ""), v1.ContainerRestartPolicyAlways
+	sidecar.Spec.Containers[0].Name = "main"
+	sidecar.Spec.InitContainers = []v1.Container{{Name: "c", Resources: storage.Spec.Containers[0].Resources}}
+	starting := sidecar.DeepCopy()
+	sidecar.Spec.InitContainers[0].RestartPolicy = &always
 	for name, c := range map[string]struct {
 		pod  *v1.Pod
 		s    statsapi.PodStats
@@ -259,6 +265,9 @@ func TestOverLimit(t *testing.T) {
 			"Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. "},
 		"container": {storage, statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}},
 			`Container c exceeded its local ephemeral storage limit "10Mi". `},
+		"sidecar": {sidecar, statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}},
+			`Container c exceeded its local ephemeral storage limit "10Mi". `},
+		"init container": {starting, statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}}, ""},
 		"huge volume": {hugeVolume,
 			statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &big}}}}, ""},
 		"huge pod":                {huge, statsapi.PodStats{EphemeralStorage: &statsapi.FsStats{UsedBytes: &big}}, ""},
@@ -266,7 +275,8 @@ func TestOverLimit(t *testing.T) {
 		"not measured":            {storage, statsapi.PodStats{}, ""},
 		"limit of another volume": {podOf("p", 0, ""), statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}}, ""},
 	} {
-		signals := map[string]Signal{"volume": emptyDirLimit, "pod": podLimit, "container": containerLimit}
+		signals := map[string]Signal{"volume": emptyDirLimit, "pod": podLimit, "container": containerLimit,
+			"sidecar": containerLimit}
 		if got, signal := overLimit(c.pod, &c.s); got != c.want || signal != signals[name] {
 			t.Errorf("%s: %q for %q, want %q", name, got, signal, c.want)
 		}

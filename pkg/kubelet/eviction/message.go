@@ -14,6 +14,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"keelson.dev/api/quantity"
+	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
@@ -67,6 +68,13 @@ func container(pod *v1.Pod, name string) *v1.Container {
 	return nil
 }
 
+// lasts reports whether a container of the pod is a main container or a sidecar, not an init container that
+// ends before the main containers start.
+func lasts(pod *v1.Pod, c *v1.Container) bool {
+	return cri.Sidecar(c) ||
+		slices.ContainsFunc(pod.Spec.Containers, func(main v1.Container) bool { return main.Name == c.Name })
+}
+
 func uses(s *statsapi.ContainerStats, r v1.ResourceName) (int64, bool) {
 	switch {
 	case r == v1.ResourceMemory && s.Memory != nil:
@@ -118,12 +126,11 @@ func overLimit(pod *v1.Pod, s *statsapi.PodStats) (string, Signal) {
 	}
 	for i := range s.Containers {
 		c := &s.Containers[i]
-		j := slices.IndexFunc(pod.Spec.Containers, func(spec v1.Container) bool { return spec.Name == c.Name })
-		if j < 0 {
+		spec := container(pod, c.Name)
+		if spec == nil || !lasts(pod, spec) {
 			continue
 		}
-		if limit := pod.Spec.Containers[j].Resources.Limits.StorageEphemeral(); !limit.IsZero() &&
-			stored(c) > quantity.Value(*limit) {
+		if limit := spec.Resources.Limits.StorageEphemeral(); !limit.IsZero() && stored(c) > quantity.Value(*limit) {
 			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name,
 				limit.String()), containerLimit
 		}
