@@ -175,13 +175,14 @@ func TestCheck(t *testing.T) {
 }
 
 func TestSysctls(t *testing.T) {
-	s, err := NewSysctls("4.14.0-generic", []string{"kernel.msg*", "net.core.somaxconn"})
+	s, err := NewSysctls("4.14.0-generic",
+		[]string{"kernel.msg*", "net.core.somaxconn", "user.max_pid_namespaces", "user.max_n*"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
 		name    string
-		host    bool // the pod uses the host's IPC and network namespaces
+		host    bool // the pod uses the host's IPC, network and user namespaces
 		message string
 	}{
 		{"kernel.shm_rmid_forced", false, ""},
@@ -194,9 +195,12 @@ func TestSysctls(t *testing.T) {
 		// Before kernel 4.15, this sysctl is not namespaced.
 		{"net.ipv4.tcp_rmem", false, `forbidden sysctl: "net.ipv4.tcp_rmem" not allowlisted`},
 		{"net.ipv4.tcp_fin_timeout", false, ""},
+		{"user.max_pid_namespaces", false, ""},
+		{"user.max_pid_namespaces", true, `forbidden sysctl: "user.max_pid_namespaces" not allowed with host User enabled`},
+		{"user.max_net_namespaces", true, `forbidden sysctl: "user.max_net_namespaces" not allowed with host User enabled`},
 	} {
 		pod := podOf("a", func(p *v1.Pod) {
-			p.Spec.HostIPC, p.Spec.HostNetwork = tc.host, tc.host
+			p.Spec.HostIPC, p.Spec.HostNetwork, p.Spec.HostUsers = tc.host, tc.host, &tc.host
 			p.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: tc.name, Value: "1"}}}
 		})
 		got := s.Check(pod)
@@ -206,6 +210,12 @@ func TestSysctls(t *testing.T) {
 		case tc.message != "" && (got == nil || *got != Refusal{Reason: "SysctlForbidden", Message: tc.message}):
 			t.Errorf("%s: got %+v, want %s", tc.name, got, tc.message)
 		}
+	}
+	// A pod that does not set hostUsers uses the host's user namespace.
+	if got := s.Check(podOf("a", func(p *v1.Pod) {
+		p.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "user.max_pid_namespaces", Value: "1"}}}
+	})); got == nil {
+		t.Error("a sysctl of the host's user namespace was allowed")
 	}
 	if _, err := NewSysctls("6.1", []string{"vm.swappiness"}); err == nil {
 		t.Error("a sysctl of the whole machine was allowed")

@@ -70,13 +70,15 @@ func (s *Sysctls) Check(pod *v1.Pod) *Refusal {
 	if pod.Spec.SecurityContext == nil {
 		return nil
 	}
+	hostUsers := pod.Spec.HostUsers == nil || *pod.Spec.HostUsers
 	for _, want := range pod.Spec.SecurityContext.Sysctls {
 		name := sysctl.NormalizeName(want.Name)
 		ns, ok := s.namespace(name)
 		switch {
 		case !ok:
 			return &Refusal{Reason: reasonSysctl, Message: fmt.Sprintf("forbidden sysctl: %q not allowlisted", name)}
-		case ns == sysctl.IPCNamespace && pod.Spec.HostIPC, ns == sysctl.NetNamespace && pod.Spec.HostNetwork:
+		case ns == sysctl.IPCNamespace && pod.Spec.HostIPC, ns == sysctl.NetNamespace && pod.Spec.HostNetwork,
+			ns == sysctl.UserNamespace && hostUsers:
 			return &Refusal{Reason: reasonSysctl,
 				Message: fmt.Sprintf("forbidden sysctl: %q not allowed with host %s enabled", name, ns)}
 		}
