@@ -4,6 +4,7 @@
 package cgroup_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -73,6 +74,19 @@ func TestShare(t *testing.T) {
 		}
 		if got := content(t, mount, "kubepods/poda-b/memory.min"); got != "1073741824" {
 			t.Errorf("of the pod: %s", got)
+		}
+		// The kubelet restarts, and its configuration no longer reserves memory.
+		m, err = cgroup.New(cgroup.Config{Mount: mount, Root: "/", Node: qos.Node{Unified: true, Period: time.Second}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(m.Setup(), m.Share([]*v1.Pod{guaranteed})); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []string{"memory.min", "memory.low", "burstable/memory.low"} {
+			if got := content(t, mount, "kubepods", file); got != "0" {
+				t.Errorf("%s without a reservation: %s", file, got)
+			}
 		}
 	})
 }

@@ -284,7 +284,8 @@ func TestSlices(t *testing.T) {
 		},
 		"v2": {
 			true, []string{""},
-			"CPUWeight=59 MemoryMax=3221225472 TasksMax=1000", "CPUWeight=20 Wants=[kubepods.slice]",
+			"CPUWeight=59 MemoryLow=0 MemoryMax=3221225472 MemoryMin=0 TasksMax=1000",
+			"CPUWeight=20 MemoryLow=0 Wants=[kubepods.slice]",
 			"CPUWeight=1 Wants=[kubepods.slice]",
 			"CPUQuotaPerSecUSec=340000 CPUWeight=13 MemoryMax=67108864 TasksMax=100 Wants=[kubepods.slice]",
 			"CPUQuotaPerSecUSec=500000 CPUWeight=20 MemoryMax=134217728 TasksMax=100 Wants=[kubepods.slice]",
