@@ -139,21 +139,26 @@ func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandb
 			fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", c.Image, c.Image, err))
 	}
 	spec := &runtimeapi.ImageSpec{Image: c.Image, UserSpecifiedImage: c.Image, RuntimeHandler: handler}
-	image, err := p.cfg.Runtime.ImageStatus(ctx, spec)
-	if err != nil {
-		return nil, p.fail(pod, c, ErrImageInspect, "InspectFailed",
-			fmt.Sprintf("Failed to inspect image %q: %s", c.Image, cri.Message(err)))
-	}
-	present = strconv.FormatBool(image != nil)
-	if image != nil && c.ImagePullPolicy != v1.PullAlways && p.mayUse(ctx, pod, c.Image, image) {
-		required = strconv.FormatBool(false)
-		p.event(pod, c, "Pulled",
-			fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
-		return image, nil
-	}
-	if c.ImagePullPolicy == v1.PullNever {
-		return nil, p.fail(pod, c, ErrImageNeverPull, ErrImageNeverPull,
-			fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image))
+	if c.ImagePullPolicy != v1.PullAlways {
+		image, err := p.cfg.Runtime.ImageStatus(ctx, spec)
+		if err != nil {
+			return nil, p.fail(pod, c, ErrImageInspect, "InspectFailed",
+				fmt.Sprintf("Failed to inspect image %q: %s", c.Image, cri.Message(err)))
+		}
+		present = strconv.FormatBool(image != nil)
+		if image != nil {
+			usable := p.mayUse(ctx, pod, c.Image, image)
+			required = strconv.FormatBool(!usable)
+			if usable {
+				p.event(pod, c, "Pulled",
+					fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
+				return image, nil
+			}
+		}
+		if c.ImagePullPolicy == v1.PullNever {
+			return nil, p.fail(pod, c, ErrImageNeverPull, ErrImageNeverPull,
+				fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image))
+		}
 	}
 	required = strconv.FormatBool(true)
 	return p.pull(ctx, pod, c, spec, sandbox)

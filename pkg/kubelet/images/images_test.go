@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/metrics"
@@ -136,6 +138,50 @@ func TestPullsAreTimed(t *testing.T) {
 			ensured + `true",pull_policy="ifnotpresent",pull_required="false"}`:       1,
 		})
 	})
+}
+
+// TestEnsuredImages checks the labels of the metric of requests for images: for each pull policy, with an image
+// that is missing, that is present but needs credentials which the pod lacks, and that the pod may use.
+func TestEnsuredImages(t *testing.T) {
+	for _, c := range []struct {
+		policy            v1.PullPolicy
+		present, usable   bool
+		wantPresent, pull string
+	}{
+		{v1.PullAlways, false, false, "unknown", "true"},
+		{v1.PullAlways, true, false, "unknown", "true"},
+		{v1.PullAlways, true, true, "unknown", "true"},
+		{v1.PullIfNotPresent, false, false, "false", "true"},
+		{v1.PullIfNotPresent, true, false, "true", "true"},
+		{v1.PullIfNotPresent, true, true, "true", "false"},
+		{v1.PullNever, false, false, "false", "unknown"},
+		{v1.PullNever, true, false, "true", "true"},
+		{v1.PullNever, true, true, "true", "false"},
+	} {
+		t.Run(fmt.Sprintf("%s,present=%t,usable=%t", c.policy, c.present, c.usable), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, e, m := &registry{here: map[string]bool{"img:1": c.present}}, &recordedEvents{}, prometheus.NewRegistry()
+				cfg := Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event, Metrics: metrics.NewNode(m)}
+				if !c.usable {
+					var err error
+					cfg.Records, err = NewRecords(t.TempDir(), &kubeletconfig.KubeletConfiguration{
+						ImagePullCredentialsVerificationPolicy: kubeletconfig.AlwaysVerify,
+					}, clock.Real(), slog.New(slog.DiscardHandler))
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				_, err := New(cfg).Ensure(t.Context(), pod("u"),
+					&v1.Container{Name: "c", Image: "img:1", ImagePullPolicy: c.policy}, nil, "")
+				if fails := c.policy == v1.PullNever && !c.usable; fails != (err != nil) {
+					t.Errorf("error %v", err)
+				}
+				metricstest.Expect(t, metricstest.Scrape(t, m), map[string]float64{fmt.Sprintf(
+					`kubelet_image_manager_ensure_image_requests_total{present_locally=%q,pull_policy=%q,pull_required=%q}`,
+					c.wantPresent, strings.ToLower(string(c.policy)), c.pull): 1})
+			})
+		})
+	}
 }
 
 // TestWaitingPullEndsWithContext checks that a caller that waits for another pull returns when its
