@@ -89,7 +89,7 @@ type waitingResizes struct{ pods func() []*v1.Pod }
 
 var (
 	pendingResizes = prometheus.NewDesc("kubelet_pod_pending_resizes",
-		"[ALPHA] Number of pending resizes for pods.", []string{"reason"}, nil)
+		"[ALPHA] Number of pending resizes for pods.", []string{"reason", "priority_bucket"}, nil)
 	inProgressResizes = prometheus.NewDesc("kubelet_pod_in_progress_resizes",
 		"[ALPHA] Number of in-progress resizes for pods.", nil, nil)
 )
@@ -102,21 +102,42 @@ func (*waitingResizes) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector. It counts the resizes at each scrape.
 func (w *waitingResizes) Collect(ch chan<- prometheus.Metric) {
-	pending, inProgress := map[string]int{}, 0
+	pending, inProgress := map[[2]string]int{}, 0
 	for _, pod := range w.pods() {
 		for _, c := range pod.Status.Conditions {
 			switch c.Type {
 			case v1.PodResizePending:
-				pending[strings.ToLower(c.Reason)]++
+				pending[[2]string{strings.ToLower(c.Reason), priorityBucket(pod)}]++
 			case v1.PodResizeInProgress:
 				inProgress++
 			}
 		}
 	}
-	for reason, n := range pending {
-		ch <- prometheus.MustNewConstMetric(pendingResizes, prometheus.GaugeValue, float64(n), reason)
+	for labels, n := range pending {
+		ch <- prometheus.MustNewConstMetric(pendingResizes, prometheus.GaugeValue, float64(n), labels[:]...)
 	}
 	ch <- prometheus.MustNewConstMetric(inProgressResizes, prometheus.GaugeValue, float64(inProgress))
+}
+
+// priorityBucket returns the name of the range in which the pod's priority is. The ranges are those of Kubernetes.
+func priorityBucket(pod *v1.Pod) string {
+	priority := int32(0)
+	if pod.Spec.Priority != nil {
+		priority = *pod.Spec.Priority
+	}
+	switch {
+	case priority >= 2_000_000_000:
+		return "system-critical"
+	case priority >= 100_000:
+		return "high"
+	case priority > 0:
+		return "medium"
+	case priority == 0:
+		return "normal"
+	case priority > -1000:
+		return "low"
+	}
+	return "very-low"
 }
 
 // podObserver records what workers report about pods in metrics.

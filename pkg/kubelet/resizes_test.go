@@ -73,8 +73,10 @@ func TestWaitingResizes(t *testing.T) {
 		return &v1.Pod{Status: v1.PodStatus{Conditions: conditions}}
 	}
 	pending := func(reason string) v1.PodCondition { return v1.PodCondition{Type: v1.PodResizePending, Reason: reason} }
+	important := with(pending(v1.PodReasonDeferred))
+	important.Spec.Priority = new(int32(100_000))
 	list := []*v1.Pod{
-		with(pending(v1.PodReasonDeferred)),
+		important, with(pending(v1.PodReasonDeferred)),
 		with(pending(v1.PodReasonDeferred), v1.PodCondition{Type: v1.PodResizeInProgress}),
 		with(pending(v1.PodReasonInfeasible)), with(v1.PodCondition{Type: v1.PodReady}),
 	}
@@ -84,11 +86,26 @@ func TestWaitingResizes(t *testing.T) {
 kubelet_pod_in_progress_resizes 1
 # HELP kubelet_pod_pending_resizes [ALPHA] Number of pending resizes for pods.
 # TYPE kubelet_pod_pending_resizes gauge
-kubelet_pod_pending_resizes{reason="deferred"} 2
-kubelet_pod_pending_resizes{reason="infeasible"} 1
+kubelet_pod_pending_resizes{priority_bucket="high",reason="deferred"} 1
+kubelet_pod_pending_resizes{priority_bucket="normal",reason="deferred"} 2
+kubelet_pod_pending_resizes{priority_bucket="normal",reason="infeasible"} 1
 `
 	if err := testutil.CollectAndCompare(&waitingResizes{func() []*v1.Pod { return list }},
 		strings.NewReader(want)); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestPriorityBucket(t *testing.T) {
+	for priority, want := range map[int32]string{
+		2_000_001_000: "system-critical", 2_000_000_000: "system-critical", 1_999_999_999: "high", 100_000: "high",
+		99_999: "medium", 1: "medium", 0: "normal", -1: "low", -999: "low", -1000: "very-low", -2_000_000_000: "very-low",
+	} {
+		if got := priorityBucket(&v1.Pod{Spec: v1.PodSpec{Priority: &priority}}); got != want {
+			t.Errorf("priority %d: %s, want %s", priority, got, want)
+		}
+	}
+	if got := priorityBucket(&v1.Pod{}); got != "normal" {
+		t.Errorf("no priority: %s", got)
 	}
 }
