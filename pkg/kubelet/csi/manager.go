@@ -61,7 +61,7 @@ type Manager struct {
 }
 
 // volume is the state of a volume on this node. The Manager's mutex mu guards its fields, except
-// asking and surely.
+// asking, surely and counted.
 type volume struct {
 	id id
 	// asking is held during calls to the driver about this volume. It is locked before the
@@ -78,6 +78,9 @@ type volume struct {
 	// context is the SELinux label with which the volume is staged and published. It is empty if
 	// there is no label.
 	context string
+	// counted reports whether a metric has counted the volume as mounted with its label. It is guarded by
+	// asking.
+	counted bool
 	// wanted is the number of calls that are about to use the volume.
 	wanted int
 	inline bool

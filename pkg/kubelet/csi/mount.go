@@ -140,7 +140,11 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, er
 	if err := m.settleLabel(ctx, vol, v, &r); err != nil {
 		return Mounted{}, err
 	}
-	return m.mount(ctx, d, vol, r, v)
+	mounted, err := m.mount(ctx, d, vol, r, v)
+	if err == nil {
+		m.countLabelled(vol, v, &r)
+	}
+	return mounted, err
 }
 
 // errInUse is returned for a ReadWriteOncePod volume that another pod uses.

@@ -56,10 +56,16 @@ func (m *Manager) settleLabel(ctx context.Context, vol *volume, v Volume, r *req
 		}
 	}
 	if r.context != "" {
-		if !mine {
-			m.cfg.Metrics.Labels.Admitted(vol.id.driver, metrics.AccessMode(v.PV))
-		}
 		r.options = append(slices.Clone(r.options), fmt.Sprintf("context=%q", r.context))
 	}
 	return nil
+}
+
+// countLabelled counts a volume that was mounted with a label: once, however many pods use it and however often
+// it is mounted, until no pod uses it any more. The caller holds vol.asking.
+func (m *Manager) countLabelled(vol *volume, v Volume, r *request) {
+	if r.context != "" && !vol.counted {
+		vol.counted = true
+		m.cfg.Metrics.Labels.Admitted(vol.id.driver, metrics.AccessMode(v.PV))
+	}
 }

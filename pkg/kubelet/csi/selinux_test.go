@@ -151,9 +151,9 @@ func (b *bench) noteFlags(call string, req any) {
 	}
 }
 
-// TestLabelsAreCounted checks the metrics of SELinux labels: each pod is counted once for each
-// volume that is mounted with a label, and once for each volume that cannot be mounted because of
-// its label.
+// TestLabelsAreCounted checks the metrics of SELinux labels. A volume that is mounted with a label is counted
+// once, although several pods use it or the first attempts to stage it fail, and again after no pod has used it.
+// Each pod is counted once for each volume that cannot be mounted because of its label.
 func TestLabelsAreCounted(t *testing.T) {
 	client := cluster(t, false)
 	driverMounts(t, client, true)
@@ -182,10 +182,30 @@ func TestLabelsAreCounted(t *testing.T) {
 	if err := k.Teardown(t.Context(), "b"); err != nil {
 		t.Error(err)
 	}
+	shared := one(b.volume("w", v1.PersistentVolumeFilesystem), "x")
+	shared.PV.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
+	b.answer("NodeStageVolume", codes.Internal)
+	for range 2 {
+		if _, err := k.Mount(t.Context(), pod("a"), shared); err == nil {
+			t.Error("mounted although the driver fails")
+		}
+	}
+	b.answer("NodeStageVolume", codes.OK)
+	for range 2 { // the second time, the volume is mounted again after all pods have ended
+		for _, name := range []string{"a", "b"} {
+			if _, err := k.Mount(t.Context(), pod(name), shared); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(k.Teardown(t.Context(), "a"), k.Teardown(t.Context(), "b")); err != nil {
+			t.Fatal(err)
+		}
+	}
 	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
 		`volume_manager_selinux_pod_context_mismatch_errors_total{access_mode="RWOP"}`: 1,
 		`volume_manager_selinux_volume_context_mismatch_errors_total{access_mode="RWOP",` +
 			`volume_plugin="kubernetes.io/csi/d"}`: 1,
 		`volume_manager_selinux_volumes_admitted_total{access_mode="RWOP",volume_plugin="kubernetes.io/csi/d"}`: 1,
+		`volume_manager_selinux_volumes_admitted_total{access_mode="RWX",volume_plugin="kubernetes.io/csi/d"}`:  2,
 	})
 }

@@ -76,7 +76,10 @@ func (m *Manager) unpublish(ctx context.Context, v *volume, p place) error {
 	if err := m.forgetPod(p); err != nil {
 		return err
 	}
-	m.note(v, func() { delete(v.users, p) })
+	m.note(v, func() {
+		delete(v.users, p)
+		v.counted = v.counted && len(v.users) > 0
+	})
 	return nil
 }
 

@@ -31,7 +31,7 @@ func AccessMode(pv *v1.PersistentVolume) string {
 }
 
 // Labels holds the metrics about mounting volumes with an SELinux label. Each retry of a failed
-// mount counts again. As in Kubernetes, the metrics are gauges, although their values only
+// mount counts its error again. As in Kubernetes, the metrics are gauges, although their values only
 // increase. The argument mode of the methods is the result of AccessMode.
 type Labels struct {
 	container, pod, volume, admitted *prometheus.GaugeVec
