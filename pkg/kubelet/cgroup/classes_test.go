@@ -75,6 +75,21 @@ func TestShare(t *testing.T) {
 		if got := content(t, mount, "kubepods/poda-b/memory.min"); got != "1073741824" {
 			t.Errorf("of the pod: %s", got)
 		}
+		whole := burstable("500m", "1Gi")
+		whole.UID = "whole"
+		whole.Spec.Resources = &v1.ResourceRequirements{
+			Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")},
+			Limits:   v1.ResourceList{v1.ResourceMemory: resource.MustParse("11Gi")},
+		}
+		for _, want := range []string{"10737418240", "max"} {
+			if err := m.Ensure(whole); err != nil {
+				t.Fatal(err)
+			}
+			if got := content(t, mount, "kubepods/burstable/podwhole/memory.high"); got != want {
+				t.Errorf("memory.high of the pod: %s, want %s", got, want)
+			}
+			whole.Spec.Resources.Requests = whole.Spec.Resources.Limits // as after a resize
+		}
 		// The kubelet restarts, and its configuration no longer reserves memory.
 		m, err = cgroup.New(cgroup.Config{Mount: mount, Root: "/", Node: qos.Node{Unified: true, Period: time.Second}})
 		if err != nil {

@@ -80,6 +80,11 @@ func unifiedFiles(l qos.PodLimits) []limitFile {
 	if l.Low > 0 {
 		add("memory.low", strconv.FormatInt(l.Low, 10))
 	}
+	if l.High > 0 {
+		add("memory.high", strconv.FormatInt(l.High, 10))
+	} else if l.High < 0 {
+		add("memory.high", "max")
+	}
 	if l.Pids > 0 {
 		add("pids.max", strconv.FormatInt(l.Pids, 10))
 	}

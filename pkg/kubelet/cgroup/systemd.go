@@ -238,6 +238,11 @@ func (m *Manager) properties(l qos.PodLimits) []systemd.Property {
 	if m.unified && l.Low > 0 {
 		add("MemoryLow", l.Low)
 	}
+	if m.unified && l.High > 0 {
+		add("MemoryHigh", l.High)
+	} else if m.unified && l.High < 0 {
+		out = append(out, property("MemoryHigh", infinity))
+	}
 	return out
 }
 

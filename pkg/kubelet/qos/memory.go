@@ -4,10 +4,12 @@
 package qos
 
 import (
+	"cmp"
 	"os"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
+	helpers "k8s.io/component-helpers/resource"
 )
 
 // Swap determines how containers may use the machine's swap.
@@ -71,8 +73,10 @@ func (p Protection) Reserved(class v1.PodQOSClass, request int64) (least, low in
 	return 0, 0
 }
 
-func (p Protection) container(unified map[string]string, class v1.PodQOSClass, request, limit int64) {
-	least, low := p.Reserved(class, request)
+// container adds the memory protection and the memory.high of a container to its cgroup settings. limit is the
+// container's own limit.
+func (p Protection) container(unified map[string]string, pod *v1.Pod, request, limit int64) {
+	least, low := p.Reserved(Class(pod), request)
 	if least > 0 {
 		unified["memory.min"] = strconv.FormatInt(least, 10)
 	}
@@ -80,15 +84,39 @@ func (p Protection) container(unified map[string]string, class v1.PodQOSClass, r
 		unified["memory.low"] = strconv.FormatInt(low, 10)
 	}
 	if limit == 0 {
+		if pod.Spec.Resources != nil && positive(pod.Spec.Resources.Limits, v1.ResourceMemory) {
+			return // the memory.high of the pod's cgroup applies to the container
+		}
 		limit = p.Allocatable
 	}
-	if p.Throttling == 0 || class == v1.PodQOSGuaranteed || request == limit {
-		return
+	if high := p.high(request, limit); high > 0 {
+		unified["memory.high"] = strconv.FormatInt(high, 10)
+	}
+}
+
+// high returns the memory use in bytes above which the kernel slows down the processes of a cgroup (memory.high).
+// It returns 0 if there is no such limit.
+func (p Protection) high(request, limit int64) int64 {
+	if p.Throttling == 0 || request == limit || limit == 0 {
+		return 0
 	}
 	page := int64(os.Getpagesize())
 	if high := int64(float64(request)+p.Throttling*float64(limit-request)) / page * page; high > request {
-		unified["memory.high"] = strconv.FormatInt(high, 10)
+		return high
 	}
+	return 0
+}
+
+// pod returns the memory.high of the cgroup of a pod, in the form of PodLimits.High. Only pods with pod-level
+// resources have one, and only if the memory of the whole pod is limited.
+func (p Protection) pod(pod *v1.Pod, request, limit int64, limited bool) int64 {
+	switch {
+	case p.Throttling == 0 || !helpers.IsPodLevelResourcesSet(pod):
+		return 0
+	case !limited:
+		return unlimited
+	}
+	return cmp.Or(p.high(request, limit), unlimited)
 }
 
 // hugePages returns a limit in bytes for each page size of the machine. The limit is 0 for a size

@@ -23,6 +23,47 @@ func podOf(request, limit string) *v1.Pod {
 	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: r}}}}
 }
 
+// whole sets the pod-level memory request and limit of a pod. A limit also sets a CPU request and limit.
+func whole(pod *v1.Pod, request, limit string) *v1.Pod {
+	r := &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse(request)}}
+	if limit != "" {
+		cpu := resource.MustParse("1")
+		r.Requests[v1.ResourceCPU] = cpu
+		r.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse(limit), v1.ResourceCPU: cpu}
+	}
+	pod.Spec.Resources = r
+	return pod
+}
+
+// TestPodHigh checks the memory.high of cgroups of pods, which only pods with pod-level resources have.
+func TestPodHigh(t *testing.T) {
+	const gi = 1 << 30
+	node := Node{Unified: true, Period: time.Second, Protection: Protection{Throttling: 0.5, Allocatable: 8 * gi}}
+	for name, c := range map[string]struct {
+		pod  *v1.Pod
+		want int64
+	}{
+		"no pod-level resources":               {podOf("1Gi", "2Gi"), 0},
+		"limit of the pod":                     {whole(podOf("1Gi", ""), "1Gi", "4Gi"), 5 * gi / 2},
+		"limits of the containers":             {whole(podOf("1Gi", "3Gi"), "1Gi", ""), 2 * gi},
+		"request equal to limit":               {whole(podOf("1Gi", ""), "4Gi", "4Gi"), -1},
+		"no limit":                             {whole(podOf("1Gi", ""), "1Gi", ""), -1},
+		"no resources of CPU or memory at all": {podOf("", ""), 0},
+	} {
+		if got := Pod(c.pod, node).High; got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+		if got := Pod(c.pod, Node{Unified: true, Period: time.Second}).High; got != 0 {
+			t.Errorf("%s, without a throttling factor: %d", name, got)
+		}
+	}
+	for _, c := range [][3]int64{{0, 0, 0}, {1, 2, 2}, {2, 1, 2}, {-1, 1, -1}, {1, -1, -1}, {-1, -1, -1}} {
+		if got := Larger(PodLimits{High: c[0]}, PodLimits{High: c[1]}).High; got != c[2] {
+			t.Errorf("larger of %d and %d: %d", c[0], c[1], got)
+		}
+	}
+}
+
 // TestUnified checks the settings that exist only with cgroup v2.
 func TestUnified(t *testing.T) {
 	const gi = 1 << 30
@@ -62,6 +103,18 @@ func TestUnified(t *testing.T) {
 		"memory without a limit": {podOf("2Gi", ""),
 			Node{Unified: true, Protection: protect, SingleProcessOOMKill: true},
 			map[string]string{"memory.low": "2147483648", "memory.high": "3221225472"}},
+		"the pod has a limit, the container none": {whole(podOf("1Gi", ""), "1Gi", "4Gi"),
+			Node{Unified: true, Protection: protect, SingleProcessOOMKill: true},
+			map[string]string{"memory.low": "1073741824"}},
+		"the pod and the container have a limit": {whole(podOf("1Gi", "2Gi"), "1Gi", "4Gi"),
+			Node{Unified: true, Protection: protect, SingleProcessOOMKill: true},
+			map[string]string{"memory.low": "1073741824", "memory.high": "1610612736"}},
+		"the pod has only a request": {whole(podOf("1Gi", ""), "1Gi", ""),
+			Node{Unified: true, Protection: protect, SingleProcessOOMKill: true},
+			map[string]string{"memory.low": "1073741824", "memory.high": "2684354560"}},
+		"guaranteed pod, container requests less than its limit": {whole(podOf("1Gi", "2Gi"), "4Gi", "4Gi"),
+			Node{Unified: true, Protection: protect, SingleProcessOOMKill: true},
+			map[string]string{"memory.min": "1073741824", "memory.high": "1610612736"}},
 		"best effort": {podOf("", ""),
 			Node{Unified: true, Protection: protect, SingleProcessOOMKill: true},
 			map[string]string{"memory.high": "2147483648"}},

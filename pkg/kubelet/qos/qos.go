@@ -207,7 +207,7 @@ func Container(pod *v1.Pod, c *v1.Container, n Node) *runtimeapi.LinuxContainerR
 		r.Unified = map[string]string{}
 	}
 	n.Swap.container(r.Unified, pod, c, n.Memory)
-	n.Protection.container(r.Unified, Class(pod), c.Resources.Requests.Memory().Value(), limits.Memory().Value())
+	n.Protection.container(r.Unified, pod, c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value())
 	return r
 }
 
@@ -270,7 +270,13 @@ type PodLimits struct {
 	// Min is how much memory the kernel never reclaims, and Low how much it reclaims only if
 	// nothing else is left, both in bytes. 0 is not written.
 	Min, Low int64
+	// High is the memory use in bytes above which the kernel slows the pod's processes down. 0 is not written,
+	// and -1 removes the limit.
+	High int64
 }
+
+// unlimited is the value of PodLimits.High that removes the limit.
+const unlimited = -1
 
 // Pod returns the limits of the pod's cgroup.
 func Pod(pod *v1.Pod, n Node) PodLimits {
@@ -303,6 +309,7 @@ func Pod(pod *v1.Pod, n Node) PodLimits {
 	if class == v1.PodQOSGuaranteed || memoryLimited {
 		out.Memory = &memory
 	}
+	out.High = n.Protection.pod(pod, requests.Memory().Value(), memory, memoryLimited)
 	return out
 }
 
@@ -325,5 +332,8 @@ func Larger(a, b PodLimits) PodLimits {
 		out.Period = b.Period
 	}
 	out.Quota, out.Memory = larger(a.Quota, b.Quota, -1), larger(a.Memory, b.Memory, -1)
+	if out.High = max(a.High, b.High); a.High == unlimited || b.High == unlimited {
+		out.High = unlimited
+	}
 	return out
 }
