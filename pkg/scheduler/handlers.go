@@ -238,9 +238,19 @@ func (s *Scheduler) podGone(pod *v1.Pod) {
 	s.queue.HappenedFor(scheduling.PodRemoved, s.roomOn(node, ready))
 }
 
+// room says how a waiting pod may get onto a node that a pod has left.
+type room int8
+
+const (
+	noRoom     room = iota // not at all
+	byEviction             // only if pods of lower priority are evicted
+	atOnce                 // as the node is now
+)
+
 // roomOn returns a function that reports whether a waiting pod may be scheduled after a pod left
-// the node: the pod fits the node, or its gang is in ready. Only one pod of each class (pods that
-// are evaluated alike) and priority is evaluated. The caller holds s.mu.
+// the node: the pod fits the node, it would fit without pods of lower priority and may preempt
+// them, or its gang is in ready. Only one pod of each class (pods that are evaluated alike) and
+// priority is evaluated. The caller holds s.mu.
 func (s *Scheduler) roomOn(node string, ready map[string]bool) func(*queue.Item) bool {
 	n := s.view.NodeByName(node)
 	if n == nil {
@@ -250,7 +260,7 @@ func (s *Scheduler) roomOn(node string, ready map[string]bool) func(*queue.Item)
 		class    string
 		priority int32
 	}
-	said := map[kind]bool{}
+	said := map[kind]room{}
 	return func(item *queue.Item) bool {
 		if key := gangKey(item.Pod); ready[key] || len(s.gangs.awaited[key]) > 0 {
 			return ready[key]
@@ -260,23 +270,43 @@ func (s *Scheduler) roomOn(node string, ready map[string]bool) func(*queue.Item)
 			return true
 		}
 		k := kind{c.class, c.pod.Priority()}
-		fits, known := said[k]
+		r, known := said[k]
 		if !known {
-			fits = s.fits(item, c, n)
-			said[k] = fits
+			r = s.roomFor(item, c, n)
+			said[k] = r
 		}
-		return fits
+		if r == byEviction {
+			// A pod whose own victims have not left yet must not choose more victims.
+			return mayPreempt(item.Pod) && !s.view.victimsLeaving(s.nominated.node[item.Pod.UID], k.priority)
+		}
+		return r == atOnce
 	}
 }
 
-func (s *Scheduler) fits(item *queue.Item, c *compiled, n *scheduling.Node) bool {
+// roomFor says how the waiting pod with the compiled form c may get onto a node.
+func (s *Scheduler) roomFor(item *queue.Item, c *compiled, n *scheduling.Node) room {
 	p := s.cfg.Profiles.Profiles[item.Pod.Spec.SchedulerName]
 	if p == nil {
-		return true
+		return atOnce
 	}
-	e := &evaluation{view: s.view, profile: p, pod: c.pod, nominated: s.nominated}
+	e := &evaluation{view: s.view, profile: p, pod: c.pod, nominated: s.nominated, rank: c.pod.Priority()}
 	e.class = s.evaluator.classes.get(s.view, p, c.pod, c.class)
-	return e.class.reject == nil && e.filter(n) == nil
+	if e.class.reject != nil {
+		return noRoom
+	}
+	st := e.filter(n)
+	switch {
+	case st == nil:
+		return atOnce
+	case p.Preemption == nil || st.Code == scheduling.Unresolvable:
+		return noRoom
+	}
+	t, _, st := e.withoutLower(n)
+	t.end()
+	if st != nil {
+		return noRoom
+	}
+	return byEviction
 }
 
 // nodeSet stores a node, and returns the events for waiting pods that follow from the change.

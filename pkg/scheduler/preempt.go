@@ -45,12 +45,25 @@ func ineligible(view *view, e *evaluation) string {
 	if n == nil || e.unresolvable(n) {
 		return ""
 	}
-	for _, p := range n.Pods {
-		if p.Priority() < pod.Priority() && (view.evicting[p.UID] || p.DeletionTimestamp != nil && preempted(p.Pod)) {
-			return "not eligible due to a terminating pod on the nominated node."
-		}
+	if view.victimsLeaving(n.Name, pod.Priority()) {
+		return "not eligible due to a terminating pod on the nominated node."
 	}
 	return ""
+}
+
+// victimsLeaving reports whether the node still has a pod that is being evicted for a pod of the
+// given priority. It returns false if the node does not exist.
+func (v *view) victimsLeaving(node string, priority int32) bool {
+	n := v.NodeByName(node)
+	if n == nil {
+		return false
+	}
+	for _, p := range n.Pods {
+		if p.Priority() < priority && (v.evicting[p.UID] || p.DeletionTimestamp != nil && preempted(p.Pod)) {
+			return true
+		}
+	}
+	return false
 }
 
 // preempted reports whether a pod is terminating because the scheduler evicted it.
@@ -145,24 +158,9 @@ func (e *evaluation) keptVictims(n *scheduling.Node, budgets []budget) (candidat
 // priority than e.rank, and then puts back each pod that fits together with the new pod. Pods whose
 // eviction violates a disruption budget are put back first, and then the most important pods.
 func (e *evaluation) victims(n *scheduling.Node, budgets []budget) (candidate, *scheduling.Status) {
-	t := e.trial(n)
+	t, lower, st := e.withoutLower(n)
 	defer t.end()
-	var lower []*scheduling.Pod
-	for _, p := range n.Pods {
-		if p.Priority() < e.rank {
-			lower = append(lower, p)
-		}
-	}
-	if len(lower) == 0 {
-		return candidate{}, noVictims
-	}
-	for _, p := range lower {
-		t.adjust(p, -1)
-	}
-	for _, p := range e.nominated.on(n.Name, e.pod) {
-		t.adjust(p, 1)
-	}
-	if st := t.fits(); st != nil {
+	if st != nil {
 		return candidate{}, st
 	}
 	slices.SortFunc(lower, moreImportant)
@@ -181,6 +179,28 @@ func (e *evaluation) victims(n *scheduling.Node, budgets []budget) (candidate, *
 	}
 	slices.SortFunc(c.victims, moreImportant)
 	return c, nil
+}
+
+// withoutLower removes the pods of lower priority than e.rank from n in a trial, which the caller
+// must end, and returns them. The status says why the pod does not fit even then, or why there is
+// nothing to remove. It is nil if the pod fits.
+func (e *evaluation) withoutLower(n *scheduling.Node) (t *trial, lower []*scheduling.Pod, st *scheduling.Status) {
+	t = e.trial(n)
+	for _, p := range n.Pods {
+		if p.Priority() < e.rank {
+			lower = append(lower, p)
+		}
+	}
+	if len(lower) == 0 {
+		return t, nil, noVictims
+	}
+	for _, p := range lower {
+		t.adjust(p, -1)
+	}
+	for _, p := range e.nominated.on(n.Name, e.pod) {
+		t.adjust(p, 1)
+	}
+	return t, lower, t.fits()
 }
 
 // moreImportant sorts the more important pod first: the pod of higher priority, or of the same
