@@ -105,6 +105,7 @@ func (s *Scheduler) decideExtended(ctx context.Context, p *profile.Profile, item
 	}
 	d.message = fitMessage(len(s.view.Nodes()), d.reject, d.objected, why)
 	s.park(item, &d)
+	s.wakeDisplaced(&d)
 	return d, nil
 }
 

@@ -151,6 +151,7 @@ func (a *attempt) settle() {
 // refuse ends a failed attempt: it takes all pods of the gang off the nodes that were found. If
 // victims of the gang are still terminating, its pods keep their nominations.
 func (a *attempt) refuse() {
+	left := map[string]bool{} // nodes to which pods of the gang are no longer nominated
 	for i, item := range a.items {
 		d := &a.out[i]
 		if d.node != "" || d.message == "" {
@@ -162,14 +163,22 @@ func (a *attempt) refuse() {
 			d.nominate, d.events = a.nominated[i], d.events|scheduling.PodRemoved
 			d.local = len(a.s.gangs.awaited[gangKey(item.Pod)]) > 0
 		}
-		a.nominate(i, d.nominate)
+		if node := a.nominate(i, d.nominate); node != "" {
+			left[node] = true
+		}
 		a.s.park(item, d)
+	}
+	for node := range left {
+		a.s.vacated(node)
 	}
 }
 
-// nominate nominates the pod with index i to a node, or removes its nomination if node is "".
-func (a *attempt) nominate(i int, node string) {
-	if c, err := a.s.kinds.of(a.profile, a.items[i]); err == nil {
-		a.s.nominateTo(c.pod, node)
+// nominate nominates the pod with index i to a node, or removes its nomination if node is "". It
+// returns the node to which the pod is no longer nominated, or "".
+func (a *attempt) nominate(i int, node string) (left string) {
+	c, err := a.s.kinds.of(a.profile, a.items[i])
+	if err != nil {
+		return ""
 	}
+	return a.s.nominateTo(c.pod, node)
 }

@@ -213,4 +213,7 @@ func (c *clearing) expect() {
 	for i, item := range c.items {
 		c.s.park(item, &c.out[i])
 	}
+	for i := range c.out {
+		c.s.wakeDisplaced(&c.out[i])
+	}
 }

@@ -4,9 +4,12 @@
 package scheduler
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/keelson/pkg/scheduler/queue"
@@ -165,15 +168,19 @@ func (s *Scheduler) podSet(old, pod *v1.Pod) {
 			events |= scheduling.PodRemoved // the pod now requests less, which frees room as the removal of a pod does
 		}
 		s.gangs.set(pod, true)
+		left := s.nominated.node[pod.UID]
 		s.nominated.remove(pod.UID)
+		if left != pod.Spec.NodeName {
+			s.vacated(left)
+		}
 		s.mu.Unlock()
 		s.queue.Happened(events)
 	case s.cfg.Profiles.Profiles[pod.Spec.SchedulerName] != nil:
-		s.podPending(pod)
+		s.podPending(old, pod)
 	}
 }
 
-func (s *Scheduler) podPending(pod *v1.Pod) {
+func (s *Scheduler) podPending(old, pod *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, _, placed := s.view.Placed(pod.UID); placed {
@@ -182,17 +189,53 @@ func (s *Scheduler) podPending(pod *v1.Pod) {
 		s.queue.Update(pod)
 		return
 	}
-	s.nominate(pod)
+	left := s.nominate(old, pod)
 	s.queue.Set(pod)
+	s.vacated(left, pod.UID)
 }
 
-// nominate records the nominated node from the status of a pending pod. The caller holds s.mu.
-func (s *Scheduler) nominate(pod *v1.Pod) {
-	node := pod.Status.NominatedNodeName
-	if known := s.nominated.node[pod.UID]; node == "" && known == "" {
-		return
+// nominate records the nominated node from the status of a pending pod. It returns the node to which
+// the pod is no longer nominated, or "". The caller holds s.mu.
+func (s *Scheduler) nominate(old, pod *v1.Pod) (left string) {
+	node, known := pod.Status.NominatedNodeName, s.nominated.node[pod.UID]
+	switch {
+	case node == "" && known == "":
+		return ""
+	case node == "" && old != nil && old.Status.NominatedNodeName == "":
+		node = known // the update is older than the nomination, which the scheduler is about to write
 	}
 	s.nominated.set(s.view.NewPod(pod), node)
+	if known == node {
+		return ""
+	}
+	return known
+}
+
+// vacated lets waiting pods try again after a pod is no longer nominated to a node, because they had
+// to leave room for that pod. The pods in lost have lost that nomination to another pod or by an
+// update, and are tried again too. If node is "", vacated does nothing. The caller holds s.mu.
+func (s *Scheduler) vacated(node string, lost ...types.UID) {
+	if node == "" {
+		return
+	}
+	helps := s.roomOn(node, nil)
+	s.queue.HappenedFor(scheduling.PodRemoved, func(item *queue.Item) bool {
+		return helps == nil || slices.Contains(lost, item.Pod.UID) || helps(item)
+	})
+}
+
+// wakeDisplaced lets the pods that lost their nomination by a decision try again, and the pods that
+// had to leave room for them. The caller holds s.mu, and has put the pod of the decision back into the
+// queue.
+func (s *Scheduler) wakeDisplaced(d *decision) {
+	if len(d.displaced) == 0 {
+		return
+	}
+	lost := make([]types.UID, len(d.displaced))
+	for i, other := range d.displaced {
+		lost[i] = other.UID
+	}
+	s.vacated(d.nominate, lost...)
 }
 
 // placedEvents returns the events for waiting pods that follow from the change of a pod on a node.
@@ -223,12 +266,14 @@ func (s *Scheduler) podGone(pod *v1.Pod) {
 	s.queue.Delete(pod.UID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	left := s.nominated.node[pod.UID]
 	s.nominated.remove(pod.UID)
 	s.gangs.set(pod, false)
 	delete(s.view.evicting, pod.UID)
 	ready := s.gangs.left(pod.UID)
 	node, _, known := s.view.Placed(pod.UID)
 	if !known {
+		s.vacated(left)
 		return
 	}
 	s.view.RemovePod(pod.UID)

@@ -251,8 +251,14 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 		return decision{}, err
 	}
 	if n := e.best(s.cfg.Rand); n != nil {
-		return s.assume(e, n)
+		left := s.nominated.node[e.pod.UID]
+		d, err := s.assume(e, n)
+		if left != n.Name {
+			s.vacated(left)
+		}
+		return d, err
 	}
+	left := ""
 	d := decision{events: e.events(), local: e.local(), reject: e.reject, objected: e.objections()}
 	if !d.silent() {
 		after := e.deallocate(&d)
@@ -268,10 +274,12 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 		if len(d.victims) > 0 {
 			after = ""
 		}
-		s.nominateTo(e.pod, d.nominate)
+		left = s.nominateTo(e.pod, d.nominate)
 		d.message = fitMessage(len(s.view.Nodes()), d.reject, d.objected, after)
 	}
 	s.park(item, &d)
+	s.vacated(left)
+	s.wakeDisplaced(&d)
 	return d, nil
 }
 
@@ -374,12 +382,17 @@ func (s *Scheduler) clear(rank int32, c candidate, d *decision) {
 
 // nominateTo nominates a pod to a node, or removes its nomination if node is "". A pod that has
 // left the queue is not nominated: its nomination would remain, because the handler that removed it
-// from the queue may have run already.
-func (s *Scheduler) nominateTo(pod *scheduling.Pod, node string) {
+// from the queue may have run already. nominateTo returns the node to which the pod is no longer
+// nominated, or "". The caller passes it to vacated once the pod is back in the queue.
+func (s *Scheduler) nominateTo(pod *scheduling.Pod, node string) (left string) {
 	if s.queue.Get(pod.UID) == nil {
 		node = ""
 	}
-	s.nominated.set(pod, node)
+	known := s.nominated.node[pod.UID]
+	if s.nominated.set(pod, node); known == node {
+		return ""
+	}
+	return known
 }
 
 // local reports whether the results of all filters for a node depend on that node alone. If so, a
