@@ -175,21 +175,19 @@ func (d *devices) storeWritten(c *resourcev1.ResourceClaim) {
 
 // deallocate chooses a claim whose devices are to be released: a claim that no pod uses, and whose
 // allocation prevents this pod from using some nodes. The choice is stored in d. deallocate returns
-// the text for the pod's condition.
+// the text for the pod's condition, or "" if no claim is chosen.
 func (e *evaluation) deallocate(d *decision) string {
 	switch f := e.devices; {
-	case e.profile.DeviceTimeout == 0:
+	case e.profile.DeviceTimeout == 0 || f == nil:
 		return ""
-	case len(e.pod.Spec.ResourceClaims) == 0 && f == nil:
-		return "no new claims to deallocate"
-	case f != nil && f.Stale() != nil:
+	case f.Stale() != nil:
 		d.discard = f.Stale()
 		return "deletion of ResourceClaim completed"
-	case f != nil && f.Idle() != nil:
+	case f.Idle() != nil:
 		d.deallocate = f.Idle()
 		return "deallocation of ResourceClaim completed"
 	}
-	return "still not schedulable"
+	return ""
 }
 
 // errDevicesFailed means that the drivers could not attach the allocated devices to the node.

@@ -132,7 +132,7 @@ func TestClaimsGetTheirDevices(t *testing.T) {
 	// All devices are allocated, so one more pod must wait until a claim is deallocated.
 	addClaim(t, c, "three", exactly("large", 1))
 	create(t, c, pod("waits", uses("three")))
-	const want = "0/2 nodes are available: 2 cannot allocate all claims. still not schedulable, " +
+	const want = "0/2 nodes are available: 2 cannot allocate all claims. " +
 		"preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
 	await(t, c, "waits", want, refused(want))
 	one := getClaim(t, c, "one")

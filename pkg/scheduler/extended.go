@@ -102,6 +102,7 @@ func (s *Scheduler) decideExtended(ctx context.Context, p *profile.Profile, item
 	defer s.mu.Unlock()
 	if len(found) > 0 {
 		s.clear((&scheduling.Pod{Pod: item.Pod}).Priority(), slices.MinFunc(found, compareCandidates), &d)
+		why = victimsMessage(&d)
 	}
 	d.message = fitMessage(len(s.view.Nodes()), d.reject, d.objected, why)
 	s.park(item, &d)

@@ -5,6 +5,7 @@ package scheduler
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -128,6 +129,13 @@ func (e *evaluation) preempt(budgets []budget, r *rand.Rand) ([]candidate, strin
 		return nil, "preemption: " + fitMessage(len(nodes), nil, tallyUp(statuses), "")
 	}
 	return found, ""
+}
+
+// victimsMessage returns the text for the condition of a pod that has victims. As in Kubernetes, it
+// replaces what other plugins say after filtering.
+func victimsMessage(d *decision) string {
+	return fmt.Sprintf("preemption: found a potential placement for pod on node %s, preempting %d victims",
+		d.nominate, len(d.victims))
 }
 
 // plan is a cached result of the function victims for a node, for pods of one class (pods that are

@@ -272,7 +272,7 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 			e.by.points.observe(postFilter, code, e.meter.lap())
 		}
 		if len(d.victims) > 0 {
-			after = ""
+			after = victimsMessage(&d)
 		}
 		left = s.nominateTo(e.pod, d.nominate)
 		d.message = fitMessage(len(s.view.Nodes()), d.reject, d.objected, after)

@@ -230,8 +230,7 @@ func TestUnschedulableUntilSomethingChanges(t *testing.T) {
 	create(t, c, pod("fills", cpu("1500m")))
 	await(t, c, "fills", "bound", bound)
 	create(t, c, pod("waits", cpu("1")))
-	const want = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). no new " +
-		"claims to deallocate, " +
+	const want = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). " +
 		"preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption " +
 		"is not helpful for scheduling."
 	await(t, c, "waits", want, refused(want))
@@ -292,7 +291,12 @@ func preempts(t *testing.T, c kubernetes.Interface) {
 	}))
 	await(t, c, "low", "bound", bound)
 	create(t, c, pod("high", func(p *v1.Pod) { cpu("1")(p); p.Spec.PriorityClassName = "high" }))
-	await(t, c, "high", "nominated", func(p *v1.Pod) bool { return p.Status.NominatedNodeName == "a" })
+	high := await(t, c, "high", "nominated", func(p *v1.Pod) bool { return p.Status.NominatedNodeName == "a" })
+	const found = "0/1 nodes are available: 1 Insufficient cpu. " +
+		"preemption: found a potential placement for pod on node a, preempting 1 victims"
+	if !refused(found)(high) {
+		t.Errorf("conditions of the preemptor: %+v, want message %q", high.Status.Conditions, found)
+	}
 	low := await(t, c, "low", "ending", func(p *v1.Pod) bool { return p.DeletionTimestamp != nil })
 	why := ""
 	for _, cond := range low.Status.Conditions {
