@@ -213,7 +213,10 @@ func (s *Scheduler) prepareClaims(ctx context.Context, p *profile.Profile, pod *
 			return err
 		}
 	}
-	return s.awaitDevices(ctx, pod, d)
+	start := s.cfg.Clock.Now()
+	err := s.awaitDevices(ctx, pod, d)
+	s.metrics.devices.awaited(p.Name, d.claims, err, s.cfg.Clock.Since(start))
+	return err
 }
 
 func (s *Scheduler) reserveClaim(ctx context.Context, pod *v1.Pod, u dynamicresources.Use) error {

@@ -88,11 +88,10 @@ func (s *Scheduler) makeClaim(ctx context.Context, pod *v1.Pod, u *dynamicresour
 	want := u.Claim.DeepCopy()
 	want.Name, want.UID = "", ""
 	got, err := s.cfg.Client.ResourceV1().ResourceClaims(pod.Namespace).Create(ctx, want, metav1.CreateOptions{})
+	s.metrics.devices.created(err)
 	if err != nil {
-		s.metrics.claims.WithLabelValues("failure").Inc()
 		return fmt.Errorf("create claim for extended resources: %w", err)
 	}
-	s.metrics.claims.WithLabelValues("success").Inc()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.view.devices.made(u, got)

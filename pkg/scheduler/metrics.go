@@ -22,6 +22,10 @@ const (
 	resultError         = "error"
 )
 
+// entityPod is the value of Kubernetes' label "type" for single pods. Pods of a gang count as single
+// pods too.
+const entityPod = "pod"
+
 // maxAttemptsLabel is the largest value of the label "attempts". Pods with more attempts have the
 // label of this number too.
 const maxAttemptsLabel = 15
@@ -38,7 +42,7 @@ type metrics struct {
 	preemptions prometheus.Counter
 	victims     prometheus.Histogram
 	evictions   prometheus.Counter
-	claims      *prometheus.CounterVec
+	devices     *deviceMetrics
 	// binding is the gauge of pods that are being bound. It corresponds to Kubernetes' number of
 	// binding goroutines, so each pod counts, although one request binds several pods.
 	binding func() prometheus.Gauge
@@ -105,16 +109,13 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) (*metrics, error) {
 		evictions: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "keelson_scheduler_evictions_total", Help: "Pods evicted for pods of higher priority.",
 		}),
-		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "scheduler_resourceclaim_creates_total",
-			Help: "[ALPHA] Number of ResourceClaims creation requests within scheduler",
-		}, []string{"status"}),
 		plugins: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "scheduler_plugin_execution_duration_seconds",
 			Help:    "[BETA] Duration for running a plugin at a specific extension point.",
 			Buckets: prometheus.ExponentialBuckets(0.00001, 1.5, 20),
 		}, []string{"plugin", "extension_point", "status"}),
-		points: map[string]*times{},
+		points:  map[string]*times{},
+		devices: newDeviceMetrics(),
 	}
 	handling := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "scheduler_event_handling_duration_seconds", Help: "[ALPHA] Event handling latency in seconds.",
@@ -141,7 +142,8 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) (*metrics, error) {
 		}
 	}
 	for _, c := range []prometheus.Collector{m.attempts, m.duration, m.algorithm, m.sli, m.tries, m.flushed,
-		m.preemptions, m.victims, m.evictions, m.claims, m.plugins, handling, goroutines, points,
+		m.preemptions, m.victims, m.evictions, m.plugins, handling, goroutines, points,
+		m.devices.creates, m.devices.allocations, m.devices.waits,
 		evaluations{s, prometheus.NewDesc("scheduler_plugin_evaluation_total",
 			"[BETA] Number of attempts to schedule pods by each plugin and the extension point (available only in "+
 				"PreFilter, Filter, PreScore, and Score).", []string{"plugin", "extension_point", "profile"}, nil)},
@@ -199,6 +201,7 @@ func (m *metrics) sliOf(attempts int) prometheus.Observer {
 type queued struct {
 	queue                               *queue.Queue
 	pending, rejected, popped, incoming *prometheus.Desc
+	entities, incomingEntities          *prometheus.Desc
 }
 
 func newQueued(q *queue.Queue) queued {
@@ -216,12 +219,22 @@ func newQueued(q *queue.Queue) queued {
 			"[ALPHA] Number of events currently tracked in the scheduling queue.", []string{"event"}, nil),
 		incoming: prometheus.NewDesc("scheduler_queue_incoming_pods_total",
 			"[STABLE] Number of pods added to scheduling queues by event and queue type.", []string{"queue", "event"}, nil),
+		entities: prometheus.NewDesc("scheduler_queued_entities",
+			"[ALPHA] Number of queued scheduling entities ('pod' or 'podgroup'; 'pod' stands for individual pods that are "+
+				"not members of any podgroup) by the queue type. 'active' means number of entities in activeQ; 'backoff' "+
+				"means number of entities in backoffQ; 'unschedulable' means number of entities in unschedulableEntities "+
+				"that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable entities that "+
+				"the scheduler never attempted to schedule because they are gated.", []string{"queue", "type"}, nil),
+		incomingEntities: prometheus.NewDesc("scheduler_queue_incoming_entities_total",
+			"[ALPHA] Number of scheduling entities added to scheduling queues by event, queue type, and entity type. "+
+				"Entity types are either 'pod' (for individual pods that are not members of any podgroup) or 'podgroup'.",
+			[]string{"queue", "event", "type"}, nil),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (q queued) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{q.pending, q.rejected, q.popped, q.incoming} {
+	for _, d := range []*prometheus.Desc{q.pending, q.rejected, q.popped, q.incoming, q.entities, q.incomingEntities} {
 		ch <- d
 	}
 }
@@ -232,10 +245,12 @@ func (q queued) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, pods int, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(pods), labels...)
 	}
-	gauge(q.pending, n.Active, "active")
-	gauge(q.pending, n.Backoff, "backoff")
-	gauge(q.pending, n.Unschedulable, "unschedulable")
-	gauge(q.pending, n.Gated, "gated")
+	for place, pods := range map[string]int{
+		"active": n.Active, "backoff": n.Backoff, "unschedulable": n.Unschedulable, "gated": n.Gated,
+	} {
+		gauge(q.pending, pods, place)
+		gauge(q.entities, pods, place, entityPod)
+	}
 	// Kubernetes also reports the events that its queue stores while pods are in flight. Keelson's
 	// queue stores no such list, so only the pods in flight are reported.
 	gauge(q.popped, n.Popped, "PodPopped")
@@ -244,6 +259,8 @@ func (q queued) Collect(ch chan<- prometheus.Metric) {
 	}
 	q.queue.Incoming(func(place string, why queue.Cause, pods uint64) {
 		ch <- prometheus.MustNewConstMetric(q.incoming, prometheus.CounterValue, float64(pods), place, why.String())
+		ch <- prometheus.MustNewConstMetric(q.incomingEntities, prometheus.CounterValue, float64(pods), place, why.String(),
+			entityPod)
 	})
 }
 

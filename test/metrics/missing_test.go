@@ -41,6 +41,7 @@ const (
 	noStage       = "errors of volume binding count as attempts with the result error"
 	notBehind     = "handlers end with their request's context, so none continues after a timeout"
 	noIPTables    = "the proxy uses nftables"
+	renamed       = "Kubernetes 1.37 has it as dynamic_resource_allocation_resourceclaim_creates_total"
 	unregistered  = "Kubernetes defines it but does not register it"
 	notYet        = "not exported yet"
 )
@@ -59,6 +60,8 @@ var missing = map[string]string{
 
 	"scheduler_permit_wait_duration_seconds":                   noPermit,
 	"scheduler_queueing_hint_execution_duration_seconds":       noHints,
+	"scheduler_pre_queueing_hint_evaluations_total":            noHints,
+	"scheduler_resourceclaim_creates_total":                    renamed,
 	"scheduler_batch_attempts_total":                           noBatching,
 	"scheduler_batch_cache_flushed_total":                      noBatching,
 	"scheduler_get_node_hint_duration_seconds":                 noBatching,

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
@@ -103,15 +104,20 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	r := prometheus.NewPedanticRegistry()
-	newMetrics(r, resourcelisters.NewResourceClaimLister(claims)).created(&resourcev1.ResourceClaim{}, nil)
+	m := newMetrics(r, resourcelisters.NewResourceClaimLister(claims))
+	for _, apiVersion := range []string{"v1", "scheduling.k8s.io/v1beta1"} {
+		m.created(&resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: apiVersion, Kind: "Owner", Controller: ptr.To(true)}}}}, nil)
+	}
 	const want = `
-# HELP resourceclaim_controller_creates_total [ALPHA] Number of ResourceClaims creation requests, categorized by creation status and admin access
-# TYPE resourceclaim_controller_creates_total counter
-resourceclaim_controller_creates_total{admin_access="false",status="success"} 1
-# HELP resourceclaim_controller_resource_claims [ALPHA] Number of ResourceClaims, categorized by allocation status, admin access, and source. Source can be 'resource_claim_template' (created from a template), 'extended_resource' (extended resources), or empty (manually created by a user).
-# TYPE resourceclaim_controller_resource_claims gauge
-resourceclaim_controller_resource_claims{admin_access="false",allocated="false",source=""} 1
-resourceclaim_controller_resource_claims{admin_access="false",allocated="true",source="resource_claim_template"} 1
+# HELP dynamic_resource_allocation_resource_claims [ALPHA] Number of ResourceClaims, categorized by allocation status, admin access, and source. Source can be 'resource_claim_template' (created from a template), 'extended_resource' (extended resources), or empty (manually created by a user).
+# TYPE dynamic_resource_allocation_resource_claims gauge
+dynamic_resource_allocation_resource_claims{admin_access="false",allocated="false",source=""} 1
+dynamic_resource_allocation_resource_claims{admin_access="false",allocated="true",source="resource_claim_template"} 1
+# HELP dynamic_resource_allocation_resourceclaim_creates_total [ALPHA] Number of ResourceClaims creation requests, categorized by creation status, admin access, and owning API group and kind (either Pod or scheduling.k8s.io/PodGroup)
+# TYPE dynamic_resource_allocation_resourceclaim_creates_total counter
+dynamic_resource_allocation_resourceclaim_creates_total{admin_access="false",owner_api_group="",owner_api_kind="Owner",status="success"} 1
+dynamic_resource_allocation_resourceclaim_creates_total{admin_access="false",owner_api_group="scheduling.k8s.io",owner_api_kind="Owner",status="success"} 1
 `
 	if err := testutil.GatherAndCompare(r, strings.NewReader(want)); err != nil {
 		t.Error(err)

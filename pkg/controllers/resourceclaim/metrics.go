@@ -5,10 +5,12 @@ package resourceclaim
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 )
@@ -19,16 +21,17 @@ type metrics struct{ creates *prometheus.CounterVec }
 // newMetrics registers the metrics. r may be nil.
 func newMetrics(r prometheus.Registerer, claims resourcelisters.ResourceClaimLister) *metrics {
 	if r != nil {
-		r.MustRegister(counted{claims, prometheus.NewDesc("resourceclaim_controller_resource_claims",
+		r.MustRegister(counted{claims, prometheus.NewDesc("dynamic_resource_allocation_resource_claims",
 			"[ALPHA] Number of ResourceClaims, categorized by allocation status, admin access, and source. "+
 				"Source can be 'resource_claim_template' (created from a template), "+
 				"'extended_resource' (extended resources), or empty (manually created by a user).",
 			[]string{"allocated", "admin_access", "source"}, nil)})
 	}
 	return &metrics{promauto.With(r).NewCounterVec(prometheus.CounterOpts{
-		Subsystem: "resourceclaim_controller", Name: "creates_total",
-		Help: "[ALPHA] Number of ResourceClaims creation requests, categorized by creation status and admin access",
-	}, []string{"status", "admin_access"})}
+		Name: "dynamic_resource_allocation_resourceclaim_creates_total",
+		Help: "[ALPHA] Number of ResourceClaims creation requests, categorized by creation status, admin access, and " +
+			"owning API group and kind (either Pod or scheduling.k8s.io/PodGroup)",
+	}, []string{"status", "admin_access", "owner_api_group", "owner_api_kind"})}
 }
 
 // created counts a request to create a claim. err is the request's error, or nil if it succeeded.
@@ -37,7 +40,14 @@ func (m *metrics) created(claim *resourcev1.ResourceClaim, err error) {
 	if err != nil {
 		status = "failure"
 	}
-	m.creates.WithLabelValues(status, strconv.FormatBool(administers(claim))).Inc()
+	group, kind := "", ""
+	if owner := metav1.GetControllerOfNoCopy(claim); owner != nil {
+		kind = owner.Kind
+		if g, _, found := strings.Cut(owner.APIVersion, "/"); found {
+			group = g
+		}
+	}
+	m.creates.WithLabelValues(status, strconv.FormatBool(administers(claim)), group, kind).Inc()
 }
 
 // administers reports whether a claim requests devices with admin access.
