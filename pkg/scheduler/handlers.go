@@ -59,7 +59,7 @@ type podTimes struct {
 
 func newPodTimes(of func(event string) func() prometheus.Observer) *podTimes {
 	return &podTimes{
-		of("UnschedulablePodAdd"), of("UnschedulablePodUpdate"), of("UnschedulablePodDelete"),
+		of("UnscheduledPodAdd"), of("UnscheduledPodUpdate"), of("UnscheduledPodDelete"),
 		of("AssignedPodAdd"), of("AssignedPodUpdate"), of("AssignedPodDelete"),
 	}
 }

@@ -110,11 +110,11 @@ func TestFrameworkMetrics(t *testing.T) {
 		"scheduler_inflight_events PodPopped":                                              1,
 		"scheduler_unschedulable_pods NodeResourcesFit default-scheduler":                  1,
 		"scheduler_unschedulable_pods SchedulingGates default-scheduler":                   1,
-		"scheduler_queue_incoming_pods_total UnschedulablePodAdd active":                   2,
-		"scheduler_queue_incoming_pods_total UnschedulablePodAdd unschedulable":            1,
+		"scheduler_queue_incoming_pods_total UnscheduledPodAdd active":                     2,
+		"scheduler_queue_incoming_pods_total UnscheduledPodAdd unschedulable":              1,
 		"scheduler_queue_incoming_pods_total ScheduleAttemptFailure unschedulable":         1,
 		"scheduler_event_handling_duration_seconds NodeAdd":                                2,
-		"scheduler_event_handling_duration_seconds UnschedulablePodAdd":                    3,
+		"scheduler_event_handling_duration_seconds UnscheduledPodAdd":                      3,
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v", name, got[name], want)

@@ -6,6 +6,9 @@ package queue
 import (
 	"math/bits"
 
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
 	"keelson.dev/scheduling"
 )
 
@@ -17,6 +20,12 @@ type Cause int8
 const (
 	podAdded Cause = iota + 1
 	podUpdated
+	labelsUpdated
+	scaledDown
+	scaledUp
+	gatesRemoved
+	tolerationsUpdated
+	claimsGenerated
 	attemptFailed
 	backoffEnded
 	backoffPopped
@@ -31,14 +40,61 @@ func causeOf(events scheduling.Event) Cause {
 	return firstEvent + Cause(bits.TrailingZeros32(uint32(events)))
 }
 
+// updateOf returns the cause for an update of a waiting pod. If the pod changed in several ways, it
+// is the first one in Kubernetes' order.
+func updateOf(old, pod *v1.Pod) Cause {
+	down, up := scaled(old, pod)
+	switch {
+	case !equal(old.Labels, pod.Labels):
+		return labelsUpdated
+	case down:
+		return scaledDown
+	case up:
+		return scaledUp
+	case len(old.Spec.SchedulingGates) > 0 && len(pod.Spec.SchedulingGates) == 0:
+		return gatesRemoved
+	case len(old.Spec.Tolerations) != len(pod.Spec.Tolerations):
+		return tolerationsUpdated
+	case len(old.Status.ResourceClaimStatuses) != len(pod.Status.ResourceClaimStatuses):
+		return claimsGenerated
+	}
+	return podUpdated
+}
+
+// scaled reports whether the pod now requests less and more of a resource than before.
+func scaled(old, pod *v1.Pod) (down, up bool) {
+	options := resourcehelper.PodResourcesOptions{
+		UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
+	before, now := resourcehelper.PodRequests(old, options), resourcehelper.PodRequests(pod, options)
+	for name, q := range before {
+		down = down || q.Cmp(now[name]) > 0
+	}
+	for name, q := range now {
+		up = up || q.Cmp(before[name]) > 0
+	}
+	return down, up
+}
+
 // String returns Kubernetes' label of the cause. Kubernetes distinguishes more events: it has one
 // for each kind of object that concerns volumes and devices.
 func (c Cause) String() string {
 	switch c {
 	case podAdded:
-		return "UnschedulablePodAdd"
+		return "UnscheduledPodAdd"
 	case podUpdated:
-		return "UnschedulablePodUpdate"
+		return "TargetPodUpdate"
+	case labelsUpdated:
+		return "TargetPodUpdatePodLabel"
+	case scaledDown:
+		return "TargetPodUpdatePodScaleDown"
+	case scaledUp:
+		return "TargetPodUpdatePodScaleUp"
+	case gatesRemoved:
+		return "TargetPodUpdatePodSchedulingGatesEliminated"
+	case tolerationsUpdated:
+		return "TargetPodUpdatePodToleration"
+	case claimsGenerated:
+		return "TargetPodUpdatePodGeneratedResourceClaim"
 	case attemptFailed:
 		return "ScheduleAttemptFailure"
 	case backoffEnded:
@@ -70,7 +126,7 @@ func EventLabel(e scheduling.Event) string {
 	case scheduling.PodAdded:
 		return "AssignedPodAdd"
 	case scheduling.PodChanged:
-		return "UnschedulablePodUpdate"
+		return "TargetPodUpdate"
 	case scheduling.VolumesChanged:
 		return "VolumesUpdate"
 	case scheduling.DevicesChanged:

@@ -155,10 +155,10 @@ func (q *Queue) update(item *Item, pod *v1.Pod) {
 	case active:
 		heap.Fix(&q.active, item.index)
 	case gated:
-		q.enqueue(item, podUpdated)
+		q.enqueue(item, updateOf(old, pod))
 	case unschedulable:
 		if changed(old, pod) {
-			q.retry(item, podUpdated)
+			q.retry(item, updateOf(old, pod))
 		}
 	case inFlight:
 		item.changed = item.changed || changed(old, pod)
