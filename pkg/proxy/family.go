@@ -75,9 +75,9 @@ func (p *Proxy) openFamilies() error {
 }
 
 func (p *Proxy) open(f *family) error {
+	_, limited := p.nodePorts(f.Family)
 	settings := kernel.Settings{
-		MasqueradeAll: p.cfg.MasqueradeAll, MasqueradeBit: p.cfg.MasqueradeBit, Pods: p.cfg.Pods,
-		NodePortsOn: p.cfg.NodePortsPrimary || len(p.nodePorts(f.Family)) > 0,
+		MasqueradeAll: p.cfg.MasqueradeAll, MasqueradeBit: p.cfg.MasqueradeBit, Pods: p.cfg.Pods, NodePortsOn: limited,
 	}
 	if settings.Pods == kernel.ByRange && !slices.ContainsFunc(p.ranges.Pods, f.has) {
 		settings.Pods = kernel.Unknown
@@ -175,7 +175,8 @@ func (p *Proxy) applyFull(f *family) (int, error) {
 }
 
 func (p *Proxy) rangesOf(f *family) *kernel.Ranges {
-	return &kernel.Ranges{Pods: p.ranges.Pods, Services: p.ranges.Services, NodePorts: p.nodePorts(f.Family),
+	nodePorts, _ := p.nodePorts(f.Family)
+	return &kernel.Ranges{Pods: p.ranges.Pods, Services: p.ranges.Services, NodePorts: nodePorts,
 		Announced: p.ranges.Announced}
 }
 

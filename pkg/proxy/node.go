@@ -101,26 +101,33 @@ func (p *Proxy) followServiceCIDRs() {
 	}
 }
 
-// nodePorts returns the ranges of local addresses that have node ports. If there are no ranges, all
-// local addresses have node ports.
-func (p *Proxy) nodePorts(of ruleset.Family) []netip.Prefix {
-	list := p.cfg.NodePorts
-	if p.cfg.NodePortsPrimary {
-		for _, a := range p.node.IPs {
-			if ruleset.Of(a) == of {
-				return []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
-			}
+// nodePorts returns the ranges of local addresses that have node ports. If limited is false, all
+// local addresses of the family have node ports.
+func (p *Proxy) nodePorts(of ruleset.Family) (ranges []netip.Prefix, limited bool) {
+	for _, r := range p.cfg.NodePorts {
+		switch {
+		case ruleset.Of(r.Addr()) != of:
+		case r.Bits() == 0:
+			return nil, false
+		default:
+			ranges = append(ranges, r)
 		}
-		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(list), func(r netip.Prefix) bool { return ruleset.Of(r.Addr()) != of })
+	if !p.cfg.NodePortsPrimary {
+		return ranges, len(ranges) > 0
+	}
+	for _, a := range p.node.IPs {
+		if ruleset.Of(a) == of && !a.IsLoopback() {
+			return append(ranges, netip.PrefixFrom(a, a.BitLen())), true
+		}
+	}
+	return ranges, true
 }
 
 // hasNodePorts reports whether node ports are served on an address of this node, which must not be
 // a loopback address.
 func (p *Proxy) hasNodePorts(a netip.Addr) bool {
-	ranges := p.nodePorts(ruleset.Of(a))
-	if p.cfg.NodePortsPrimary || len(ranges) > 0 {
+	if ranges, limited := p.nodePorts(ruleset.Of(a)); limited {
 		return slices.ContainsFunc(ranges, func(in netip.Prefix) bool { return in.Contains(a) })
 	}
 	return !slices.ContainsFunc(p.ranges.Announced, func(in netip.Prefix) bool { return in.Contains(a) })
@@ -128,8 +135,9 @@ func (p *Proxy) hasNodePorts(a netip.Addr) bool {
 
 // healthAddresses returns the addresses to listen on for health check node ports.
 func (p *Proxy) healthAddresses() []string {
-	ranges := append(p.nodePorts(ruleset.IPv4), p.nodePorts(ruleset.IPv6)...)
-	if len(ranges) == 0 {
+	ranges, _ := p.nodePorts(ruleset.IPv4)
+	more, _ := p.nodePorts(ruleset.IPv6)
+	if ranges = append(ranges, more...); len(ranges) == 0 {
 		return []string{""}
 	}
 	var out []string

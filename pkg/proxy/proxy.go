@@ -47,9 +47,9 @@ type Config struct {
 	Interface  string
 	PodRanges  []netip.Prefix
 	PodsOfNode bool
-	// NodePorts are the ranges of local addresses that have node ports. If it is empty, all local
-	// addresses have them. If NodePortsPrimary is set, only the addresses in the Node object have
-	// them.
+	// NodePorts are the ranges of local addresses that have node ports. If NodePortsPrimary is set, the
+	// first address of each IP family in the Node object has them too. If neither selects addresses of
+	// an IP family, all local addresses of the family have them.
 	NodePorts        []netip.Prefix
 	NodePortsPrimary bool
 	// NodeIP is an address of the node in addition to those in its Node object.

@@ -149,12 +149,26 @@ func proxyConfig(c *config.Config) proxy.Config {
 	case config.ByInterfacePrefix:
 		out.Pods, out.Interface = kernel.ByPrefix, k.DetectLocal.InterfaceNamePrefix
 	}
-	if len(k.NodePortAddresses) == 1 && k.NodePortAddresses[0] == config.Primary {
-		out.NodePortsPrimary = true
-	} else {
-		out.NodePorts = prefixes(k.NodePortAddresses)
-	}
+	out.NodePorts, out.NodePortsPrimary = nodePorts(k.NodePortAddresses)
 	return out
+}
+
+// nodePorts returns the ranges of node addresses that have node ports. primary means that the node's
+// first address of each IP family has them too.
+func nodePorts(list []string) (ranges []netip.Prefix, primary bool) {
+	for _, s := range list {
+		switch s {
+		case config.Primary:
+			primary = true
+		case config.Localhost:
+			ranges = append(ranges, prefixes([]string{"127.0.0.0/8", "::1/128"})...)
+		case config.All:
+			ranges = append(ranges, prefixes([]string{"0.0.0.0/0", "::/0"})...)
+		default:
+			ranges = append(ranges, prefixes([]string{s})...)
+		}
+	}
+	return ranges, primary
 }
 
 func prefixes(list []string) []netip.Prefix {

@@ -5,6 +5,7 @@ package command
 
 import (
 	"io"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -65,5 +66,29 @@ func TestCleanup(t *testing.T) {
 		if left := tables(); !slices.Equal(left, []string{"foreign"}) {
 			t.Errorf("left: %v", left)
 		}
+	}
+}
+
+// TestNodePorts checks the addresses that the keywords of nodePortAddresses select.
+func TestNodePorts(t *testing.T) {
+	for name, c := range map[string]struct {
+		list, ranges []string
+		primary      bool
+	}{
+		"none":      {},
+		"primary":   {list: []string{"primary"}, primary: true},
+		"localhost": {list: []string{"localhost"}, ranges: []string{"127.0.0.0/8", "::1/128"}},
+		"mix": {list: []string{"10.1.2.3/8", "all", "primary"}, ranges: []string{"10.0.0.0/8", "0.0.0.0/0", "::/0"},
+			primary: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var want []netip.Prefix
+			for _, s := range c.ranges {
+				want = append(want, netip.MustParsePrefix(s))
+			}
+			if got, primary := nodePorts(c.list); !slices.Equal(got, want) || primary != c.primary {
+				t.Errorf("ranges %v, primary %v; want %v, %v", got, primary, want, c.primary)
+			}
+		})
 	}
 }

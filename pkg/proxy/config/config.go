@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,8 +38,12 @@ const (
 	ByInterfacePrefix = kubeproxy.LocalMode("InterfaceNamePrefix")
 )
 
-// Primary is the value of nodePortAddresses that selects the node's own IP addresses.
-const Primary = "primary"
+// Keywords of nodePortAddresses.
+const (
+	Primary   = "primary"   // the node's first address of each IP family
+	Localhost = "localhost" // the loopback addresses
+	All       = "all"       // all addresses
+)
 
 const (
 	apiVersion  = "kubeproxy.config.k8s.io/v1alpha1"
@@ -97,6 +102,8 @@ func Parse(args []string, output io.Writer) (*Config, error) {
 		if err := c.read(file); err != nil {
 			return nil, err
 		}
+	} else if fs.Changed("proxy-mode") {
+		defaultNodePorts(&c.KubeProxyConfiguration)
 	}
 	if c.Kubeconfig != "" && (file == "" || c.ClientConnection.Kubeconfig == "") {
 		c.ClientConnection.Kubeconfig = c.Kubeconfig
@@ -135,8 +142,9 @@ func addFlags(fs *pflag.FlagSet, k *kubeproxy.KubeProxyConfiguration) {
 	fs.StringVar(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "",
 		"prefix of the names of pods' interfaces on the node, for --detect-local-mode=InterfaceNamePrefix"+ignored)
 	fs.StringSliceVar(&k.NodePortAddresses, "nodeport-addresses", nil,
-		"node addresses at which Services of the type NodePort are reachable: ranges (CIDR) separated by commas, or "+
-			"primary for the node's first address of each IP family; if empty, all addresses of the node"+ignored)
+		"node addresses at which Services of the type NodePort are reachable, separated by commas: ranges (CIDR), "+
+			"primary for the node's first address of each IP family, localhost for the loopback addresses, on which the "+
+			"proxy does not serve them, and all; if empty, all, or primary with an explicit --proxy-mode=nftables"+ignored)
 }
 
 // addMetrics defines the flags about metrics, which have no field in the configuration file.
@@ -207,6 +215,7 @@ func Default(k *kubeproxy.KubeProxyConfiguration) {
 	set(&k.MetricsBindAddress, metrics)
 	k.HealthzBindAddress = withPort(k.HealthzBindAddress, healthPort)
 	k.MetricsBindAddress = withPort(k.MetricsBindAddress, metricsPort)
+	defaultNodePorts(k)
 	set(&k.Mode, "nftables")
 	set(&k.DetectLocalMode, ByClusterCIDR)
 	for _, d := range []*time.Duration{&k.IPTables.SyncPeriod.Duration, &k.IPVS.SyncPeriod.Duration,
@@ -234,6 +243,15 @@ func Default(k *kubeproxy.KubeProxyConfiguration) {
 		ct.TCPCloseWaitTimeout = &metav1.Duration{Duration: time.Hour}
 	}
 	set(&k.ClientConnection.ContentType, "application/vnd.kubernetes.protobuf")
+}
+
+// defaultNodePorts sets the default of nodePortAddresses for an explicit mode. As in kube-proxy, node
+// ports are served on all addresses, except in the mode nftables. Without an explicit mode, all
+// addresses have them too, because kube-proxy's default mode is iptables.
+func defaultNodePorts(k *kubeproxy.KubeProxyConfiguration) {
+	if k.Mode == "nftables" && len(k.NodePortAddresses) == 0 {
+		k.NodePortAddresses = []string{Primary}
+	}
 }
 
 func set[T comparable](v *T, to T) {
@@ -276,15 +294,26 @@ func Validate(k *kubeproxy.KubeProxyConfiguration) field.ErrorList {
 	if d := k.NFTables.SyncPeriod.Duration; d <= 0 {
 		bad(root.Child("SyncPeriod"), d, "must be greater than 0")
 	}
-	for i, s := range k.NodePortAddresses {
-		p := root.Child("NodePortAddresses").Index(i)
-		if s == Primary && len(k.NodePortAddresses) > 1 {
-			bad(p, s, "can't use both 'primary' and CIDRs")
-		} else if _, err := netip.ParsePrefix(s); err != nil && s != Primary {
-			bad(p, s, "must be a valid CIDR")
+	errs = append(errs, validateNodePorts(k.NodePortAddresses, root.Child("NodePortAddresses"))...)
+	return append(errs, validateLocal(k, root)...)
+}
+
+func validateNodePorts(list []string, p *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, s := range list {
+		switch s {
+		case Primary, Localhost, All:
+			if slices.Contains(list[:i], s) {
+				errs = append(errs, field.Duplicate(p.Index(i), s))
+			}
+			continue
+		}
+		if _, err := netip.ParsePrefix(s); err != nil {
+			errs = append(errs, field.Invalid(p.Index(i), s,
+				"must be a valid CIDR or one of the keywords 'primary', 'localhost', 'all'"))
 		}
 	}
-	return append(errs, validateLocal(k, root)...)
+	return errs
 }
 
 func validateLocal(k *kubeproxy.KubeProxyConfiguration, root *field.Path) field.ErrorList {

@@ -7,11 +7,17 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
 const head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
+
+// nodePorts returns a function that reports whether a configuration has the nodePortAddresses.
+func nodePorts(want ...string) func(*Config) bool {
+	return func(c *Config) bool { return slices.Equal(c.NodePortAddresses, want) }
+}
 
 func TestParse(t *testing.T) {
 	tests := map[string]struct {
@@ -51,8 +57,21 @@ func TestParse(t *testing.T) {
 			err: "must be a valid CIDR block"},
 		"BadBit": {reason: "a mark has 32 bits", file: "nftables: {masqueradeBit: 32}\n",
 			err: "must be within the range [0, 31]"},
-		"PrimaryAlone": {reason: "primary or ranges", args: []string{"--nodeport-addresses=primary,10.0.0.0/8"},
-			err: "can't use both 'primary' and CIDRs"},
+		"Keywords": {reason: "any mix of keywords and ranges",
+			args: []string{"--nodeport-addresses=primary,localhost,10.0.0.0/8,all"}, want: nodePorts("primary", "localhost",
+				"10.0.0.0/8", "all")},
+		"KeywordTwice": {reason: "keywords are unique", args: []string{"--nodeport-addresses=all,primary,all"},
+			err: `NodePortAddresses[2]: Duplicate value: "all"`},
+		"BadNodePorts": {reason: "no such keyword", args: []string{"--nodeport-addresses=node"},
+			err: "must be a valid CIDR or one of the keywords 'primary', 'localhost', 'all'"},
+		"NodePortsByDefault": {reason: "kube-proxy's default mode is iptables", args: nil, want: nodePorts()},
+		"NodePortsOfNFTables": {reason: "the explicit mode limits them", args: []string{"--proxy-mode=nftables"},
+			want: nodePorts("primary")},
+		"NodePortsOfNFTablesInFile": {reason: "the explicit mode limits them", file: "mode: nftables\n",
+			want: nodePorts("primary")},
+		"NodePortsOfIPTables": {reason: "all addresses", file: "mode: iptables\n", want: nodePorts()},
+		"NodePortsOfFile": {reason: "the field wins", file: "mode: nftables\nnodePortAddresses: [all]\n",
+			want: nodePorts("all")},
 		"BadHostPort": {reason: "no port number", args: []string{"--metrics-bind-address=1.2.3.4:x"},
 			err: "must be a valid port"},
 		"NoBridge": {reason: "the mode wants a name", args: []string{"--detect-local-mode=BridgeInterface"},
