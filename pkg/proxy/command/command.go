@@ -70,7 +70,7 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, c
 	if cfg.Mode != "nftables" {
 		log.Info("Proxy mode is not supported, using nftables", "mode", cfg.Mode)
 	}
-	tune(&cfg.KubeProxyConfiguration, log)
+	newTuner(log).apply(&cfg.KubeProxyConfiguration)
 	registry := daemon.NewMetrics()
 	if err := features.Register(registry, &features.Options{}); err != nil {
 		return err
