@@ -21,6 +21,16 @@ func (f *family) has(r netip.Prefix) bool { return ruleset.Of(r.Addr()) == f.Fam
 func (p *Proxy) followNode() bool {
 	node := p.sources.node()
 	p.health.Node(node)
+	return p.setNode(node)
+}
+
+// setNode does the work of followNode. node is nil if the Node does not exist. Then the values of the
+// deleted Node stay, so that the node keeps its rules while its Node is created again.
+func (p *Proxy) setNode(node *corev1.Node) bool {
+	if node == nil && p.nodeSeen {
+		return false
+	}
+	p.nodeSeen = node != nil
 	next := service.Node{Name: p.cfg.Node}
 	if p.cfg.NodeIP.IsValid() && !p.cfg.NodeIP.IsUnspecified() {
 		next.IPs = append(next.IPs, p.cfg.NodeIP)
@@ -32,8 +42,6 @@ func (p *Proxy) followNode() bool {
 		if p.cfg.PodsOfNode {
 			pods = prefixes(node.Spec.PodCIDRs)
 		}
-	} else if p.node.Zone != "" {
-		next.Zone, next.IPs = p.node.Zone, p.node.IPs // keep the values of the deleted Node
 	}
 	changed := next.Zone != p.node.Zone || !slices.Equal(next.IPs, p.node.IPs)
 	rangesChanged := !slices.Equal(pods, p.ranges.Pods)

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 	"keelson.dev/keelson/pkg/proxy/service"
 )
@@ -45,6 +48,36 @@ func TestNodePortRanges(t *testing.T) {
 				if !slices.Equal(got, prefixes(want)) || limited != c.limited[i] {
 					t.Errorf("ranges %v, limited %v; want %v, %v", got, limited, want, c.limited[i])
 				}
+			}
+		})
+	}
+}
+
+// TestDeletedNode checks that the proxy keeps the zone, addresses and pod ranges of a deleted Node.
+func TestDeletedNode(t *testing.T) {
+	for name, zone := range map[string]string{"with a zone": "z", "without a zone": ""} {
+		t.Run(name, func(t *testing.T) {
+			p := &Proxy{cfg: Config{Node: "n", PodsOfNode: true}}
+			p.setNode(nil)
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+			if zone != "" {
+				node.Labels = map[string]string{corev1.LabelTopologyZone: zone}
+			}
+			node.Spec.PodCIDRs = []string{"10.244.1.0/24"}
+			node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}
+			if !p.setNode(node) {
+				t.Error("a new Node changes nothing")
+			}
+			if p.setNode(nil) {
+				t.Error("the deletion of the Node changes the services")
+			}
+			if p.node.Zone != zone || !slices.Equal(p.node.IPs, nodeIPs(node)) ||
+				!slices.Equal(p.ranges.Pods, prefixes(node.Spec.PodCIDRs)) {
+				t.Errorf("after the deletion: %+v, pods %v", p.node, p.ranges.Pods)
+			}
+			node.Status.Addresses[0].Address = "192.0.2.2"
+			if !p.setNode(node) || !slices.Equal(p.node.IPs, nodeIPs(node)) {
+				t.Errorf("after the Node was created again: %+v", p.node)
 			}
 		})
 	}

@@ -90,6 +90,7 @@ type Proxy struct {
 	// Only the goroutine of Run may use the fields below.
 	families []*family
 	node     service.Node
+	nodeSeen bool // node and ranges.Pods are those of a Node object, which may have been deleted
 	ranges   kernel.Ranges
 	plans    map[types.NamespacedName]service.Plan
 	checks   *healthcheck.Services
