@@ -10,8 +10,11 @@ import (
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/api/scheduling/v1alpha1"
@@ -117,19 +120,39 @@ func (b *binder) bind(ctx context.Context, batch []*binding) {
 	}
 }
 
-// bindBatch binds pods in one request. It returns false if the server does not support batches.
+// bindBatch binds pods in one request. Pods for which the server reports an error that may be gone
+// soon are bound again one by one. bindBatch returns false if the server does not support batches.
 func (b *binder) bindBatch(ctx context.Context, profile string, some []*binding) bool {
-	return b.send(ctx, profile, some, false)
+	failed, served := b.send(ctx, profile, some, false)
+	b.bindEach(ctx, failed)
+	return served
 }
 
 // bindGang binds all pods of a gang in one request, which the server carries out for all pods or
 // for none. It returns false if the gang is too large for a batch or the server does not support
 // batches.
 func (b *binder) bindGang(ctx context.Context, profile string, all []*binding) bool {
-	return len(all) <= v1alpha1.MaxGang && b.send(ctx, profile, all, true)
+	if len(all) > v1alpha1.MaxGang {
+		return false
+	}
+	_, served := b.send(ctx, profile, all, true)
+	return served
 }
 
-func (b *binder) send(ctx context.Context, profile string, some []*binding, whole bool) bool {
+// retried calls send, and repeats it as often as Kubernetes repeats a binding, as long as the API
+// server has an internal error, is overloaded or cannot be reached.
+func retried(ctx context.Context, send func() error) error {
+	return retry.OnError(retry.DefaultBackoff, func(err error) bool { return ctx.Err() == nil && retriable(err) }, send)
+}
+
+func retriable(err error) bool {
+	return apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || utilnet.IsConnectionRefused(err)
+}
+
+// send binds pods in one request. It returns the bindings that are to be sent again, for which it has
+// not called done. served is false if the server does not support batches.
+func (b *binder) send(ctx context.Context, profile string, some []*binding, whole bool) (again []*binding,
+	served bool) {
 	body := v1alpha1.BindingBatch{
 		AllOrNothing:        whole,
 		TypeMeta:            v1alpha1.TypeMeta("BindingBatch"),
@@ -141,9 +164,12 @@ func (b *binder) send(ctx context.Context, profile string, some []*binding, whol
 	}
 	var answer v1alpha1.BindingBatch
 	start := b.clock.Now()
-	served, err := b.batches.post(ctx, v1alpha1.BatchPath, body, &answer)
+	err := retried(ctx, func() (err error) {
+		served, err = b.batches.post(ctx, v1alpha1.BatchPath, body, &answer)
+		return err
+	})
 	if !served {
-		return false
+		return nil, false
 	}
 	took, times := b.clock.Since(start), b.metrics.points[profile]
 	if err == nil && len(answer.Results) != len(some) {
@@ -155,10 +181,14 @@ func (b *binder) send(ctx context.Context, profile string, some []*binding, whol
 		if written {
 			result = answered(&answer.Results[i])
 		}
+		if written && !whole && retriable(result) {
+			again = append(again, x)
+			continue
+		}
 		times.observe(bindPoint, codeOfError(result), took)
 		x.done(result, written)
 	}
-	return true
+	return again, true
 }
 
 func (b *binder) bindEach(ctx context.Context, some []*binding) {
@@ -168,10 +198,12 @@ func (b *binder) bindEach(ctx context.Context, some []*binding) {
 		workers.Go(func() {
 			for i := next.Add(1) - 1; int(i) < len(some); i = next.Add(1) - 1 {
 				x, start := some[i], b.clock.Now()
-				err := b.client.CoreV1().Pods(x.pod.Namespace).Bind(ctx, &v1.Binding{
-					ObjectMeta: metav1.ObjectMeta{Namespace: x.pod.Namespace, Name: x.pod.Name, UID: x.pod.UID},
-					Target:     v1.ObjectReference{Kind: "Node", Name: x.node},
-				}, metav1.CreateOptions{})
+				err := retried(ctx, func() error {
+					return b.client.CoreV1().Pods(x.pod.Namespace).Bind(ctx, &v1.Binding{
+						ObjectMeta: metav1.ObjectMeta{Namespace: x.pod.Namespace, Name: x.pod.Name, UID: x.pod.UID},
+						Target:     v1.ObjectReference{Kind: "Node", Name: x.node},
+					}, metav1.CreateOptions{})
+				})
 				b.metrics.points[x.profile].observe(bindPoint, codeOfError(err), b.clock.Since(start))
 				x.done(err, false)
 			}
