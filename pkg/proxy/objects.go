@@ -72,9 +72,9 @@ func (o *objects) sliceChanged(_ types.NamespacedName, old, current *service.Sli
 		for _, s := range []*service.Slice{old, current} {
 			if s != nil {
 				b.services[s.Service] = true
-				b.slices++
 			}
 		}
+		b.slices++
 	})
 }
 

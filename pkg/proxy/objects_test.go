@@ -161,3 +161,22 @@ func TestObjects(t *testing.T) {
 		})
 	})
 }
+
+// TestChangesAreCountedOnce checks that each change of a slice counts as one change, also if it
+// changes the slice's service.
+func TestChangesAreCountedOnce(t *testing.T) {
+	d := newDirty(time.Time{})
+	o := newObjects("here", fake.NewClientset(), d, clock.Real(), slog.New(slog.DiscardHandler))
+	for i, change := range []func() error{
+		func() error { return o.slices.Add(aSlice("e", "s")) },
+		func() error { return o.slices.Update(aSlice("e", "other")) },
+		func() error { return o.slices.Delete(aSlice("e", "other")) },
+	} {
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		if n := d.Take().slices; n != 1 {
+			t.Errorf("change %d counts as %d", i, n)
+		}
+	}
+}
