@@ -20,6 +20,7 @@ type metrics struct {
 	programming                 *prometheus.HistogramVec
 	endpointChanges, svcChanges prometheus.Counter
 	endpointWaiting, svcWaiting prometheus.Gauge
+	pending                     struct{ slices, svcs int } // the values of the gauges; only the goroutine of Run uses them
 
 	// State of the tables and services.
 
@@ -101,6 +102,27 @@ func programmingBuckets() []float64 {
 	b = append(b, prometheus.LinearBuckets(1, 1, 59)...)
 	b = append(b, prometheus.LinearBuckets(60, 5, 12)...)
 	return append(b, prometheus.LinearBuckets(120, 30, 7)...)
+}
+
+// collected counts the changes of a batch, which wait until applied is called. Changes of a failed
+// round wait until a later round succeeds.
+func (m *metrics) collected(b *batch) {
+	m.svcChanges.Add(float64(b.svcs))
+	m.endpointChanges.Add(float64(b.slices))
+	m.pending.svcs += b.svcs
+	m.pending.slices += b.slices
+	m.showPending()
+}
+
+// applied records that no changes wait any more.
+func (m *metrics) applied() {
+	m.pending.svcs, m.pending.slices = 0, 0
+	m.showPending()
+}
+
+func (m *metrics) showPending() {
+	m.svcWaiting.Set(float64(m.pending.svcs))
+	m.endpointWaiting.Set(float64(m.pending.slices))
 }
 
 // answered counts a response of the health server by its path and status code.

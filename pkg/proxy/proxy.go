@@ -224,10 +224,7 @@ func (p *Proxy) applyBatch(ctx context.Context, b *batch) bool {
 	if b.serviceCIDRs {
 		p.followServiceCIDRs()
 	}
-	p.metrics.svcChanges.Add(float64(b.svcs))
-	p.metrics.endpointChanges.Add(float64(b.slices))
-	p.metrics.svcWaiting.Set(float64(b.svcs))
-	p.metrics.endpointWaiting.Set(float64(b.slices))
+	p.metrics.collected(b)
 	for name := range b.services {
 		p.decide(ctx, name)
 	}
@@ -244,8 +241,7 @@ func (p *Proxy) applyBatch(ctx context.Context, b *batch) bool {
 	if !done {
 		return false
 	}
-	p.metrics.svcWaiting.Set(0)
-	p.metrics.endpointWaiting.Set(0)
+	p.metrics.applied()
 	p.cleanFlows()
 	p.observe(*b)
 	return true
