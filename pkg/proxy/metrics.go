@@ -20,7 +20,7 @@ type metrics struct {
 	programming                 *prometheus.HistogramVec
 	endpointChanges, svcChanges prometheus.Counter
 	endpointWaiting, svcWaiting prometheus.Gauge
-	pending                     struct{ slices, svcs int } // the values of the gauges; only the goroutine of Run uses them
+	pending                     struct{ slices, svcs int } // values of the gauges, for the goroutine of Run
 
 	// State of the tables and services.
 

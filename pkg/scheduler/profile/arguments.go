@@ -86,24 +86,28 @@ func affinityArgs(args []byte) (*configv1.NodeAffinityArgs, error) {
 }
 
 func bindingArgs(args []byte) (*configv1.VolumeBindingArgs, error) {
-	seconds := int64(bindTimeout / time.Second)
-	a := &configv1.VolumeBindingArgs{BindTimeoutSeconds: &seconds}
+	a := &configv1.VolumeBindingArgs{}
 	err := decode(args, a)
-	if a.BindTimeoutSeconds == nil {
-		a.BindTimeoutSeconds = &seconds
-	}
+	defaulted(&a.BindTimeoutSeconds, int64(bindTimeout/time.Second))
 	if len(a.Shape) == 0 {
 		a.Shape = []configv1.UtilizationShapePoint{{Utilization: 0, Score: 10}, {Utilization: 100, Score: 0}}
 	}
 	return a, err
 }
 
-func deviceArgs(args []byte) (*configv1.DynamicResourcesArgs, error) {
-	a := &configv1.DynamicResourcesArgs{
-		FilterTimeout:  &metav1.Duration{Duration: configv1.DynamicResourcesFilterTimeoutDefault},
-		BindingTimeout: &metav1.Duration{Duration: configv1.DynamicResourcesBindingTimeoutDefault},
+// defaulted sets a field that has no value, or the value null, to the default.
+func defaulted[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
 	}
-	return a, decode(args, a)
+}
+
+func deviceArgs(args []byte) (*configv1.DynamicResourcesArgs, error) {
+	a := &configv1.DynamicResourcesArgs{}
+	err := decode(args, a)
+	defaulted(&a.FilterTimeout, metav1.Duration{Duration: configv1.DynamicResourcesFilterTimeoutDefault})
+	defaulted(&a.BindingTimeout, metav1.Duration{Duration: configv1.DynamicResourcesBindingTimeoutDefault})
+	return a, err
 }
 
 func spreadArgs(args []byte) (*configv1.PodTopologySpreadArgs, error) {
@@ -112,13 +116,16 @@ func spreadArgs(args []byte) (*configv1.PodTopologySpreadArgs, error) {
 }
 
 func podAffinityArgs(args []byte) (*configv1.InterPodAffinityArgs, error) {
-	one := int32(1)
-	a := &configv1.InterPodAffinityArgs{HardPodAffinityWeight: &one}
-	return a, decode(args, a)
+	a := &configv1.InterPodAffinityArgs{}
+	err := decode(args, a)
+	defaulted(&a.HardPodAffinityWeight, 1)
+	return a, err
 }
 
 func preemptionArgs(args []byte) (*configv1.DefaultPreemptionArgs, error) {
-	percent, absolute := int32(10), int32(100)
-	a := &configv1.DefaultPreemptionArgs{MinCandidateNodesPercentage: &percent, MinCandidateNodesAbsolute: &absolute}
-	return a, decode(args, a)
+	a := &configv1.DefaultPreemptionArgs{}
+	err := decode(args, a)
+	defaulted(&a.MinCandidateNodesPercentage, 10)
+	defaulted(&a.MinCandidateNodesAbsolute, 100)
+	return a, err
 }

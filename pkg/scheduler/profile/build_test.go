@@ -4,11 +4,13 @@
 package profile
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson.dev/scheduling"
@@ -105,5 +107,51 @@ func TestDisableScore(t *testing.T) {
 	set.DisableScore("VolumeBinding")
 	if f, s, o := count(set, "VolumeBinding"); filters != 1 || scores != 1 || f != 1 || s != 0 || o != others {
 		t.Errorf("filters %d, then %d; scores %d, then %d; other scores %d, then %d", filters, f, scores, s, others, o)
+	}
+}
+
+// TestArguments checks that null in the arguments of plugins means the default, and that values out
+// of range are errors.
+func TestArguments(t *testing.T) {
+	for name, c := range map[string]struct{ plugin, args, err string }{
+		"null timeouts": {"DynamicResources", `{"filterTimeout":null,"bindingTimeout":null}`, ""},
+		"null weight":   {"InterPodAffinity", `{"hardPodAffinityWeight":null}`, ""},
+		"null candidates": {"DefaultPreemption",
+			`{"minCandidateNodesPercentage":null,"minCandidateNodesAbsolute":null}`, ""},
+		"null bind timeout": {"VolumeBinding", `{"bindTimeoutSeconds":null}`, ""},
+		"high weight": {"InterPodAffinity", `{"hardPodAffinityWeight":101}`,
+			"hardPodAffinityWeight: 101 is not in the range 0 to 100"},
+		"high percentage": {"DefaultPreemption", `{"minCandidateNodesPercentage":101}`,
+			"minCandidateNodesPercentage: 101 is not in the range 0 to 100"},
+		"negative candidates": {"DefaultPreemption", `{"minCandidateNodesAbsolute":-1}`,
+			"minCandidateNodesAbsolute: -1 is negative"},
+		"no candidates": {"DefaultPreemption", `{"minCandidateNodesPercentage":0,"minCandidateNodesAbsolute":0}`,
+			"minCandidateNodesPercentage and minCandidateNodesAbsolute are both 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			build := func(args string) (*configv1.KubeSchedulerConfiguration, error) {
+				p := configv1.KubeSchedulerProfile{PluginConfig: []configv1.PluginConfig{
+					{Name: c.plugin, Args: runtime.RawExtension{Raw: []byte(args)}}}}
+				config := &configv1.KubeSchedulerConfiguration{Profiles: []configv1.KubeSchedulerProfile{p}}
+				set, err := Build(config, nil)
+				if err != nil {
+					return nil, err
+				}
+				return Effective(config, set)
+			}
+			got, err := build(c.args)
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Errorf("error %v, want %q", err, c.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want, err := build("{}"); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%+v, %v; want %+v", got, err, want)
+			}
+		})
 	}
 }

@@ -5,6 +5,7 @@ package profile
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sort"
 	"strings"
@@ -277,6 +278,9 @@ func newInterPodAffinity(args []byte) (scheduling.Plugin, error) {
 	if err != nil {
 		return scheduling.Plugin{}, err
 	}
+	if w := *a.HardPodAffinityWeight; w < 0 || w > 100 {
+		return scheduling.Plugin{}, fmt.Errorf("hardPodAffinityWeight: %d is not in the range 0 to 100", w)
+	}
 	return interpodaffinity.New(interpodaffinity.Config{
 		HardWeight: int64(*a.HardPodAffinityWeight), IgnoreExistingPreferred: a.IgnorePreferredTermsOfExistingPods,
 	}), nil
@@ -286,6 +290,14 @@ func newPreemption(args []byte, _ []*extender.Extender) (plugin, error) {
 	a, err := preemptionArgs(args)
 	if err != nil {
 		return plugin{}, err
+	}
+	switch percent, absolute := *a.MinCandidateNodesPercentage, *a.MinCandidateNodesAbsolute; {
+	case percent < 0 || percent > 100:
+		return plugin{}, fmt.Errorf("minCandidateNodesPercentage: %d is not in the range 0 to 100", percent)
+	case absolute < 0:
+		return plugin{}, fmt.Errorf("minCandidateNodesAbsolute: %d is negative", absolute)
+	case percent == 0 && absolute == 0:
+		return plugin{}, errors.New("minCandidateNodesPercentage and minCandidateNodesAbsolute are both 0")
 	}
 	return plugin{
 		Plugin: scheduling.Plugin{Name: PreemptionName},
