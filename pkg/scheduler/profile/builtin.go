@@ -86,8 +86,8 @@ type builtin struct {
 var builtins = []builtin{
 	{schedulinggates.Name, 0, plain(schedulinggates.New())},
 	{prioritysort.Name, 0, plain(prioritysort.New())},
-	{nodeunschedulable.Name, 0, plain(nodeunschedulable.New())},
 	{nodename.Name, 0, plain(nodename.New())},
+	{nodeunschedulable.Name, 0, plain(nodeunschedulable.New())},
 	{tainttoleration.Name, 3, plain(tainttoleration.New())},
 	{nodeaffinity.Name, 2, public(newNodeAffinity)},
 	{nodeports.Name, 0, plain(nodeports.New())},

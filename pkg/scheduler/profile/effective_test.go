@@ -42,6 +42,9 @@ func TestEffective(t *testing.T) {
 	if len(weights) != len(builtins) || weights["TaintToleration"] != 3 || weights["NodeName"] != 0 {
 		t.Errorf("plugins %v", weights)
 	}
+	if p := out.Profiles[0].Plugins.MultiPoint.Enabled; p[2].Name != "NodeName" || p[3].Name != "NodeUnschedulable" {
+		t.Errorf("plugins %v, want Kubernetes' order", p)
+	}
 	args := map[string]string{}
 	for _, c := range out.Profiles[0].PluginConfig {
 		args[c.Name] = string(c.Args.Raw)
