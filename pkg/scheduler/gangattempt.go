@@ -163,9 +163,7 @@ func (a *attempt) refuse() {
 			d.nominate, d.events = a.nominated[i], d.events|scheduling.PodRemoved
 			d.local = len(a.s.gangs.awaited[gangKey(item.Pod)]) > 0
 		}
-		if node := a.nominate(i, d.nominate); node != "" {
-			left[node] = true
-		}
+		left[a.nominate(i, d.nominate)] = true
 		a.s.park(item, d)
 	}
 	for node := range left {

@@ -197,6 +197,7 @@ func (c *clearing) expect() {
 	}
 	c.bringBack(0)
 	c.s.gangs.awaited[gangKey(c.items[0].Pod)] = awaited
+	left := map[string]bool{} // nodes to which pods of the gang are no longer nominated
 	for i, item := range c.items {
 		node, d := c.out[i].node, c.refused[i]
 		c.s.forget(item.Pod, c.out[i])
@@ -208,10 +209,13 @@ func (c *clearing) expect() {
 			c.s.clear(c.rank, candidate{node: node, victims: victims[i]}, &d)
 		}
 		c.out[i] = d
-		c.nominate(i, node)
+		left[c.nominate(i, node)] = true
 	}
 	for i, item := range c.items {
 		c.s.park(item, &c.out[i])
+	}
+	for node := range left {
+		c.s.vacated(node)
 	}
 	for i := range c.out {
 		c.s.wakeDisplaced(&c.out[i])
