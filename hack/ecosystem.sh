@@ -15,7 +15,7 @@ usage() {
 		Suites of Go tests, with the programs of hack/envtest.sh:
 
 		  controller-runtime  * the tests of its packages
-		  kueue               * integration tests of webhooks, controllers and scheduler, about an hour
+		  kueue                 integration tests of webhooks, controllers and scheduler: more than an hour
 		  kueue-performance     the runner for the performance of Kueue's scheduler
 		  cert-manager          integration tests; CERT_MANAGER is a directory with cert-manager's
 		                        repository, because no registry has the module of these tests
@@ -115,8 +115,8 @@ case ${1:-} in
 	;;
 esac
 
-defaults=(controller-runtime helm3 helm4 kustomize prometheus python kueue)
-others=(kueue-performance cert-manager)
+defaults=(controller-runtime helm3 helm4 kustomize prometheus python)
+others=(kueue kueue-performance cert-manager)
 (($#)) || set -- "${defaults[@]}"
 for suite in "$@"; do
 	if [[ " ${defaults[*]} ${others[*]} " != *" $suite "* ]]; then
