@@ -23,7 +23,7 @@ const tooManyUnreadable = "too many errors, the list is truncated"
 
 // corrupt returns the text of Kubernetes' error for an object that cannot be read. root is the beginning
 // of its key.
-func corrupt(root string, row *resource.Row, u *store.Unreadable) string {
+func corrupt(root string, row *resource.Row, u *store.UnreadableError) string {
 	return fmt.Sprintf("StorageError: corrupt object, Code: 7, Key: %s/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: %v",
 		root, row.StoragePrefix, u.Key, u)
 }
@@ -31,7 +31,7 @@ func corrupt(root string, row *resource.Row, u *store.Unreadable) string {
 // unreadable returns the error for a get or a delete that has failed with err. It differs from err only
 // if the object cannot be read. As in Kubernetes, the key does not begin with /registry.
 func unreadable(row *resource.Row, err error) error {
-	if u := (*store.Unreadable)(nil); errors.As(err, &u) {
+	if u := (*store.UnreadableError)(nil); errors.As(err, &u) {
 		return apierrors.NewInternalError(errors.New(corrupt("", row, u)))
 	}
 	return err
@@ -40,14 +40,14 @@ func unreadable(row *resource.Row, err error) error {
 // unreadableList returns the error for a list that has failed with err. It differs from err only if an
 // object cannot be read, and then names all such objects of the page.
 func unreadableList(row *resource.Row, page *store.Page, err error) error {
-	first := (*store.Unreadable)(nil)
+	first := (*store.UnreadableError)(nil)
 	if !errors.As(err, &first) {
 		return err
 	}
-	found := []*store.Unreadable{}
+	found := []*store.UnreadableError{}
 	for _, rec := range page.Records {
 		_, err := rec.Object()
-		if u := (*store.Unreadable)(nil); errors.As(err, &u) && len(found) < maxUnreadable {
+		if u := (*store.UnreadableError)(nil); errors.As(err, &u) && len(found) < maxUnreadable {
 			found = append(found, u)
 		}
 	}

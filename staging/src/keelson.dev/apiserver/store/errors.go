@@ -36,23 +36,23 @@ var ErrCondition = errors.New("a condition of the write does not hold")
 // ErrEncrypted is the error of a Codec for bytes that are encrypted.
 var ErrEncrypted = errors.New("identity transformer tried to read encrypted data")
 
-// Unreadable is the error for an object whose stored bytes cannot be decoded. Key is relative to the keys
+// UnreadableError is the error for an object whose stored bytes cannot be decoded. Key is relative to the keys
 // of its resource, and Revision is that of the object's last write.
-type Unreadable struct {
+type UnreadableError struct {
 	Key      string
 	Revision int64
 	Err      error
 }
 
 // Error returns Kubernetes' text.
-func (u *Unreadable) Error() string {
+func (u *UnreadableError) Error() string {
 	if errors.Is(u.Err, ErrEncrypted) {
 		return "data from the storage is not transformable revision=0: " + u.Err.Error()
 	}
 	return fmt.Sprintf("object not decodable revision=%d: %v", u.Revision, u.Err)
 }
 
-func (u *Unreadable) Unwrap() error { return u.Err }
+func (u *UnreadableError) Unwrap() error { return u.Err }
 
 // ErrNotCorrupt is returned by DeleteCorrupt for an object that can be read.
 var ErrNotCorrupt = errors.New("unsafe deletion is not allowed because the object is decodable from storage")

@@ -110,11 +110,11 @@ func (r *Record) weight() int64 {
 	return int64(r.size)
 }
 
-// Object decodes the object. The caller may modify the result. The error is an Unreadable.
+// Object decodes the object. The caller may modify the result. The error is an UnreadableError.
 func (r *Record) Object() (obj Object, err error) {
 	r.Use(func(data []byte) { obj, err = r.codec.Decode(data, r.Revision) })
 	if err != nil {
-		return nil, &Unreadable{r.Key, r.Revision, err}
+		return nil, &UnreadableError{r.Key, r.Revision, err}
 	}
 	return obj, nil
 }

@@ -189,7 +189,7 @@ func (s *Store) found(key string, item *kv.Item) (*Record, error) {
 	obj, err := s.Codec.Decode(item.Value, item.ModRevision)
 	if err != nil {
 		s.b.undecodable(item.Key)
-		return nil, &Unreadable{key, item.ModRevision, err}
+		return nil, &UnreadableError{key, item.ModRevision, err}
 	}
 	if s.Alias != nil {
 		return s.view(s.cache.decode(item, nil)), nil
