@@ -88,6 +88,9 @@ func TestInheritedPartly(t *testing.T) {
 	if got := read(t, m.volumeDir(pod.UID, pluginSecret, "s"), "k"); got != "x" {
 		t.Errorf("content of the Secret %q", got)
 	}
+	if err := m.Teardown(t.Context(), pod.UID); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestInheritedGrows checks that a restarted kubelet can expand the volume of a pod that was

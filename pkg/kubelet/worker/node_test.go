@@ -50,8 +50,8 @@ type testNode struct {
 	room    time.Time // the time until which the pod waits for preempted pods to end
 	doomed  *status.Verdict
 	written []v1.PodStatus // all statuses written to the API
-	// released has an entry for each call of Release.Release.
-	released []string
+	// released has an entry for each call of Release.Release: the length of written at that time.
+	released []int
 
 	statuses *fakeStatuses // statuses since the kubelet last started
 }
