@@ -137,7 +137,11 @@ func (s *shell) write(file string, lines []string) {
 	}
 }
 
-// run runs a command and returns its output.
+// endedWatch matches a line that client-go logs if a command such as "ctl wait" has what it waited for
+// and stops its watch while client-go is reading an event. kubectl prints it too.
+var endedWatch = regexp.MustCompile(`(?m)^I\d{4} .* reflector\.go:\d+\] .*context canceled.*\n`)
+
+// run runs a command and returns its output, without lines about ended watches.
 func (s *shell) run(command string) string {
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
@@ -147,7 +151,7 @@ func (s *shell) run(command string) string {
 	if ctx.Err() != nil {
 		s.t.Fatalf("$ %s\n%s\n%v", command, out, err)
 	}
-	return string(out)
+	return endedWatch.ReplaceAllString(string(out), "")
 }
 
 // script runs a block of commands. The test fails if one of them fails.
