@@ -42,7 +42,9 @@ func Apply(rows []*resource.Row, emulated release.Emulated) {
 				r.reject(row)
 				continue
 			}
-			r.keepUnset(row)
+			if r.defaulted {
+				r.keepUnset(row)
+			}
 			r.clearOnWrite(row)
 		}
 	}
@@ -63,7 +65,7 @@ func Check(row *resource.Row) func(resource.Object) []string {
 			case !r.uses(obj):
 			case r.rejection != nil:
 				found = append(found, "rejects "+r.name+" in new objects")
-			case !r.byDefault(row, obj):
+			case !r.defaulted || !r.byDefault(row, obj):
 				found = append(found, "drops "+r.name)
 			}
 		}
@@ -79,6 +81,8 @@ type rule struct {
 	uses func(resource.Object) bool
 	// clear removes the field from an object.
 	clear func(resource.Object)
+	// defaulted reports whether this release sets a default for the field.
+	defaulted bool
 	// rejection is the error for new objects that have the value. It is nil if the field is dropped.
 	rejection *field.Error
 }
@@ -90,9 +94,7 @@ func (r *rule) byDefault(row *resource.Row, obj resource.Object) bool {
 		return false
 	}
 	r.clear(without)
-	if row.Default != nil {
-		row.Default(without)
-	}
+	row.Default(without)
 	return equality.Semantic.DeepEqual(without, obj)
 }
 
@@ -119,9 +121,6 @@ func (r *rule) clearOnWrite(row *resource.Row) {
 // keepUnset makes a row never set the default of the field.
 func (r *rule) keepUnset(row *resource.Row) {
 	fill := row.Default
-	if fill == nil {
-		return
-	}
 	row.Default = func(obj resource.Object) {
 		used := r.uses(obj)
 		fill(obj)

@@ -34,7 +34,7 @@ func rulesOf(row *resource.Row) (rules []*rule) {
 	return rules
 }
 
-// dropped returns the rule for a field that the earlier release drops. at returns the address of the
+// dropped returns the rule for a field with a default that the earlier release drops. at returns the address of the
 // field, or nil if the object does not have the field's parent.
 func dropped[O resource.Object, F any](name string, at func(O) **F) *rule {
 	fieldOf := func(obj resource.Object) **F {
@@ -44,8 +44,9 @@ func dropped[O resource.Object, F any](name string, at func(O) **F) *rule {
 		return nil
 	}
 	return &rule{
-		name: name,
-		uses: func(obj resource.Object) bool { f := fieldOf(obj); return f != nil && *f != nil },
+		name:      name,
+		defaulted: true,
+		uses:      func(obj resource.Object) bool { f := fieldOf(obj); return f != nil && *f != nil },
 		clear: func(obj resource.Object) {
 			if f := fieldOf(obj); f != nil {
 				*f = nil
