@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vishvananda/netns"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,13 +99,13 @@ func dialFrom(ctx context.Context, pid int, network, address string) (net.Conn, 
 	var g errgroup.Group
 	g.Go(func() error {
 		runtime.LockOSThread() // the thread ends with the goroutine, so no other goroutine uses it
-		namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+		namespace, err := netns.GetFromPid(pid)
 		if err != nil {
-			return fmt.Errorf("network namespace: %w", err)
+			return fmt.Errorf("network namespace of process %d: %w", pid, err)
 		}
 		defer namespace.Close()
-		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("network namespace of process %d: %w", pid, err)
+		if err := netns.Set(namespace); err != nil {
+			return fmt.Errorf("enter the network namespace of process %d: %w", pid, err)
 		}
 		conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
 		return err
