@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os/exec"
@@ -34,12 +35,20 @@ func TestEmulating(t *testing.T) {
 // line.
 func TestEmulatedByProcess(t *testing.T) {
 	for flag, version := range map[string]string{"--emulated-version=1.36": "1.36", "--v=2": ""} {
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", "read line", "sh", flag)
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", "echo started; read line", "sh", flag)
 		stdin, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
+		stdout, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// A process that is still being started has no command line.
+		if _, err := io.ReadFull(stdout, make([]byte, len("started\n"))); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range []string{"", "1.36", "1.37"} {
