@@ -47,10 +47,10 @@ var filterOrder = []struct {
 	name  string
 	fails func(c *cluster, pod *v1.Pod, n *v1.Node) bool
 }{
-	{"NodeUnschedulable", unschedulable},
 	{"NodeName", func(_ *cluster, pod *v1.Pod, n *v1.Node) bool {
 		return pod.Spec.NodeName != "" && pod.Spec.NodeName != n.Name
 	}},
+	{"NodeUnschedulable", unschedulable},
 	{"TaintToleration", func(_ *cluster, pod *v1.Pod, n *v1.Node) bool {
 		return untolerated(pod, n, v1.TaintEffectNoSchedule)+untolerated(pod, n, v1.TaintEffectNoExecute) > 0
 	}},
