@@ -195,14 +195,48 @@ func nodeQOS(c *kubeletconfig.KubeletConfiguration, m node.Machine, allocatable 
 		return n, fmt.Errorf("memorySwap.swapBehavior %q is neither NoSwap nor LimitedSwap", c.MemorySwap.SwapBehavior)
 	}
 	n.Swap.Capacity, n.Swap.Controller = m.Swap, n.Unified && swapController()
-	if on, set := c.FeatureGates["MemoryQoS"]; n.Unified && (on || !set) {
-		n.Protection = qos.Protection{Allocatable: allocatable.Memory().Value(),
-			Reserve: c.MemoryReservationPolicy == kubeletconfig.TieredReservationMemoryReservationPolicy}
-		if c.MemoryThrottlingFactor != nil {
-			n.Protection.Throttling = *c.MemoryThrottlingFactor
-		}
+	protection, err := memoryProtection(c, allocatable.Memory().Value())
+	if n.Unified {
+		n.Protection = protection
 	}
-	return n, nil
+	return n, err
+}
+
+// disabledFactor is the memoryThrottlingFactor that a configuration may have although it disables MemoryQoS. It
+// was the default of earlier versions of Kubernetes.
+const disabledFactor = 0.9
+
+// memoryProtection returns the settings of Kubernetes' MemoryQoS feature, or an error if they are invalid.
+// allocatable is the node's allocatable memory.
+func memoryProtection(c *kubeletconfig.KubeletConfiguration, allocatable int64) (qos.Protection, error) {
+	on, set := c.FeatureGates["MemoryQoS"]
+	on = on || !set
+	p := qos.Protection{Allocatable: allocatable}
+	if f := c.MemoryThrottlingFactor; f != nil {
+		switch {
+		case !on && *f != disabledFactor:
+			return p, errors.New("memoryThrottlingFactor must not be set when MemoryQoS feature gate is disabled")
+		case *f <= 0 || *f > 1:
+			return p, fmt.Errorf("memoryThrottlingFactor %v must be greater than 0 and less than or equal to 1.0", *f)
+		}
+		p.Throttling = *f
+	}
+	const none, tiered = kubeletconfig.NoneMemoryReservationPolicy, kubeletconfig.TieredReservationMemoryReservationPolicy
+	switch c.MemoryReservationPolicy {
+	case "", none:
+	case tiered:
+		if !on {
+			return p, fmt.Errorf("memoryReservationPolicy %q requires MemoryQoS feature gate to be enabled", tiered)
+		}
+		p.Reserve = true
+	default:
+		return p, fmt.Errorf("option %q specified for memoryReservationPolicy. Valid options are %q or %q",
+			c.MemoryReservationPolicy, none, tiered)
+	}
+	if !on {
+		return qos.Protection{}, nil
+	}
+	return p, nil
 }
 
 // swapController reports whether the kernel accounts and limits the use of swap by cgroups. It
