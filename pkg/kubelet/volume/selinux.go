@@ -41,9 +41,10 @@ func labelOptions(o *v1.SELinuxOptions) []string {
 }
 
 // labels returns the SELinux labels with which the volume's containers need its files, without
-// duplicates. It returns none if the volume must not be mounted with a label: the pod's
-// seLinuxChangePolicy is Recursive, or a container specifies no level. In the last case the runtime
-// chooses the level, so the label is unknown.
+// duplicates. As in Kubernetes, containers without SELinux options do not count. labels returns none
+// if the volume must not be mounted with a label: the pod's seLinuxChangePolicy is Recursive, or a
+// container's options specify no level. In the last case the runtime chooses the level, so the label
+// is unknown.
 func (m *Manager) labels(pod *v1.Pod, volume string) ([]string, error) {
 	if m.cfg.Label == nil {
 		return nil, nil
@@ -54,7 +55,7 @@ func (m *Manager) labels(pod *v1.Pod, volume string) ([]string, error) {
 	}
 	var out []string
 	for _, o := range optionsOf(pod, volume) {
-		if o == nil || o.Level == "" {
+		if o.Level == "" {
 			return nil, nil
 		}
 		l, err := m.cfg.Label(o)
@@ -67,8 +68,8 @@ func (m *Manager) labels(pod *v1.Pod, volume string) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// optionsOf returns the SELinux options of each container that mounts a volume: the container's own
-// or the pod's. The entry is nil for a container without options.
+// optionsOf returns the SELinux options of the containers that mount a volume: the container's own
+// or the pod's.
 func optionsOf(pod *v1.Pod, volume string) []*v1.SELinuxOptions {
 	var out []*v1.SELinuxOptions
 	add := func(mounts []v1.VolumeMount, own *v1.SecurityContext) {
@@ -78,10 +79,8 @@ func optionsOf(pod *v1.Pod, volume string) []*v1.SELinuxOptions {
 		switch {
 		case own != nil && own.SELinuxOptions != nil:
 			out = append(out, own.SELinuxOptions)
-		case pod.Spec.SecurityContext != nil:
+		case pod.Spec.SecurityContext != nil && pod.Spec.SecurityContext.SELinuxOptions != nil:
 			out = append(out, pod.Spec.SecurityContext.SELinuxOptions)
-		default:
-			out = append(out, nil)
 		}
 	}
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

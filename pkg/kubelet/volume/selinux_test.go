@@ -56,8 +56,11 @@ func TestLabels(t *testing.T) {
 			spec: v1.PodSpec{Containers: []v1.Container{container("other", level("s0:c2")),
 				container("v", level("s0:c1")), container("other", nil)}}, want: []string{file + "s0:c1"},
 		},
-		"unknown label": {
-			spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1")), container("v", nil)}}},
+		"a container without options": {
+			spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1")), container("v", nil)}},
+			want: []string{file + "s0:c1"}},
+		"no options": {spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{},
+			Containers: []v1.Container{container("v", nil), {VolumeMounts: []v1.VolumeMount{{Name: "v"}}}}}},
 		"label without a level": {
 			spec: v1.PodSpec{Containers: []v1.Container{container("v", &v1.SELinuxOptions{Type: "container_t"})}}},
 		"invalid label": {
