@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -27,16 +26,17 @@ type events struct {
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
 	name        string                  // name of the node
+	current     func() *v1.Node         // returns the Node object, or nil before it was read
 	limit       flowcontrol.RateLimiter // limits the rate of writes; nil if the rate is not limited
 	// stop ends the writing of events immediately, even if the kubelet is just retrying a write.
 	stop context.CancelFunc
 }
 
-func newEvents(cfg Config) *events {
+func newEvents(cfg Config, current func() *v1.Node) *events {
 	ctx, stop := context.WithCancel(context.Background())
 	b := record.NewBroadcaster(record.WithContext(ctx))
 	return &events{cfg.Client, b,
-		b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: cfg.NodeName}), cfg.NodeName,
+		b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: cfg.NodeName}), cfg.NodeName, current,
 		eventRate(cfg.Kubelet), stop}
 }
 
@@ -94,9 +94,13 @@ func (e *events) pod(pod *v1.Pod, container, eventType, reason, message string) 
 	e.recorder.Event(ref, eventType, reason, strings.ToValidUTF8(message, "?"))
 }
 
-// node records a warning event on the node.
+// node records a warning event on the node. As in Kubernetes 1.37, the event has the UID of the Node object, and
+// none before the object is known.
 func (e *events) node(reason, message string) {
-	ref := &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: e.name, UID: types.UID(e.name)}
+	ref := &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: e.name}
+	if node := e.current(); node != nil {
+		ref.UID = node.UID
+	}
 	e.recorder.Event(ref, v1.EventTypeWarning, reason, strings.ToValidUTF8(message, "?"))
 }
 

@@ -25,10 +25,9 @@ type shared struct {
 }
 
 func newShared(cfg Config) *shared {
+	h := node.NewHandle(node.Identity{Client: cfg.Client, Name: cfg.NodeName, Hostname: cfg.Hostname, Labels: cfg.Labels})
 	return &shared{
-		cfg: cfg, events: newEvents(cfg), workers: worker.NewRegistry(),
-		node: node.NewHandle(node.Identity{Client: cfg.Client, Name: cfg.NodeName, Hostname: cfg.Hostname,
-			Labels: cfg.Labels}),
+		cfg: cfg, events: newEvents(cfg, h.Current), workers: worker.NewRegistry(), node: h,
 		heartbeat: &heartbeat{clock: cfg.Clock}, metrics: newNodeMetrics(cfg.Metrics),
 	}
 }
