@@ -21,41 +21,37 @@ type mountedClaim struct {
 	prepared
 }
 
+// measurement is the measurement of a claim's volume for one or more callers of ClaimStats.
+type measurement struct {
+	late  <-chan struct{} // closed when the caller that began it no longer waits
+	done  chan struct{}   // closed when stats is set
+	stats *statsapi.VolumeStats
+}
+
 // ClaimStats measures every claim's volume that is mounted for a pod. A volume that several pods
-// use is measured once. ClaimStats returns when all volumes are measured or ctx ends. Then it
-// leaves out the volumes whose storage server or CSI driver has not answered. It does not measure
-// such a volume again while the earlier measurement is still running.
+// use is measured once, and callers at the same time share one measurement. ClaimStats returns when
+// all volumes are measured or ctx ends. Then it leaves out the volumes whose storage server or CSI
+// driver has not answered. It neither waits for such a volume nor measures it again while a
+// measurement that was too slow for an earlier caller is still running.
 func (m *Manager) ClaimStats(ctx context.Context) []statsapi.VolumeStats {
-	claims := m.mountedClaims()
-	results := make(chan *statsapi.VolumeStats, len(claims))
-	asked := 0
-	for _, c := range claims {
-		if !m.beginMeasure(c.ref) {
-			continue
+	var running []*measurement
+	for _, c := range m.mountedClaims() {
+		if r := m.beginMeasure(ctx, c); r != nil {
+			running = append(running, r)
 		}
-		asked++
-		go func() { // statfs cannot be interrupted, so it runs in a goroutine for which the caller waits until ctx ends
-			defer m.endMeasure(c.ref)
-			s, err := m.statsOf(ctx, c.pod, c.prepared)
-			if err != nil {
-				m.cfg.Log.Debug("Failed to measure a volume", "namespace", c.ref.Namespace, "claim", c.ref.Name, "err", err)
-			}
-			if err != nil || s == nil {
-				results <- nil
-				return
-			}
-			results <- &statsapi.VolumeStats{FsStats: *s, PVCRef: &c.ref}
-		}()
 	}
 	var out []statsapi.VolumeStats
-	for range asked {
+	for _, r := range running {
 		select {
-		case s := <-results:
-			if s != nil {
-				out = append(out, *s)
-			}
+		case <-r.done:
 		case <-ctx.Done():
-			return out
+		}
+		select {
+		case <-r.done:
+			if r.stats != nil {
+				out = append(out, *r.stats)
+			}
+		default: // too slow
 		}
 	}
 	return out
@@ -92,18 +88,36 @@ func (m *Manager) own(uid types.UID, p prepared) bool {
 	return p.driven != nil || strings.HasPrefix(p.path, m.volumesDir(uid)+"/")
 }
 
-func (m *Manager) beginMeasure(ref statsapi.PVCReference) bool {
+// beginMeasure returns the running measurement of a claim, or begins one. It returns nil if the
+// running one was too slow for the caller that began it.
+func (m *Manager) beginMeasure(ctx context.Context, c mountedClaim) *measurement {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.measured[ref] {
-		return false
+	if r := m.measured[c.ref]; r != nil {
+		select {
+		case <-r.late:
+			return nil
+		default:
+			return r
+		}
 	}
-	m.measured[ref] = true
-	return true
+	r := &measurement{late: ctx.Done(), done: make(chan struct{})}
+	m.measured[c.ref] = r
+	go func() { // statfs cannot be interrupted, so it runs in a goroutine for which callers wait until their ctx ends
+		defer m.endMeasure(c.ref, r)
+		s, err := m.statsOf(ctx, c.pod, c.prepared)
+		if err != nil {
+			m.cfg.Log.Debug("Failed to measure a volume", "namespace", c.ref.Namespace, "claim", c.ref.Name, "err", err)
+		} else if s != nil {
+			r.stats = &statsapi.VolumeStats{FsStats: *s, PVCRef: &c.ref}
+		}
+	}()
+	return r
 }
 
-func (m *Manager) endMeasure(ref statsapi.PVCReference) {
+func (m *Manager) endMeasure(ref statsapi.PVCReference, r *measurement) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.measured, ref)
+	close(r.done)
 }

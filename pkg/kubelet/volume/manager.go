@@ -110,7 +110,7 @@ type Manager struct {
 
 	mu       sync.Mutex
 	pods     map[types.UID]*podVolumes
-	measured map[statsapi.PVCReference]bool // claims whose volumes ClaimStats is measuring now
+	measured map[statsapi.PVCReference]*measurement // running measurements of ClaimStats
 }
 
 // podVolumes is what the Manager stores about the volumes of one pod.
@@ -166,7 +166,7 @@ func New(cfg Config) *Manager {
 		cfg: cfg,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
 			workqueue.TypedRateLimitingQueueConfig[types.UID]{Name: "volumes", Clock: cfg.Clock}),
-		pods: map[types.UID]*podVolumes{}, measured: map[statsapi.PVCReference]bool{},
+		pods: map[types.UID]*podVolumes{}, measured: map[statsapi.PVCReference]*measurement{},
 	}
 }
 

@@ -149,3 +149,28 @@ func TestClaimsAreMeasured(t *testing.T) {
 	metricstest.Expect(t, scrape(), map[string]float64{"kubelet_volume_stats_used_bytes" + labels: -1,
 		operation("kubernetes.io/csi:d", "volume_unmount", "success"): 2})
 }
+
+// TestScrapesShareMeasurement checks that a scrape gets the volume of a claim that another scrape is measuring.
+func TestScrapesShareMeasurement(t *testing.T) {
+	server := testserver.Start(t, testserver.Options{})
+	bindClaim(t, server.Client, "1Gi", "1Gi", "")
+	m, _ := scraped(t)
+	d := &slow{drivers: &drivers{path: filepath.Join(t.TempDir(), "v")}, asked: make(chan string, 9),
+		let: make(chan struct{})}
+	m.cfg.Client, m.cfg.Drivers = server.Client, d
+	if _, err := m.Prepare(t.Context(), claimPod()); err != nil {
+		t.Fatal(err)
+	}
+	first := m.beginMeasure(t.Context(), m.mountedClaims()[0])
+	second := m.beginMeasure(t.Context(), m.mountedClaims()[0])
+	close(d.let)
+	if first == nil || first != second {
+		t.Fatalf("the second scrape got %v instead of %v", second, first)
+	}
+	if <-second.done; second.stats == nil {
+		t.Error("the claim is missing")
+	}
+	if len(d.asked) != 1 {
+		t.Errorf("the driver was called %d times", len(d.asked))
+	}
+}
