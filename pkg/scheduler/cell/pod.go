@@ -37,13 +37,17 @@ func (c *Cell) NewPod(pod *v1.Pod) *scheduling.Pod {
 // Compile computes what the scheduler needs to know about a pod, except its group (the pods that
 // affinity terms and spread constraints treat like it).
 func Compile(pod *v1.Pod) *scheduling.Pod {
-	return &scheduling.Pod{
+	p := &scheduling.Pod{
 		Pod:       pod,
 		GroupKey:  groupKey(pod),
 		Requests:  requests(pod, false),
-		NonZero:   requests(pod, true),
 		HostPorts: hostPorts(pod),
 	}
+	p.NonZero = p.Requests
+	if !complete(pod) {
+		p.NonZero = requests(pod, true)
+	}
+	return p
 }
 
 // Join sets the group of a pod: the group of placed pods with the same key, or a new group if there
@@ -70,6 +74,20 @@ func requests(pod *v1.Pod, nonZero bool) scheduling.Resources {
 	r := FromList(resourcehelper.PodRequests(pod, opts))
 	r.Pods = 1
 	return r
+}
+
+// complete returns true if each container requests CPU and memory, so that the defaults for missing
+// requests change nothing. A resize can remove requests, so complete is false for resized pods.
+func complete(pod *v1.Pod) bool {
+	both := func(c v1.Container) bool {
+		_, cpu := c.Resources.Requests[v1.ResourceCPU]
+		_, memory := c.Resources.Requests[v1.ResourceMemory]
+		return cpu && memory
+	}
+	all := func(l []v1.Container) bool {
+		return !slices.ContainsFunc(l, func(c v1.Container) bool { return !both(c) })
+	}
+	return all(pod.Spec.Containers) && all(pod.Spec.InitContainers) && !resized(pod)
 }
 
 // resized returns true if the pod's status can change its requests: a kubelet has reported resources,

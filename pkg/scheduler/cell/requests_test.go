@@ -11,22 +11,25 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"keelson.dev/scheduling"
 )
 
-// TestRequestsMatchStatus compares requests with Kubernetes' computation, which always reads the
-// status, for random pods with and without each part of the status.
+// TestRequestsMatchStatus compares both requests of compiled pods with Kubernetes' computation, which
+// always reads the status, for random pods with and without each part of the status.
 func TestRequestsMatchStatus(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
 		pod := randomPod(rng)
-		for _, nonZero := range []bool{false, true} {
+		p := Compile(pod)
+		for nonZero, got := range map[bool]scheduling.Resources{false: p.Requests, true: p.NonZero} {
 			opts := resourcehelper.PodResourcesOptions{UseStatusResources: true,
 				InPlacePodLevelResourcesVerticalScalingEnabled: true}
 			if nonZero {
 				opts.NonMissingContainerRequests = nonZeroRequests
 			}
 			want := FromList(resourcehelper.PodRequests(pod, opts))
-			if got := requests(pod, nonZero); got.MilliCPU != want.MilliCPU || got.Memory != want.Memory {
+			if got.MilliCPU != want.MilliCPU || got.Memory != want.Memory {
 				t.Fatalf("nonZero %v: got %d milli CPU and %d bytes, want %d and %d, pod:\n%+v", nonZero,
 					got.MilliCPU, got.Memory, want.MilliCPU, want.Memory, pod)
 			}
