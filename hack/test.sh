@@ -33,9 +33,10 @@ if [[ -z $short && $(id -u) != 0 ]]; then
 	exit 1
 fi
 hack/tools.sh gotestsum
-# -vet=off because hack/lint.sh runs go vet on the same packages.
+# -vet=off because hack/lint.sh runs go vet on the same packages. -ldflags=-w leaves debug information
+# out of the test programs, so that they are linked faster.
 bin/tools/gotestsum --format pkgname --format-icons text --format-hide-empty-pkg -- \
-	-vet=off -timeout 30m "$@" \
+	-vet=off -ldflags=-w -timeout 30m "$@" \
 	./... ./staging/src/keelson.dev/{api,apiserver,scheduling}/...
 [[ -z $short ]] || exit 0
 # Three modules that are not in go.work: the storage driver under csi-sanity, the operator under
