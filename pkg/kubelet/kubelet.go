@@ -79,7 +79,11 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	defer k.pods.objects.Subscribe(k.objectChanged)()
 	k.shared.events.start()
 	defer k.shared.events.stop()
-	err := runAll(ctx,
+	disk, err := k.localDisk(ctx) // before k.pods.drivers looks for plugins
+	if err != nil {
+		return err
+	}
+	err = runAll(ctx,
 		k.node.status.Run,
 		k.node.hardware.run,
 		k.serving.run,
@@ -88,7 +92,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		k.pods.certificates.Run,
 		k.pods.volumes.Run,
 		k.pods.drivers.Run,
-		k.localDisk,
+		disk,
 		k.runtime.watchState,
 		func(ctx context.Context) error { return k.work(ctx, pool) },
 	)
@@ -156,15 +160,15 @@ func (k *Kubelet) certificateChanged(pod types.UID) {
 	k.pods.volumes.Refresh(pod)
 }
 
-// localDisk serves the built-in CSI driver, whose volumes are on the node's own disk, if it is
-// enabled.
-func (k *Kubelet) localDisk(ctx context.Context) error {
+// localDisk creates the sockets of the built-in CSI driver, whose volumes are on the node's own disk,
+// and returns the function that serves the driver. If the driver is disabled, that function does nothing.
+func (k *Kubelet) localDisk(ctx context.Context) (serve func(context.Context) error, err error) {
 	cfg := k.shared.cfg
 	if !cfg.DiskVolumes {
-		return nil
+		return func(context.Context) error { return nil }, nil
 	}
 	return localdisk.New(localdisk.Config{RootDir: cfg.RootDir, NodeName: cfg.NodeName, Version: cfg.Version,
-		Log: cfg.Log}).Run(ctx)
+		Log: cfg.Log}).Listen(ctx)
 }
 
 // runAll runs all parts until they end. The first part that returns an error cancels the context of

@@ -85,30 +85,35 @@ func Dir(rootDir string) string { return filepath.Join(rootDir, "plugins", Name)
 
 func (d *Driver) socket() string { return filepath.Join(Dir(d.cfg.RootDir), "csi.sock") }
 
-// Run serves the driver until ctx ends. Pods can continue to use their volumes after that.
-func (d *Driver) Run(ctx context.Context) error {
+// Listen creates the driver's sockets in place of those of an earlier process. It returns the function
+// that serves the driver until its context ends, which must be called. Pods can continue to use their
+// volumes after that. The kubelet must call Listen before it looks for plugins: it unregisters a plugin
+// whose socket is removed.
+func (d *Driver) Listen(ctx context.Context) (serveAll func(context.Context) error, err error) {
 	if err := os.MkdirAll(d.volumes(), 0o750); err != nil {
-		return fmt.Errorf("volumes on the node's disk: %w", err)
+		return nil, fmt.Errorf("volumes on the node's disk: %w", err)
 	}
 	if err := d.removeIncomplete(); err != nil {
-		return err
+		return nil, err
 	}
 	service, err := listen(ctx, d.socket())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	// The kubelet calls the driver as soon as it finds the registration socket, so create that
+	// A kubelet calls the driver as soon as it finds the registration socket, so create that
 	// socket last.
 	registrar, err := listen(ctx, filepath.Join(d.cfg.RootDir, "plugins_registry", Name+"-reg.sock"))
 	if err != nil {
-		return errors.Join(err, service.Close())
+		return nil, errors.Join(err, service.Close())
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return serve(ctx, service, d.Serve) })
-	g.Go(func() error {
-		return serve(ctx, registrar, func(s *grpc.Server) { registration.RegisterRegistrationServer(s, d) })
-	})
-	return g.Wait()
+	return func(ctx context.Context) error {
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return serve(ctx, service, d.Serve) })
+		g.Go(func() error {
+			return serve(ctx, registrar, func(s *grpc.Server) { registration.RegisterRegistrationServer(s, d) })
+		})
+		return g.Wait()
+	}, nil
 }
 
 // Serve registers the driver's services at a server.

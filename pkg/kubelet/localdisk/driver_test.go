@@ -5,6 +5,7 @@ package localdisk
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -13,8 +14,11 @@ import (
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"keelson.dev/apiserver/leaktest"
 	"keelson.dev/keelson/pkg/loopdev"
@@ -287,5 +291,45 @@ func TestIncompleteVolumesAreRemoved(t *testing.T) {
 	}
 	if left, err := os.ReadDir(d.volumes()); err != nil || len(left) != 1 || left[0].Name() != "a" {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestListenReplacesSockets checks that the sockets of an earlier process are replaced when Listen
+// returns, and stay afterwards: a kubelet would unregister the driver if one was removed later.
+func TestListenReplacesSockets(t *testing.T) {
+	cfg := Config{RootDir: t.TempDir(), NodeName: "n", Log: slog.New(slog.DiscardHandler)}
+	socket := filepath.Join(cfg.RootDir, "plugins_registry", Name+"-reg.sock")
+	for range 2 { // the first driver leaves its sockets to the second
+		serve, err := New(cfg).Listen(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		listening, err := os.Stat(socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- serve(ctx) }()
+		conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := registration.NewRegistrationClient(conn).GetInfo(t.Context(), &registration.InfoRequest{})
+		if err != nil || info.GetName() != Name {
+			t.Errorf("info %v, %v", info, err)
+		}
+		// The inode number alone is not enough, because a new file can get that of a removed one.
+		if serving, err := os.Stat(socket); err != nil || !os.SameFile(listening, serving) ||
+			!serving.ModTime().Equal(listening.ModTime()) {
+			t.Errorf("the socket was replaced after Listen: %v", err)
+		}
+		cancel()
+		if err := errors.Join(<-ended, conn.Close()); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(socket); err != nil {
+			t.Errorf("the socket was removed at the end: %v", err)
+		}
 	}
 }
