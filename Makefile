@@ -20,7 +20,7 @@ export CGO_ENABLED = 0
 export GOFLAGS = -trimpath -gcflags=all=-dwarf=false
 
 .PHONY: help up down cis monitoring deps build tools images envtest check test unit lint race fuzz perturb e2e soak \
-	conformance ecosystem turn clean
+	upgrade conformance ecosystem turn clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,11 @@ soak: deps tools build images ## a cluster under load for DURATION while everyth
 	@hack/tools.sh etcd
 	@hack/images.sh e2e
 	@KEELSON_SOAK=$(DURATION) go test -count=1 -timeout 0 -v ./test/soak
+
+upgrade: deps tools build images ## from the previous release of Kubernetes to this one under load, and back
+	@hack/tools.sh etcd
+	@hack/previous.sh
+	@KEELSON_UPGRADE=1 go test -count=1 -timeout 25m -v ./test/upgrade
 
 lint: ## gofmt, go vet, staticcheck and golangci-lint over the modules of go.work
 	@hack/lint.sh
