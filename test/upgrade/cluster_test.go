@@ -106,7 +106,7 @@ func (u *upgrade) down() {
 			return
 		}
 	}
-	if out, err := exec.Command(u.ctl, "cluster", "down", "--name", clusterName).CombinedOutput(); err != nil {
+	if out, err := u.command("", "cluster", "down", "--name", clusterName).CombinedOutput(); err != nil {
 		u.t.Errorf("cluster down: %v\n%s", err, out)
 	}
 	if err := os.RemoveAll(u.dir); err != nil {
@@ -162,7 +162,12 @@ func (u *upgrade) install(program, from string) {
 
 // command returns a command that runs ctl with the cluster's kubeconfig.
 func (u *upgrade) command(stdin string, args ...string) *exec.Cmd {
-	c := exec.Command(u.ctl, args...)
+	return u.commandOf(u.presentPrograms, stdin, args...)
+}
+
+// commandOf is like command, with the ctl of a directory.
+func (u *upgrade) commandOf(programs, stdin string, args ...string) *exec.Cmd {
+	c := exec.Command(filepath.Join(programs, "ctl"), args...)
 	c.Env = append(os.Environ(), "KUBECONFIG="+u.path("kubeconfig"), "HOME="+u.dir)
 	c.Stdin = strings.NewReader(stdin)
 	return c
@@ -171,22 +176,28 @@ func (u *upgrade) command(stdin string, args ...string) *exec.Cmd {
 // run runs ctl and returns its output. The test fails if ctl fails.
 func (u *upgrade) run(stdin string, args ...string) string {
 	u.t.Helper()
-	out, err := u.command(stdin, args...).CombinedOutput()
+	return u.runOf(u.presentPrograms, stdin, args...)
+}
+
+// runOf is like run, with the ctl of a directory.
+func (u *upgrade) runOf(programs, stdin string, args ...string) string {
+	u.t.Helper()
+	out, err := u.commandOf(programs, stdin, args...).CombinedOutput()
 	if err != nil {
-		u.t.Fatalf("%v: ctl %s: %v\n%s", u.at(), strings.Join(args, " "), err, out)
+		u.t.Fatalf("%v: %s/ctl %s: %v\n%s", u.at(), programs, strings.Join(args, " "), err, out)
 	}
 	return string(out)
 }
 
-// restartWith restarts one process of a control plane with the program of another directory.
+// restartWith restarts one process with the program of another directory.
 func (u *upgrade) restartWith(process, programs string) {
 	u.t.Helper()
 	u.install(process[:strings.LastIndex(process, "-")], programs)
 	u.restart(process)
 }
 
-// restart ends a process of a control plane, and waits until the supervisor has started it again and
-// it is ready.
+// restart ends a process, and waits until it has been started again. For API servers and controller
+// managers, it also waits until they work.
 func (u *upgrade) restart(process string) {
 	u.t.Helper()
 	u.t.Logf("%v: restart of %s", u.at(), process)
@@ -205,13 +216,18 @@ func (u *upgrade) restart(process string) {
 		}
 		return err
 	})
-	if process == "controller-manager-1" || process == "controller-manager-2" {
+	switch process[:strings.LastIndex(process, "-")] {
+	case "controller-manager":
 		u.controllersWork()
-		return
+	case "apiserver":
+		u.serverReady(u.servers[process[len(process)-1]-'1'])
 	}
-	u.eventually(process+" is ready", func(ctx context.Context) error {
-		at := int(process[len(process)-1] - '1')
-		return u.servers[at].Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+}
+
+func (u *upgrade) serverReady(s server) {
+	u.t.Helper()
+	u.eventually("API server is ready", func(ctx context.Context) error {
+		return s.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
 }
 
@@ -227,9 +243,7 @@ func (u *upgrade) serves(v version) {
 	case present:
 	}
 	for i, s := range u.servers {
-		u.eventually("API server is ready", func(ctx context.Context) error {
-			return s.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
-		})
+		u.serverReady(s)
 		have, err := s.Discovery().ServerVersion()
 		if err != nil {
 			u.t.Fatal(err)
@@ -238,7 +252,14 @@ func (u *upgrade) serves(v version) {
 			u.t.Errorf("API server %d is %+v, want %v", i+1, have, v)
 		}
 	}
-	u.eventually("nodes run "+v.String(), func(ctx context.Context) error {
+	u.nodesRun(minor)
+	u.controllersWork()
+}
+
+// nodesRun waits until all nodes are ready and have kubelets of a minor version.
+func (u *upgrade) nodesRun(minor string) {
+	u.t.Helper()
+	u.eventually("nodes run 1."+minor, func(ctx context.Context) error {
 		list, err := u.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -252,7 +273,6 @@ func (u *upgrade) serves(v version) {
 		}
 		return nil
 	})
-	u.controllersWork()
 }
 
 // dialFrom returns a dial function that connects from the network namespace of a process.

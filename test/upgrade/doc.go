@@ -11,10 +11,14 @@
 //  1. It upgrades all programs. The control plane emulates Kubernetes 1.36.
 //  2. It goes back to 1.36. No object may have changed.
 //  3. It upgrades again, ends the emulation, and creates objects of kinds that 1.36 does not know.
-//  4. It replaces the controller managers and one API server by those of 1.36. While both versions
-//     serve, it deletes owners and namespaces. The objects of the unknown kinds must remain.
+//     "ctl check-downgrade" must list them.
+//  4. It replaces the controller managers, schedulers and kubelets by those of 1.36, and then one API
+//     server. While both versions serve, it deletes owners and namespaces. The objects of the unknown
+//     kinds must remain.
 //  5. It goes back to 1.36, which must not change the stored objects that it cannot read, and
 //     upgrades again.
+//
+// The commands of kubectl in ctl of both versions must work in each state of the cluster.
 //
 // In the end, each request must have been completed within 30 s, no pause between two writes may
 // have been longer than 3 s, every acknowledged write must be there, and no container may have been

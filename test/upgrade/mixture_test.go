@@ -4,6 +4,7 @@
 package upgrade
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -18,6 +19,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -36,8 +38,22 @@ var (
 	taints = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: "devicetaintrules"}
 )
 
+// resourceOf returns the resource of an object of a kind that 1.36 does not serve.
+func resourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
+	return map[string]schema.GroupVersionResource{"ClusterTrustBundle": bundles, "PodCertificateRequest": requests,
+		"DeviceTaintRule": taints}[o.GetKind()]
+}
+
 // mixedNamespace has the objects that must remain while namespaces are deleted.
 const mixedNamespace = "mixed"
+
+// laterDriver has a field that 1.36 does not know.
+const laterDriver = `
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: later.example.com}
+spec: {attachRequired: false, preventPodSchedulingIfMissing: true}
+`
 
 // mixture checks what the garbage collector and the namespace controller do while both versions
 // serve. API server 1 is always that of 1.37.
@@ -85,6 +101,7 @@ func (u *upgrade) newMixture() *mixture {
 	m.keep(m.request(mixedNamespace, "owned-request", refer(owner.ObjectMeta, "v1", "ConfigMap")))
 	m.keep(m.rule("rule"))
 	m.keep(m.rule("owned-rule", m.role))
+	u.run(laterDriver, "apply", "-f", "-")
 	return m
 }
 
@@ -172,14 +189,45 @@ func (m *mixture) round(what string) {
 	m.readable()
 }
 
+// lasting returns the objects that must remain, without old PodCertificateRequests: the controller
+// manager of 1.37 deletes them when they are 15 minutes old.
+func (m *mixture) lasting() []*unstructured.Unstructured {
+	return slices.DeleteFunc(slices.Clone(m.kept), func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "PodCertificateRequest" && time.Since(o.GetCreationTimestamp().Time) > 14*time.Minute
+	})
+}
+
+// listed checks that "ctl check-downgrade" lists the objects that 1.36 does not support.
+func (m *mixture) listed() {
+	m.t.Helper()
+	want := []string{"csidrivers.storage.k8s.io - later.example.com"}
+	for _, o := range m.lasting() {
+		want = append(want, fmt.Sprintf("%s %s %s", resourceOf(o).GroupResource(),
+			cmp.Or(o.GetNamespace(), "-"), o.GetName()))
+	}
+	out, err := m.command("", "check-downgrade").CombinedOutput()
+	if err == nil {
+		m.t.Errorf("%v: check-downgrade succeeded: %s", m.at(), out)
+	}
+	have := map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		if columns := strings.Fields(line); len(columns) > 3 {
+			have[strings.Join(columns[:3], " ")] = true
+		}
+	}
+	for _, o := range want {
+		if !have[o] {
+			m.t.Errorf("%v: check-downgrade does not list %s:\n%s", m.at(), o, out)
+		}
+	}
+}
+
 // readable checks that the API server of 1.37 returns all objects that must remain, unchanged.
 func (m *mixture) readable() {
 	m.t.Helper()
-	for _, want := range m.kept {
-		gvr := map[string]schema.GroupVersionResource{"ClusterTrustBundle": bundles, "PodCertificateRequest": requests,
-			"DeviceTaintRule": taints}[want.GetKind()]
-		have, err := m.servers[0].dynamic.Resource(gvr).Namespace(want.GetNamespace()).Get(m.t.Context(), want.GetName(),
-			metav1.GetOptions{})
+	for _, want := range m.lasting() {
+		client := m.servers[0].dynamic.Resource(resourceOf(want)).Namespace(want.GetNamespace())
+		have, err := client.Get(m.t.Context(), want.GetName(), metav1.GetOptions{})
 		if err != nil {
 			m.t.Errorf("%v: %s %s: %v", m.at(), want.GetKind(), want.GetName(), err)
 			continue
@@ -198,8 +246,8 @@ func (m *mixture) readable() {
 	}
 }
 
-// stored returns what etcd stores of the unknown kinds, by key: the bytes, and the revision of the
-// last write.
+// stored returns what etcd stores of the unknown kinds and of the object with an unknown field, by key:
+// the bytes, and the revision of the last write.
 func (m *mixture) stored() map[string]string {
 	m.t.Helper()
 	got, err := m.etcd.Get(m.t.Context(), "/registry/", clientv3.WithPrefix())
@@ -209,7 +257,7 @@ func (m *mixture) stored() map[string]string {
 	out := map[string]string{}
 	for _, kv := range got.Kvs {
 		for _, kind := range []string{bundles.Resource, requests.Resource, taints.Resource} {
-			if strings.Contains(string(kv.Key), "/"+kind+"/") {
+			if strings.Contains(string(kv.Key), "/"+kind+"/") || strings.HasSuffix(string(kv.Key), "/later.example.com") {
 				out[string(kv.Key)] = fmt.Sprintf("revision %d: %q", kv.ModRevision, kv.Value)
 			}
 		}
@@ -217,7 +265,7 @@ func (m *mixture) stored() map[string]string {
 	return out
 }
 
-// unchanged checks that everything that was stored of the unknown kinds is still stored, unchanged.
+// unchanged checks that everything that stored returned before is still stored, unchanged.
 func (m *mixture) unchanged(when string, before map[string]string) {
 	m.t.Helper()
 	now := m.stored()
@@ -226,7 +274,7 @@ func (m *mixture) unchanged(when string, before map[string]string) {
 			m.t.Errorf("%s: %s: %s before, %s now", when, key, before[key], now[key])
 		}
 	}
-	m.t.Logf("%v: %s: %d stored objects of the unknown kinds are unchanged; now there are %d: %v", m.at(), when,
+	m.t.Logf("%v: %s: %d objects that 1.36 cannot read are stored unchanged; now there are %d: %v", m.at(), when,
 		len(before), len(now), slices.Sorted(maps.Keys(now)))
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ func TestUpgrade(t *testing.T) {
 		t.Helper()
 		u.serves(v)
 		u.podsReady()
+		u.bothClients()
 		u.sameContainers(containers)
 		l.look(v.String())
 	}
@@ -62,12 +64,18 @@ func TestUpgrade(t *testing.T) {
 	check(emulating)
 	u.roll(present)
 	check(present)
+	if out := u.run("", "check-downgrade"); !strings.Contains(out, "supports all objects") {
+		t.Errorf("check-downgrade when the emulation has ended: %s", out)
+	}
 
 	m := u.newMixture()
+	m.listed()
 	stored := m.stored()
-	// As the rules of Kubernetes for mixed versions demand, no controller manager is newer than an API server.
-	u.restartWith("controller-manager-1", u.previousPrograms)
-	u.restartWith("controller-manager-2", u.previousPrograms)
+	u.olderClients()
+	u.podsReady()
+	u.bothClients()
+	u.sameContainers(containers)
+	l.look("API servers of 1.37, everything else of 1.36")
 	u.restartWith("apiserver-2", u.previousPrograms)
 	m.round("1.36 and 1.37 serve")
 	for i := range 2 * planes {
@@ -89,6 +97,7 @@ func TestUpgrade(t *testing.T) {
 	u.roll(present)
 	check(present)
 	m.readable()
+	m.listed()
 
 	l.finish()
 	u.sameContainers(containers)
@@ -127,7 +136,6 @@ type upgrade struct {
 	t     *testing.T
 	began time.Time
 	dir   string // has the cluster's data, the programs that it runs, and the kubeconfig
-	ctl   string
 	// previousPrograms and presentPrograms are the directories of the programs of 1.36 and 1.37.
 	previousPrograms, presentPrograms string
 	*access
@@ -150,7 +158,6 @@ func newUpgrade(t *testing.T) *upgrade {
 		}
 		*dir.place = path
 	}
-	u.ctl = filepath.Join(u.presentPrograms, "ctl")
 	var err error
 	if u.dir, err = os.MkdirTemp("", "keelson-upgrade-"); err != nil {
 		t.Fatal(err)
