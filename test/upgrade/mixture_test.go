@@ -4,6 +4,7 @@
 package upgrade
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/ed25519"
@@ -12,7 +13,6 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -63,7 +63,6 @@ type mixture struct {
 	stub   string // a signing request, in base64
 	bundle *unstructured.Unstructured
 	role   metav1.OwnerReference // refers to a ClusterRole
-	rounds int
 	// kept has the objects of the unknown kinds that must remain, as the API returned them.
 	kept []*unstructured.Unstructured
 	// dependents has the names of ConfigMaps whose owner is the bundle.
@@ -138,13 +137,69 @@ func (m *mixture) rule(name string, owners ...metav1.OwnerReference) *unstructur
 	}, owners...)
 }
 
+// mostRounds limits the number of rounds.
+const mostRounds = 12
+
+// rounds repeats a round until both API servers have served deletions of the garbage collector and of
+// the namespace controller. Before each round but the first, it restarts a controller manager, because
+// a controller manager that starts may connect to the other API server.
+func (m *mixture) rounds() {
+	m.t.Helper()
+	var began [planes]int
+	for i := range planes {
+		began[i] = len(m.audit(i))
+	}
+	for n := 1; ; n++ {
+		m.round(n)
+		missing := []string{}
+		for i, start := range began {
+			log := m.audit(i)[start:]
+			for _, controller := range []string{"generic-garbage-collector", "namespace-controller"} {
+				if !deletes(log, "system:serviceaccount:kube-system:"+controller) {
+					missing = append(missing, fmt.Sprintf("%s through API server %d", controller, i+1))
+				}
+			}
+		}
+		if len(missing) == 0 {
+			return
+		}
+		if m.t.Logf("%v: no deletions yet by %v", m.at(), missing); n == mostRounds {
+			m.t.Fatalf("no deletions by %v in %d rounds", missing, n)
+		}
+		m.restart(fmt.Sprintf("controller-manager-%d", 1+n%planes))
+	}
+}
+
+// audit returns the audit log of an API server.
+func (m *mixture) audit(server int) []byte {
+	m.t.Helper()
+	log, err := os.ReadFile(m.path(fmt.Sprintf("data/audit/audit-%d.log", server+1)))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return log
+}
+
+// deletes reports whether an audit log has deletions by a user.
+func deletes(log []byte, user string) bool {
+	for line := range bytes.Lines(log) {
+		var e struct {
+			Verb string
+			User struct{ Username string }
+		}
+		// The last line may be incomplete, because the API server is writing it.
+		if json.Unmarshal(line, &e) == nil && e.User.Username == user && strings.HasPrefix(e.Verb, "delete") {
+			return true
+		}
+	}
+	return false
+}
+
 // round creates dependents, and deletes owners and a namespace. Then it checks that everything else
 // remains.
-func (m *mixture) round(what string) {
+func (m *mixture) round(n int) {
 	m.t.Helper()
-	m.rounds++
-	n := m.rounds
-	m.t.Logf("%v: round %d: %s", m.at(), n, what)
+	m.t.Logf("%v: round %d", m.at(), n)
 	ctx, api := m.t.Context(), m.client.CoreV1().ConfigMaps(mixedNamespace)
 	name := func(s string) string { return fmt.Sprintf("%s-%d", s, n) }
 
@@ -222,7 +277,8 @@ func (m *mixture) listed() {
 	}
 }
 
-// readable checks that the API server of 1.37 returns all objects that must remain, unchanged.
+// readable checks that the API server of 1.37 returns all objects that must remain, unchanged except
+// for their status: controllers of 1.37 write the status of DeviceTaintRules.
 func (m *mixture) readable() {
 	m.t.Helper()
 	for _, want := range m.lasting() {
@@ -232,10 +288,8 @@ func (m *mixture) readable() {
 			m.t.Errorf("%v: %s %s: %v", m.at(), want.GetKind(), want.GetName(), err)
 			continue
 		}
-		was, wasErr := json.Marshal(want)
-		is, isErr := json.Marshal(have)
-		if err := errors.Join(wasErr, isErr); err != nil || string(was) != string(is) {
-			m.t.Errorf("%v: %s %s: %s before, %s now, %v", m.at(), want.GetKind(), want.GetName(), was, is, err)
+		if was, is := m.withoutStatus(want), m.withoutStatus(have); was != is {
+			m.t.Errorf("%v: %s %s: %s before, %s now", m.at(), want.GetKind(), want.GetName(), was, is)
 		}
 	}
 	for _, name := range m.dependents {
@@ -244,6 +298,20 @@ func (m *mixture) readable() {
 			m.t.Errorf("%v: %s: %v, %v", m.at(), name, o, err)
 		}
 	}
+}
+
+// withoutStatus returns an object as JSON, without its status and what a write of the status changes.
+func (m *mixture) withoutStatus(o *unstructured.Unstructured) string {
+	m.t.Helper()
+	o = o.DeepCopy()
+	delete(o.Object, "status")
+	o.SetManagedFields(nil)
+	o.SetResourceVersion("")
+	text, err := json.Marshal(o)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return string(text)
 }
 
 // stored returns what etcd stores of the unknown kinds and of the object with an unknown field, by key:

@@ -219,6 +219,10 @@ func (u *upgrade) sorted(text []byte) string {
 	return string(out)
 }
 
+// ownGroup is part of an APIService that API servers make for Keelson's own API group, in which nothing
+// is stored. The API servers of the previous release have the group but no APIService for it.
+const ownGroup = `"name":"v1alpha1.scheduling.keelson.dev"`
+
 // same checks that objects which were not written between two readings are equal in both, and that no
 // object is missing in the second.
 func (u *upgrade) same(what string, before, after map[string]object) {
@@ -227,7 +231,7 @@ func (u *upgrade) same(what string, before, after map[string]object) {
 	for _, key := range slices.Sorted(maps.Keys(before)) {
 		was, is := before[key], after[key]
 		switch {
-		case is.version == "" && transient(key):
+		case is.version == "" && (transient(key) || strings.Contains(was.json, ownGroup)):
 		case is.version == "":
 			u.t.Errorf("%s: %s is gone: %s", what, key, was.json)
 		case is.version != was.version:
