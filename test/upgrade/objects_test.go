@@ -249,7 +249,7 @@ func (u *upgrade) same(what string, before, after map[string]object) {
 
 // transient reports whether an object may have been deleted: events expire, the Lease of an API server
 // is deleted when another program has started, and a CSIStorageCapacity is deleted and made again if
-// the driver is not registered while a kubelet restarts.
+// the driver is not registered for a moment, when a kubelet of 1.36 restarts.
 func transient(key string) bool {
 	return strings.Contains(key, "/events ") || strings.Contains(key, "/leases ") ||
 		strings.Contains(key, "/leasecandidates ") || strings.Contains(key, "/csistoragecapacities ")
