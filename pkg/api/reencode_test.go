@@ -12,8 +12,9 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// TestReencode checks that objects that are stored in the current version are left as they are, and
-// that other stored objects are encoded in the current version, with their defaults.
+// TestReencode checks that objects that are stored in the current version are left as they are if
+// they have all defaults, and that other stored objects are encoded in the current version, with
+// their defaults.
 func TestReencode(t *testing.T) {
 	t.Parallel()
 	rows(t, func(t *testing.T, row *resource.Row) {
@@ -22,6 +23,9 @@ func TestReencode(t *testing.T) {
 			return
 		}
 		randomObjects(t, row, 20, func(_ resource.Object, data []byte) {
+			if row.DefaultsChanged {
+				data, _ = reencode(data) // the random object may lack defaults
+			}
 			if got, changed := reencode(data); changed {
 				t.Errorf("encoded again as %q\nstored was %q", got, data)
 			}

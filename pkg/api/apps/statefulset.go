@@ -37,6 +37,7 @@ func statefulSetRow(p podspec.Policy) *resource.Row {
 		ShortNames: []string{"sts"}, Categories: []string{"all"},
 
 		Default:                  defaultStatefulSet,
+		DefaultsChanged:          true, // maxUnavailable has a default since 1.37
 		FillEmpty:                func(o *appsv1.StatefulSet) { o.Spec.Replicas = new(int32) },
 		PrepareCreate:            prepareStatefulSetCreate,
 		Validate:                 podspec.Validate(p, validateStatefulSet),

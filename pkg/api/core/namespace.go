@@ -36,6 +36,7 @@ func namespaceRow() *resource.Row {
 		Verbs:      []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 
 		Default:                  defaultNamespace,
+		DefaultsChanged:          true, // the label with the name is from 1.21
 		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		PrepareCreate:            prepareNamespaceCreate,
 		Validate:                 validateNamespace,

@@ -77,6 +77,7 @@ func serviceRow(allocator ServiceAllocator, proxy resource.ConnectFunc) *resourc
 	}
 	if allocator != nil {
 		k.Hooks, k.Restore = allocator.Hooks(), allocator.Restore
+		k.DefaultsChanged = true // clusterIPs and the fields about IP families are from 1.20
 	}
 	return resource.Of[corev1.ServiceList](k)
 }

@@ -26,7 +26,9 @@ func csiDriverRow() *resource.Row {
 	return resource.Of[storagev1.CSIDriverList](resource.Kind[*storagev1.CSIDriver]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "csidrivers", Kind: "CSIDriver",
 
-		Default:        defaultCSIDriver,
+		Default:         defaultCSIDriver,
+		DefaultsChanged: true, // preventPodSchedulingIfMissing has a default since 1.37
+
 		PrepareUpdate:  prepareCSIDriverUpdate,
 		ReturnDeleted:  true,
 		Validate:       validateCSIDriver,

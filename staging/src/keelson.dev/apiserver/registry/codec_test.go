@@ -178,6 +178,27 @@ func TestReencode(t *testing.T) {
 	}
 }
 
+// TestReencodeDefaults checks that Reencode adds defaults to objects in the current version if the
+// row says that older servers did not store them.
+func TestReencodeDefaults(t *testing.T) {
+	row := autoscalers()
+	row.Default = func(obj resource.Object) { obj.SetLabels(map[string]string{"default": "yes"}) }
+	bare := stored(t, "autoscaling/v2", "HorizontalPodAutoscaler",
+		&autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	if data, changed := registry.Reencode(row)(bare); changed {
+		t.Errorf("encoded again as %q, although defaults have not changed", data)
+	}
+	row.DefaultsChanged = true
+	reencode := registry.Reencode(row)
+	data, changed := reencode(bare)
+	if obj, err := registry.Codec(row).Decode(data, 1); !changed || err != nil || !strings.Contains(string(data), "yes") {
+		t.Errorf("without the default: %v, %v, %v", changed, obj, err)
+	}
+	if data, changed := reencode(data); changed {
+		t.Errorf("with the default: encoded again as %q", data)
+	}
+}
+
 // TestPart checks that Part decodes only the requested fields, that decoding several objects into
 // the same memory does not mix them, and that Peek finds attributes without decoding other fields.
 func TestPart(t *testing.T) {

@@ -4,17 +4,17 @@
 package registry
 
 import (
+	"bytes"
+
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/wire"
 )
 
-// Reencode returns the function for store.Config.Reencode. The server sends stored bytes unchanged
-// to clients that accept protobuf, so bytes in another version have to be encoded again in the
-// storage version.
+// Reencode returns the function for store.Config.Reencode. The server makes answers from stored
+// bytes, so bytes in another version have to be encoded again in the storage version.
 //
-// It does not check whether objects have all defaults, because decoding every object would more
-// than double the time that a server needs to start. Clients that do not use protobuf see defaults
-// applied, and the next update stores them.
+// It adds missing defaults only to objects of rows with DefaultsChanged. Decoding the objects of
+// every row would more than double the time that a server needs to start.
 func Reencode(row *resource.Row) func(data []byte) ([]byte, bool) {
 	if row.Codec != nil || row.New == nil {
 		return nil
@@ -25,7 +25,8 @@ func Reencode(row *resource.Row) func(data []byte) ([]byte, bool) {
 		if !wire.IsEnvelope(data) {
 			return data, false // do not decode: that would turn empty lists in the JSON into nil
 		}
-		if _, own := header.Open(data); own {
+		_, own := header.Open(data)
+		if own && !row.DefaultsChanged {
 			return data, false
 		}
 		obj, err := codec.Decode(data, 0)
@@ -33,7 +34,7 @@ func Reencode(row *resource.Row) func(data []byte) ([]byte, bool) {
 			return data, false // readers that decode the object get the error
 		}
 		reencoded, err := codec.Encode(obj)
-		if err != nil {
+		if err != nil || bytes.Equal(reencoded, data) {
 			return data, false
 		}
 		return reencoded, true

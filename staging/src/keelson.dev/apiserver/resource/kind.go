@@ -124,6 +124,10 @@ type Kind[O any] struct {
 	// that Default must not set, because clients have to. It runs on objects read from storage,
 	// after Default.
 	Restore func(obj O)
+	// DefaultsChanged reports whether Default or Restore sets fields that older servers did not
+	// store. The server then decodes each object once when it loads it, to add these fields. Stored
+	// objects of other rows are assumed to have all of them.
+	DefaultsChanged bool
 	// Readable returns an error if a decoded object cannot be used, for example because an
 	// annotation that represents a field has an invalid value. Stored objects are always readable.
 	Readable func(obj O) error

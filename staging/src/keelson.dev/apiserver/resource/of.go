@@ -78,7 +78,7 @@ func named[O any](k *Kind[O]) *Row {
 		StoragePrefix: cmp.Or(k.StoragePrefix, k.Resource), StoredAs: k.StoredAs, StoredFields: k.StoredFields,
 		StoredForms: k.StoredForms, Scheme: k.Scheme, Codec: k.Codec, Peek: k.Peek,
 		Ephemeral: k.Ephemeral, Create: k.Create, Connect: k.Connect,
-		Computed: k.Computed,
+		Computed: k.Computed, DefaultsChanged: k.DefaultsChanged,
 
 		ValidateName: k.ValidateName, AnyFinalizer: k.AnyFinalizer, MetaLast: k.MetaLast, MetaOnUpdate: k.MetaOnUpdate,
 		HiddenAnnotations: k.HiddenAnnotations,
