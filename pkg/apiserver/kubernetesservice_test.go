@@ -4,10 +4,12 @@
 package apiserver_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -71,5 +73,35 @@ func TestCountedServers(t *testing.T) {
 		if got := endpointsOf(t, one.Client, "default"); got != step.want {
 			t.Errorf("with %s: %s, want %s", step.address, got, step.want)
 		}
+	}
+}
+
+// TestRestartKeepsEndpointSlice checks that a server that stops removes itself from the EndpointSlice
+// of the kubernetes service, but leaves the EndpointSlice, for a server of either family.
+func TestRestartKeepsEndpointSlice(t *testing.T) {
+	for address, services := range map[string]string{"192.0.2.1": "10.96.0.0/16", "2001:db8::1": "fd00::/112"} {
+		t.Run(address, func(t *testing.T) {
+			configure := func(c *config.Config) {
+				c.AdvertiseAddress = address
+				c.ServiceClusterIPRanges = []netip.Prefix{netip.MustParsePrefix(services)}
+			}
+			one := testserver.Start(t, testserver.Options{Configure: configure})
+			slice := func(s *testserver.Server) *discoveryv1.EndpointSlice {
+				e, err := s.Client.DiscoveryV1().EndpointSlices("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return e
+			}
+			before := slice(one)
+			one.Stop(t)
+			two := testserver.Start(t, testserver.Options{KV: one.KV, Dir: one.Dir, Configure: configure})
+			if after := slice(two); after.UID != before.UID || after.AddressType != before.AddressType {
+				t.Errorf("the EndpointSlice was replaced: %v, had %v", after, before)
+			}
+			if got := endpointsOf(t, two.Client, "default"); got != address {
+				t.Errorf("endpoints %q, want %s", got, address)
+			}
+		})
 	}
 }

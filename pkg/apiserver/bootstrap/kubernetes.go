@@ -255,7 +255,7 @@ func (k Kubernetes) endpoints(ctx context.Context, members []string) error {
 		}
 	}
 	addresses, family := v4, discoveryv1.AddressTypeIPv4
-	if len(v4) == 0 {
+	if len(v4) == 0 && len(v6) > 0 {
 		addresses, family = v6, discoveryv1.AddressTypeIPv6
 	}
 	return errors.Join(k.legacyEndpoints(ctx, addresses), k.slice(ctx, family, addresses))
@@ -308,7 +308,8 @@ func (k Kubernetes) slice(ctx context.Context, family discoveryv1.AddressType, a
 	}
 	api := k.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
 	cur, err := api.Get(ctx, kubernetesService, metav1.GetOptions{})
-	if err == nil && cur.AddressType != family {
+	// Without addresses, the slice keeps its family, because it has to be replaced to change it.
+	if err == nil && cur.AddressType != family && len(addresses) > 0 {
 		if err := api.Delete(ctx, kubernetesService, metav1.DeleteOptions{}); err != nil {
 			return wrapped("endpoint slice", err)
 		}
