@@ -52,9 +52,10 @@ func versionPriority(gv schema.GroupVersion) int32 {
 	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"},
 		schema.GroupVersion{Group: "resource.k8s.io", Version: "v1"}:
 		return 21
-	case schema.GroupVersion{Group: "certificates.k8s.io", Version: "v1beta1"},
-		schema.GroupVersion{Group: "internal.apiserver.k8s.io", Version: "v1alpha1"},
-		schema.GroupVersion{Group: "storagemigration.k8s.io", Version: "v1beta1"}:
+	case schema.GroupVersion{Group: "internal.apiserver.k8s.io", Version: "v1alpha1"}:
+		return 9
+	}
+	if gv.Version == "v1beta1" {
 		return 9
 	}
 	return 15
