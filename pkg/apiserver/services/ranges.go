@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
@@ -66,8 +67,9 @@ func Follow(informers networkinginformers.Interface, configured []netip.Prefix) 
 	return known, ranges
 }
 
+// ready reports whether services can have addresses in a ServiceCIDR. As in Kubernetes, this does not
+// depend on the controller that writes the condition Ready.
 func ready(o *networkingv1.ServiceCIDR) bool {
-	return slices.ContainsFunc(o.Status.Conditions, func(c metav1.Condition) bool {
-		return c.Type == networkingv1.ServiceCIDRConditionReady && c.Status == metav1.ConditionTrue
-	})
+	c := meta.FindStatusCondition(o.Status.Conditions, networkingv1.ServiceCIDRConditionReady)
+	return c == nil || c.Status == metav1.ConditionTrue
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 )
@@ -96,6 +98,25 @@ func TestFamilies(t *testing.T) {
 
 // TestSecondAddress checks the error if a client removes one of two addresses without changing
 // ipFamilyPolicy to SingleStack, and that an unsupported policy is reported first.
+// TestReadyRanges checks that a ServiceCIDR is used unless its condition Ready says that it is not ready.
+func TestReadyRanges(t *testing.T) {
+	for name, tc := range map[string]struct {
+		conditions []metav1.Condition
+		want       bool
+	}{
+		"no condition":      {nil, true},
+		"another condition": {[]metav1.Condition{{Type: "Accepted", Status: metav1.ConditionFalse}}, true},
+		"ready":             {[]metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue}}, true},
+		"not ready":         {[]metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse}}, false},
+		"unknown":           {[]metav1.Condition{{Type: "Ready", Status: metav1.ConditionUnknown}}, false},
+	} {
+		o := &networkingv1.ServiceCIDR{Status: networkingv1.ServiceCIDRStatus{Conditions: tc.conditions}}
+		if got := ready(o); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
 func TestSecondAddress(t *testing.T) {
 	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
 	prefer, impossible := corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicy("X")
