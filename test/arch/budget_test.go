@@ -18,7 +18,7 @@ import (
 // or maintainers get for it.
 var budget = map[string]int{
 	"hack":                              590,
-	"pkg/api":                           10100,
+	"pkg/api":                           10120,
 	"pkg/apiserver":                     12410,
 	"pkg/cluster":                       2770,
 	"pkg/controllers":                   11990,

@@ -66,6 +66,9 @@ func customResourceDefinitionRow(hooks resource.Hooks[*apiextensionsv1.CustomRes
 			Validate:                 validateCustomResourceDefinition,
 			ValidateUpdate:           validateCustomResourceDefinitionUpdate,
 
+			Columns: definitionColumns(),
+			Cells:   definitionCells,
+
 			Subresources: []resource.Sub[*apiextensionsv1.CustomResourceDefinition]{
 				{Subresource: strategy.View("status", "spec").WithoutTable(),
 					PrepareUpdate: prepareCustomResourceDefinitionStatus, ValidateUpdate: validateCustomResourceDefinitionStatus},
