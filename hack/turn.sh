@@ -18,7 +18,7 @@ usage() {
 }
 
 # The turns. Each takes 20 to 30 minutes on two cores.
-turns=(race-1 race-2 fuzz perturb soak upgrade stores conformance-1 conformance-2 conformance-3)
+turns=(race-1 race-2 fuzz perturb soak upgrade stores conformance-1 conformance-2 conformance-3 monitoring)
 
 run() {
 	case $1 in
@@ -29,6 +29,7 @@ run() {
 	upgrade) make upgrade ;;
 	stores) make stores ;;
 	conformance-*) SHARE=${1#conformance-}/3 ATTEMPTS=2 OUT=.build/conformance.md make conformance ;;
+	monitoring) make alerts ;;
 	esac
 }
 

@@ -5,5 +5,8 @@
 // metrics that exist, that each alert has a test, and, if promtool is installed, that these tests
 // pass. hack/monitoring/test.sh downloads promtool and runs the tests.
 //
-// The package contains only tests. They need neither root nor a cluster.
+// TestCluster also runs Prometheus beside a real cluster, if the environment variable
+// KEELSON_MONITORING is set. It needs root. The other tests need neither root nor a cluster.
+//
+// The package contains only tests.
 package monitoring

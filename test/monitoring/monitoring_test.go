@@ -201,17 +201,22 @@ func TestAlertsHaveTests(t *testing.T) {
 // TestRules runs the cases in rules_test.yaml with promtool. It is skipped if promtool is not
 // installed. hack/test.sh installs promtool unless it runs with -short.
 func TestRules(t *testing.T) {
-	promtool, err := exec.LookPath("promtool")
+	if out, err := exec.Command(promtool(t), "test", "rules", testAt).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func promtool(t *testing.T) string {
+	t.Helper()
+	file, err := exec.LookPath("promtool")
 	if err != nil {
-		promtool, err = filepath.Abs(root + "/.build/monitoring/root/usr/bin/promtool")
+		file, err = filepath.Abs(root + "/.build/monitoring/root/usr/bin/promtool")
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := os.Stat(promtool); err != nil {
+	if _, err := os.Stat(file); err != nil {
 		t.Skip("promtool is missing; hack/monitoring/test.sh gets it")
 	}
-	if out, err := exec.Command(promtool, "test", "rules", testAt).CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	return file
 }
