@@ -127,7 +127,7 @@ for user in admin scheduler manager; do
 	kubeconfig "$user" >"$work/$user.yaml"
 done
 storage=(--data-dir "$work/etcd")
-limits=()
+limits=() scheduler=() manager=()
 if [[ $which == kubernetes ]]; then
 	build
 	client=http://$address:$((port + 3)) peer=http://$address:$((port + 4))
@@ -135,6 +135,9 @@ if [[ $which == kubernetes ]]; then
 		--listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "default=$peer"
 	storage=(--etcd-servers "$client" --service-cluster-ip-range 10.96.0.0/16 --endpoint-reconciler-type none)
 	limits=(--kube-api-qps 5000 --kube-api-burst 5000)
+	# Without these options, Kubernetes' processes do not ask the API server which users may read their metrics.
+	scheduler=(--authentication-kubeconfig "$work/scheduler.yaml" --authorization-kubeconfig "$work/scheduler.yaml")
+	manager=(--authentication-kubeconfig "$work/manager.yaml" --authorization-kubeconfig "$work/manager.yaml")
 fi
 begin api "$bin/${prefix}apiserver" "${storage[@]}" --bind-address "$address" --advertise-address "$address" \
 	--secure-port "$port" \
@@ -143,14 +146,14 @@ begin api "$bin/${prefix}apiserver" "${storage[@]}" --bind-address "$address" --
 	--service-account-issuer "https://$address" --authorization-mode Node,RBAC
 ready "$port" /readyz
 begin sch "$bin/${prefix}scheduler" --kubeconfig "$work/scheduler.yaml" --leader-elect=false --bind-address "$address" \
-	--secure-port $((port + 1)) "${limits[@]}"
+	--secure-port $((port + 1)) "${limits[@]}" "${scheduler[@]}"
 ready $((port + 1)) /readyz
 if [[ -n $controllers ]]; then
 	begin cm "$bin/${prefix}controller-manager" --kubeconfig "$work/manager.yaml" --leader-elect=false \
 		--bind-address "$address" \
 		--secure-port $((port + 2)) --use-service-account-credentials --service-account-private-key-file "$work/sa.key" \
 		--root-ca-file "$work/ca.crt" --cluster-signing-cert-file "$work/ca.crt" --cluster-signing-key-file \
-			"$work/ca.key" "${limits[@]}"
+			"$work/ca.key" "${limits[@]}" "${manager[@]}"
 	ready $((port + 2)) /healthz
 fi
 export PIDS KUBECONFIG=$work/admin.yaml
