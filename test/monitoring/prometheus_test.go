@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,10 @@ type prometheus struct {
 // prometheus runs Prometheus with the rules in a file, and waits until it answers.
 func (l *lab) prometheus(rules string) *prometheus {
 	l.t.Helper()
+	rules, err := filepath.Abs(rules) // the script changes its working directory
+	if err != nil {
+		l.t.Fatal(err)
+	}
 	cmd := exec.Command(root+"/hack/monitoring/run.sh", clusterName)
 	cmd.Env = append(os.Environ(), "PORT="+port, "RULES="+rules)
 	var out bytes.Buffer
