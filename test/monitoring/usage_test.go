@@ -4,6 +4,7 @@
 package monitoring
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -60,7 +61,7 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	}
 	// The name of the program, in parentheses, may contain spaces. User and system time are the 12th and 13th field
 	// after it.
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	sum := 0
 	for _, f := range fields[11:13] {
 		n, err := strconv.Atoi(f)

@@ -66,10 +66,12 @@ type measured struct {
 	what string
 }
 
-func (m *measured) add(d time.Duration, what string) {
+// or returns the longer one of m and another time.
+func (m measured) or(d time.Duration, what string) measured {
 	if d > m.d {
-		*m = measured{d, what}
+		return measured{d, what}
 	}
+	return m
 }
 
 func (m measured) String() string { return fmt.Sprintf("%v (%s)", m.d.Round(time.Millisecond), m.what) }
@@ -214,11 +216,11 @@ func (l *ledger) done(writer, what string, write bool, began, now time.Time) {
 	defer l.mu.Unlock()
 	for _, f := range []*figures{&l.figures, &l.phase} {
 		f.requests++
-		f.request.add(now.Sub(began), at)
+		f.request = f.request.or(now.Sub(began), at)
 		if write {
-			f.pause.add(now.Sub(l.last), at)
+			f.pause = f.pause.or(now.Sub(l.last), at)
 			if before, ok := l.lastOf[writer]; ok {
-				f.pauseOfOne.add(now.Sub(before), at)
+				f.pauseOfOne = f.pauseOfOne.or(now.Sub(before), at)
 			}
 		}
 	}
