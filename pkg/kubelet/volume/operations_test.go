@@ -102,16 +102,23 @@ func (d *slow) Stats(_ context.Context, pod *v1.Pod, _ csi.Volume) (*statsapi.Fs
 	return &statsapi.FsStats{UsedBytes: &used, CapacityBytes: &most}, nil
 }
 
+// slowDriver gives m an API server with a bound claim, and a driver that waits with each measurement.
+func slowDriver(t *testing.T, m *Manager) *slow {
+	t.Helper()
+	server := testserver.Start(t, testserver.Options{})
+	bindClaim(t, server.Client, "1Gi", "1Gi", "")
+	d := &slow{drivers: &drivers{path: filepath.Join(t.TempDir(), "v")}, asked: make(chan string, 9),
+		let: make(chan struct{})}
+	m.cfg.Client, m.cfg.Drivers = server.Client, d
+	return d
+}
+
 // TestClaimsAreMeasured checks that a claim that two pods use is measured once. It also checks that
 // ClaimStats returns without the claim if its driver does not answer, and that ClaimStats does not
 // call the driver again before the first call has ended.
 func TestClaimsAreMeasured(t *testing.T) {
-	server := testserver.Start(t, testserver.Options{})
-	bindClaim(t, server.Client, "1Gi", "1Gi", "")
 	m, scrape := scraped(t)
-	d := &slow{drivers: &drivers{path: filepath.Join(t.TempDir(), "v")}, asked: make(chan string, 9),
-		let: make(chan struct{})}
-	m.cfg.Client, m.cfg.Drivers = server.Client, d
+	d := slowDriver(t, m)
 	for _, name := range []string{"p", "q"} {
 		pod := claimPod()
 		pod.Name, pod.UID = name, types.UID(name)
@@ -152,12 +159,8 @@ func TestClaimsAreMeasured(t *testing.T) {
 
 // TestScrapesShareMeasurement checks that a scrape gets the volume of a claim that another scrape is measuring.
 func TestScrapesShareMeasurement(t *testing.T) {
-	server := testserver.Start(t, testserver.Options{})
-	bindClaim(t, server.Client, "1Gi", "1Gi", "")
 	m, _ := scraped(t)
-	d := &slow{drivers: &drivers{path: filepath.Join(t.TempDir(), "v")}, asked: make(chan string, 9),
-		let: make(chan struct{})}
-	m.cfg.Client, m.cfg.Drivers = server.Client, d
+	d := slowDriver(t, m)
 	if _, err := m.Prepare(t.Context(), claimPod()); err != nil {
 		t.Fatal(err)
 	}

@@ -76,18 +76,16 @@ func requests(pod *v1.Pod, nonZero bool) scheduling.Resources {
 	return r
 }
 
-// complete returns true if each container requests CPU and memory, so that the defaults for missing
+// complete reports whether each container requests CPU and memory, so that the defaults for missing
 // requests change nothing. A resize can remove requests, so complete is false for resized pods.
 func complete(pod *v1.Pod) bool {
-	both := func(c v1.Container) bool {
+	lacks := func(c v1.Container) bool {
 		_, cpu := c.Resources.Requests[v1.ResourceCPU]
 		_, memory := c.Resources.Requests[v1.ResourceMemory]
-		return cpu && memory
+		return !cpu || !memory
 	}
-	all := func(l []v1.Container) bool {
-		return !slices.ContainsFunc(l, func(c v1.Container) bool { return !both(c) })
-	}
-	return all(pod.Spec.Containers) && all(pod.Spec.InitContainers) && !resized(pod)
+	return !slices.ContainsFunc(pod.Spec.Containers, lacks) && !slices.ContainsFunc(pod.Spec.InitContainers, lacks) &&
+		!resized(pod)
 }
 
 // resized returns true if the pod's status can change its requests: a kubelet has reported resources,

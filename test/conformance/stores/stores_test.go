@@ -212,8 +212,9 @@ func compare(t *testing.T, first, second *server, before, after map[id]map[strin
 	}
 }
 
-// exemption returns why an object may differ between two servers, one of which does not have it if
-// the object is nil. It returns "" if there is no reason.
+// exemption returns the reason why two servers may answer differently for an object, or "" if there is
+// none. want is the answer of the first server and got that of the second. An answer is nil if the
+// server does not have the object.
 func exemption(first, second *server, i id, want, got map[string]any) string {
 	object := unstructured.Unstructured{Object: want}
 	if want == nil {
