@@ -20,7 +20,7 @@ export CGO_ENABLED = 0
 export GOFLAGS = -trimpath -gcflags=all=-dwarf=false
 
 .PHONY: help up down cis monitoring deps build tools images envtest check test unit lint race fuzz perturb e2e soak \
-	upgrade alerts conformance stores ecosystem turn clean
+	upgrade alerts metrics conformance stores ecosystem turn clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ upgrade: deps tools build images ## from the previous release of Kubernetes to t
 
 alerts: deps tools build images ## the alerts beside a cluster, first healthy and then damaged: 25 minutes
 	@KEELSON_MONITORING=10m hack/monitoring/test.sh -v -timeout 30m
+
+metrics: deps build ## which metrics Kubernetes and Keelson set after the same work
+	@KEELSON_BESIDE=1 go test -count=1 -timeout 30m -run Beside -v ./test/metrics
 
 lint: ## gofmt, go vet, staticcheck and golangci-lint over the modules of go.work
 	@hack/lint.sh

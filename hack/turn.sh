@@ -17,8 +17,8 @@ usage() {
 	USAGE
 }
 
-# The turns. Each takes 20 to 30 minutes on two cores.
-turns=(race-1 race-2 fuzz perturb soak upgrade stores conformance-1 conformance-2 conformance-3 monitoring)
+# The turns. Most take 20 to 30 minutes on two cores.
+turns=(race-1 race-2 fuzz perturb soak upgrade stores conformance-1 conformance-2 conformance-3 monitoring metrics)
 
 run() {
 	case $1 in
@@ -30,6 +30,7 @@ run() {
 	stores) make stores ;;
 	conformance-*) SHARE=${1#conformance-}/3 ATTEMPTS=2 OUT=.build/conformance.md make conformance ;;
 	monitoring) make alerts ;;
+	metrics) make metrics ;;
 	esac
 }
 
