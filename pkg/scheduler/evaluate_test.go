@@ -36,7 +36,8 @@ func emptyView(t interface{ Fatal(...any) }) *view {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &view{Cell: cell.New(), keeper: newKeeper(), sources: sources, reserved: newReservations()}
+	return &view{Cell: cell.New(), keeper: newKeeper(), sources: sources, evicting: newEvictions(),
+		reserved: newReservations()}
 }
 
 func testNode(name string, milli int64, taint, zone string) *v1.Node {

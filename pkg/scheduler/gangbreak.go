@@ -81,7 +81,7 @@ func (a *attempt) resume() bool {
 
 func (a *attempt) liftAgain(l *lifted) bool {
 	v := a.s.view
-	if node, _, known := v.Placed(l.pod.UID); !known || node != l.node || v.evicting[l.pod.UID] {
+	if node, _, known := v.Placed(l.pod.UID); !known || node != l.node || v.evicting.has(l.pod.UID) {
 		return false
 	}
 	l.lift(v)

@@ -135,7 +135,7 @@ func (c *gangCell) scheduler(t interface {
 		t.Fatal(err)
 	}
 	s.metrics = m
-	v.sources, v.devices, v.evicting = sources, sources.devices, map[types.UID]bool{}
+	v.sources, v.devices, v.evicting = sources, sources.devices, newEvictions()
 	v.nominated, s.nominated.changed = s.nominated, v.Touch
 	s.queue = queue.New(queue.Config{
 		Clock: s.cfg.Clock, Gang: gangKey, Gate: func(*v1.Pod) *scheduling.Status { return nil },

@@ -269,7 +269,7 @@ func (s *Scheduler) podGone(pod *v1.Pod) {
 	left := s.nominated.node[pod.UID]
 	s.nominated.remove(pod.UID)
 	s.gangs.set(pod, false)
-	delete(s.view.evicting, pod.UID)
+	s.view.evicting.remove(pod.UID)
 	ready := s.gangs.left(pod.UID)
 	node, _, known := s.view.Placed(pod.UID)
 	if !known {

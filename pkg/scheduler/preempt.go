@@ -59,8 +59,12 @@ func (v *view) victimsLeaving(node string, priority int32) bool {
 	if n == nil {
 		return false
 	}
+	if v.evicting.below(node, priority) {
+		return true
+	}
+	// Another scheduler evicts the others, or this one did before it was restarted.
 	for _, p := range n.Pods {
-		if p.Priority() < priority && (v.evicting[p.UID] || p.DeletionTimestamp != nil && preempted(p.Pod)) {
+		if p.DeletionTimestamp != nil && p.Priority() < priority && preempted(p.Pod) {
 			return true
 		}
 	}

@@ -31,7 +31,7 @@ func BenchmarkPreempt(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		v, ev, noms := emptyView(b), newEvaluator(), newNominations()
-		v.nominated, noms.changed, v.evicting = noms, v.Touch, map[types.UID]bool{}
+		v.nominated, noms.changed = noms, v.Touch
 		for i := range nodes {
 			name := fmt.Sprint("n", i)
 			v.SetNode(testNode(name, 4000, "", fmt.Sprint("z", i%3)))
@@ -54,7 +54,7 @@ func BenchmarkPreempt(b *testing.B) {
 			}
 			c := slices.MinFunc(found, compareCandidates)
 			for _, victim := range c.victims {
-				v.evicting[victim.UID] = true
+				v.evicting.add(victim, c.node)
 				gone = append(gone, victim.UID)
 			}
 			noms.set(e.pod, c.node)
@@ -63,6 +63,7 @@ func BenchmarkPreempt(b *testing.B) {
 		}
 		for _, uid := range gone {
 			v.RemovePod(uid)
+			v.evicting.remove(uid)
 		}
 		for _, pod := range high {
 			e, err := ev.evaluate(v, p, v.NewPod(pod), noms)

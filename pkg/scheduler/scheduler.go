@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
@@ -94,7 +93,7 @@ func New(cfg Config) (*Scheduler, error) {
 		batches: b, binder: newBinder(cfg.Client, b), verdicts: newMailbox[*verdict](), extended: newMailbox[func()](),
 	}
 	s.view = &view{Cell: cell.New(), keeper: newKeeper(), sources: s.sources, devices: s.sources.devices,
-		reserved: newReservations(), evicting: map[types.UID]bool{}}
+		reserved: newReservations(), evicting: newEvictions()}
 	s.view.nominated, s.nominated.changed = s.nominated, s.view.Touch
 	s.queue = queue.New(queue.Config{
 		Clock: cfg.Clock, Less: cfg.Profiles.Less, Gate: s.gate, Gang: gangKey,
@@ -372,7 +371,7 @@ func (s *Scheduler) clear(rank int32, c candidate, d *decision) {
 	d.nominate, d.victims = c.node, c.victims
 	s.metrics.victims.Observe(float64(len(c.victims)))
 	for _, v := range d.victims {
-		s.view.evicting[v.UID] = true
+		s.view.evicting.add(v, c.node)
 	}
 	d.displaced = s.nominated.below(c.node, rank)
 	for _, other := range d.displaced {

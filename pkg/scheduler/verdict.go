@@ -239,7 +239,7 @@ func (s *Scheduler) cancelEvictions(v *verdict) {
 // gang is tried again.
 func (s *Scheduler) cancelEviction(victim *scheduling.Pod) {
 	s.mu.Lock()
-	delete(s.view.evicting, victim.UID)
+	s.view.evicting.remove(victim.UID)
 	ready := s.gangs.left(victim.UID)
 	s.mu.Unlock()
 	if len(ready) > 0 {

@@ -10,7 +10,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/storage/volume"
 
 	"keelson.dev/keelson/pkg/scheduler/cell"
@@ -26,7 +25,7 @@ type view struct {
 	sources   *sources
 	devices   *devices
 	// evicting has the pods that the scheduler is evicting.
-	evicting map[types.UID]bool
+	evicting *evictions
 	reserved reservations
 }
 
