@@ -103,8 +103,8 @@ func (m marker) check(value []byte) (marked bool, err error) {
 		return false, fmt.Errorf("%w: key %s: %w", errUnreadable, m.key, err)
 	}
 	if m.own.LessThan(first) {
-		return false, fmt.Errorf("%w: it was written by a newer version; only servers of Kubernetes %s or later can read it, "+
-			"and this server has version %s", errUnreadable, first, m.own)
+		return false, fmt.Errorf("%w: it was written by a newer version; only servers of Kubernetes %s or later can "+
+			"read it, and this server has version %s", errUnreadable, first, m.own)
 	}
 	return !first.LessThan(m.needed), nil
 }

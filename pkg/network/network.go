@@ -231,8 +231,8 @@ func (n *Network) sync(ctx context.Context, k *kernel, all map[types.NamespacedN
 			"nodes", w.unreachable)
 	}
 	if err := nft.BridgeFiltered(n.bridgeSysctls); err != nil {
-		n.cfg.Log.Error("Network policies are not enforced between pods of this node, turning on the net.bridge sysctls",
-			"err", err)
+		n.cfg.Log.Error("Network policies between pods of this node were not enforced; if br_netfilter is loaded, its "+
+			"settings are turned on now", "err", err)
 	}
 	return errors.Join(enable(sysctls(w.podCIDRs)), k.apply(w), n.configure(ctx, w))
 }

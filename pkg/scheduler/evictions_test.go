@@ -29,7 +29,8 @@ func TestEvictions(t *testing.T) {
 				e.remove(uid)
 				delete(model, uid)
 			} else {
-				m := eviction{fmt.Sprint("n", rapid.IntRange(0, 2).Draw(t, "node")), rapid.Int32Range(-1, 3).Draw(t, "priority")}
+				m := eviction{fmt.Sprint("n", rapid.IntRange(0, 2).Draw(t, "node")),
+					rapid.Int32Range(-1, 3).Draw(t, "priority")}
 				e.add(&scheduling.Pod{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid},
 					Spec: v1.PodSpec{Priority: &m.priority}}}, m.node)
 				model[uid] = m

@@ -63,7 +63,7 @@ func codeLabel(c scheduling.Code) string {
 // that a scrape shows no empty series. A nil *times observes nothing.
 type times [points][codes]func() prometheus.Observer
 
-// newTimes returns a times that calls create for each histogram on its first use.
+// newTimes returns histograms that are created by the function create when they are first used.
 func newTimes(create func(point, code string) prometheus.Observer) *times {
 	var out times
 	for p := range points {

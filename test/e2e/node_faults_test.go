@@ -120,8 +120,8 @@ func TestHungRuntime(t *testing.T) {
 }
 
 // TestSilentControlPlane stops all processes of the control plane for longer than the duration of a
-// node's Lease, and kills a kubelet meanwhile. Running pods must not be affected. One minute is
-// long enough, because the kubelet's periodic work has a period of ten seconds.
+// node's Lease, and kills a kubelet meanwhile. Running pods must not be affected. The processes are
+// stopped for one minute: a Lease lasts 40 s, and the kubelet's periodic work is done every 10 s.
 func TestSilentControlPlane(t *testing.T) {
 	ns := namespace(t, "silent")
 	const sick = `    livenessProbe: {exec: {command: [test, -f, /tmp/well]}, periodSeconds: 1, timeoutSeconds: 30}

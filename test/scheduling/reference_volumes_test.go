@@ -96,9 +96,9 @@ func volumesOutOfReach(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 	return !reached
 }
 
-// volumeScores returns the scores by free storage: for each StorageClass the share, in percent,
-// that stays free of the volumes that the pod's unbound claims would get on the node. The score is
-// the mean of these shares.
+// volumeScores returns the scores by free storage. On each node, the pod's unbound claims would get
+// certain volumes. For each StorageClass, the claims leave a percentage of the capacity of these volumes
+// unused. The score is the mean of these percentages.
 func volumeScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {
 	var out []int64
 	for _, n := range nodes {

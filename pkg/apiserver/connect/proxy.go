@@ -240,9 +240,9 @@ func (p *Proxies) service(ctx context.Context, namespace, id string) (*url.URL, 
 	return &url.URL{Scheme: scheme, Host: host}, p.transport, nil
 }
 
-// endpoint returns the address and port of a random endpoint of a service that is ready, has the
-// port with the given name, and is accepted, or "" if there is none. It prefers the first address
-// family of the service.
+// endpoint returns the address and port of a random endpoint of a service, or "" if there is none. The
+// endpoint is ready, has the port with the given name, and passes the function accept. If possible, its
+// address is of the first address family of the service.
 func (p *Proxies) endpoint(svc *corev1.Service, list []discoveryv1.EndpointSlice, port string,
 	accept func(*discoveryv1.Endpoint) bool) string {
 	order := p.shuffled(len(list))

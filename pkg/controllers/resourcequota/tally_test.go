@@ -121,7 +121,7 @@ func (w *world) put(uid types.UID, o modelObject) {
 	w.events = append(w.events, modelEvent{uid, w.revision, o, w.now})
 }
 
-// finish ends the write with the given index. If ok is true, the object is stored, otherwise the
+// finish ends the write with the given index. If ok is true, the object is stored; otherwise the
 // write fails.
 func (w *world) finish(at int, ok bool) {
 	f := w.writing[at]

@@ -153,8 +153,8 @@ func TestSlicesOfUnreachableDrivers(t *testing.T) {
 	})
 }
 
-// sick is a driver that reports the health of its devices. It sends each list that the test writes
-// to say.
+// sick is a driver that reports the health of its devices. The test writes lists to the channel say,
+// and the driver sends each of them to the kubelet.
 type sick struct {
 	healthapi.UnimplementedDRAResourceHealthServer
 	say chan []*healthapi.DeviceHealth

@@ -108,7 +108,7 @@ func (r *reader) between(older string) error {
 }
 
 // renamed reads a renamed file. If the argument first is true, the file may be r.file under its new
-// name, which was read already. It is then skipped.
+// name. If it is, renamed skips it, because r.file was read already.
 func (r *reader) renamed(name string, first bool) error {
 	in, err := openRenamed(name)
 	if err != nil {

@@ -181,9 +181,10 @@ func (pp *patching) json(ctx context.Context, cur resource.Object) (resource.Obj
 	return pp.finish(ctx, out, cur)
 }
 
-// typed merges the patch into a copy of cur with merge, without encoding it. It returns false if
-// cur has no Go type in the request's version, or if merge does not support the patch. It rewrites
-// runtime.RawExtension values with spelt, as Kubernetes does when it encodes cur (see raw.go).
+// typed copies cur, and applies the patch to the copy by calling merge. The objects are not encoded
+// as JSON. typed returns false if cur has no Go type in the request's version, or if merge does not
+// support the patch. Kubernetes encodes cur and so changes the spelling of runtime.RawExtension
+// values; typed changes them in the same way (see raw.go).
 func (pp *patching) typed(cur resource.Object, merge func(obj any, patch []byte) bool,
 	spelt spelling) (resource.Object, bool) {
 	if pp.r.dynamic || pp.v != nil && pp.v.FromStorage != nil {

@@ -50,7 +50,8 @@ type watcher struct {
 
 	wake chan struct{} // receives when the method poll may have a result
 
-	// Position in the window and timer, guarded by c.mu.
+	// Guarded by c.mu: the timer, and the position in the window, which has the latest changes of the
+	// cache.
 	timer   clock.Timer // timer of the next bookmark; may be nil
 	pending bool        // changes at position next or later may be selected
 	next    uint64

@@ -38,7 +38,7 @@ func (e Embedded) keepReadable(client *clientv3.Client, settled func() bool) (st
 			if err == nil || ctx.Err() != nil {
 				return
 			}
-			e.Log.Debug("Format of the data not changed yet", "err", err)
+			e.Log.Debug("Waiting for etcd to change the format of its data", "version", e.Readable, "err", err)
 			select {
 			case <-ctx.Done():
 				return
