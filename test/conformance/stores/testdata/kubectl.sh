@@ -82,7 +82,8 @@ kubectl apply --server-side --field-manager=other -f applied.yaml
 kubectl apply --server-side --field-manager=another -f applied.yaml
 kubectl apply --server-side --field-manager=another -f applied-2.yaml
 kubectl apply --server-side --field-manager=another --force-conflicts -f applied-2.yaml
-kubectl get configmap applied -o yaml --show-managed-fields
+# Sorted, because the order of managed fields depends on the seconds in which the writes happened.
+kubectl get configmap applied -o yaml --show-managed-fields | sort
 kubectl apply -f invalid.yaml
 kubectl apply -f invalid.yaml --validate=ignore
 kubectl apply -f invalid.yaml --validate=warn
