@@ -10,6 +10,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/store"
 )
 
 // storageTimeout limits a query of the store's size.
@@ -22,8 +25,9 @@ type sized interface {
 
 // storageMetrics exports Kubernetes' metrics of stored objects.
 type storageMetrics struct {
-	a                                *assembly
-	objects, resources, size, events *prometheus.Desc
+	a                                   *assembly
+	objects, resources, size, events    *prometheus.Desc
+	lists, fetched, evaluated, returned *prometheus.Desc
 }
 
 func (a *assembly) storageMetrics() *storageMetrics {
@@ -39,6 +43,17 @@ func (a *assembly) storageMetrics() *storageMetrics {
 			"[BETA] Number of etcd events received split by kind.", []string{"group", "resource"}, nil),
 		size: prometheus.NewDesc("apiserver_storage_size_bytes",
 			"[STABLE] Size of the storage database file physically allocated in bytes.", []string{"storage_cluster_id"}, nil),
+		lists: prometheus.NewDesc("apiserver_storage_list_total", "[ALPHA] Number of LIST requests served from storage",
+			[]string{"group", "resource", "storage", "index"}, nil),
+		fetched: prometheus.NewDesc("apiserver_storage_list_fetched_objects_total",
+			"[ALPHA] Number of objects read from storage in the course of serving a LIST request",
+			[]string{"group", "resource", "storage", "index"}, nil),
+		evaluated: prometheus.NewDesc("apiserver_storage_list_evaluated_objects_total",
+			"[ALPHA] Number of objects tested in the course of serving a LIST request from storage",
+			[]string{"group", "resource", "storage"}, nil),
+		returned: prometheus.NewDesc("apiserver_storage_list_returned_objects_total",
+			"[ALPHA] Number of objects returned for a LIST request from storage",
+			[]string{"group", "resource", "storage"}, nil),
 	}
 }
 
@@ -48,6 +63,10 @@ func (m *storageMetrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.resources
 	ch <- m.events
 	ch <- m.size
+	ch <- m.lists
+	ch <- m.fetched
+	ch <- m.evaluated
+	ch <- m.returned
 }
 
 // Collect implements prometheus.Collector. It reads the number of objects from the caches, and from
@@ -80,6 +99,7 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(m.events, prometheus.CounterValue, float64(stats.Received),
 				gr.Group, gr.Resource)
 		}
+		m.collectLists(ch, gr, &stats, r.Row().IndexFields)
 	}
 	// Kubernetes reports the size of the first database only.
 	if m.a.databases.sized == nil {
@@ -87,6 +107,41 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	if n, err := m.a.databases.sized.Size(ctx); err == nil {
 		ch <- prometheus.MustNewConstMetric(m.size, prometheus.GaugeValue, float64(n), "etcd-0")
+	}
+}
+
+// The values of the label storage, as in Kubernetes.
+const (
+	fromCache   = "watchcache"
+	fromStorage = "etcd"
+)
+
+// collectLists exports the metrics of lists of a resource.
+func (m *storageMetrics) collectLists(ch chan<- prometheus.Metric, gr schema.GroupResource, stats *store.Stats,
+	indexFields []string) {
+	count := func(d *prometheus.Desc, n int64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n),
+			append([]string{gr.Group, gr.Resource}, labels...)...)
+	}
+	read := func(s *store.ListStats, storage, index string) {
+		if s.Lists > 0 {
+			count(m.lists, s.Lists, storage, index)
+			count(m.fetched, s.Fetched, storage, index)
+		}
+	}
+	cached, indexed, stored := &stats.CachedLists, &stats.IndexedLists, &stats.StoredLists
+	read(cached, fromCache, "")
+	if len(indexFields) > 0 {
+		read(indexed, fromCache, "f:"+indexFields[0]) // no resource has more than one index
+	}
+	read(stored, fromStorage, "")
+	if cached.Lists+indexed.Lists > 0 {
+		count(m.evaluated, 0, fromCache) // Kubernetes counts only objects from the storage
+		count(m.returned, cached.Returned+indexed.Returned, fromCache)
+	}
+	if stored.Lists > 0 {
+		count(m.evaluated, stored.Evaluated, fromStorage)
+		count(m.returned, stored.Returned, fromStorage)
 	}
 }
 

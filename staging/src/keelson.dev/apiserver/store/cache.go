@@ -53,6 +53,9 @@ type cache struct {
 	pending  *pendingWrites
 	received atomic.Int64 // events received so far
 
+	// Lists by source: all records of the cache, the records of an index, and the storage.
+	cachedLists, indexedLists, storedLists listCounts
+
 	// mu guards all fields below.
 	mu sync.RWMutex
 

@@ -25,6 +25,9 @@ type listPlan struct {
 	exact, atLeast int64
 	current        bool
 	token          bool // the list continues another one from its token
+
+	// The list counts the objects that it reads, and those that it compares with the selectors.
+	fetched, evaluated int
 }
 
 // plan interprets the options of a list as the Kubernetes API defines them.
@@ -115,7 +118,9 @@ func (s *Store) list(ctx context.Context, p *listPlan) (page *Page, err error) {
 		switch state {
 		case ready:
 			snap.undoChanges(later, p.match.prefix())
-			return s.page(p, &snap), nil
+			page := s.page(p, &snap)
+			s.countCached(p, page)
+			return page, nil
 		case outside:
 			return s.listStored(ctx, p)
 		}
@@ -175,6 +180,7 @@ func (p *listPlan) fillSelected(page *Page, snap *snapshot, prefix string) (rema
 			remaining = 1
 			return false
 		}
+		p.fetched += len(records)
 		page.Records = p.match.filter(page.Records, records, seen)
 		if p.limit > 0 && int64(len(page.Records)) >= p.limit {
 			page.Records = page.Records[:p.limit]
@@ -222,6 +228,7 @@ func (p *listPlan) fillRange(page *Page, snap *snapshot, prefix string) (remaini
 	})
 	// Concat returns a slice without spare capacity. Many clients may hold a page at once.
 	page.Records = slices.Concat(ranges...)
+	p.fetched = len(page.Records)
 	return remaining
 }
 
@@ -245,6 +252,7 @@ func (s *Store) listStored(ctx context.Context, p *listPlan) (*Page, error) {
 		opts.Start = s.fullKey(p.start)
 	}
 	page := &Page{Revision: p.exact}
+	defer func() { s.cache.storedLists.add(p.fetched, p.evaluated, len(page.Records)) }() // also if the list fails
 	for {
 		opts.Limit = loadPage
 		if !p.match.selective() && p.limit > 0 {
@@ -257,6 +265,7 @@ func (s *Store) listStored(ctx context.Context, p *listPlan) (*Page, error) {
 		if opts.Revision == 0 {
 			opts.Revision, page.Revision = res.Revision, res.Revision
 		}
+		p.fetched += len(res.Items)
 		full, err := s.addItems(p, page, res.Items)
 		if err != nil {
 			return nil, err
@@ -283,6 +292,7 @@ func (s *Store) addItems(p *listPlan, page *Page, items []kv.Item) (int, error) 
 		if p.full(page) {
 			return i, nil
 		}
+		p.evaluated++
 		if r := s.cache.decode(&items[i], nil); p.match.matches(r) {
 			page.Records = append(page.Records, r)
 		}

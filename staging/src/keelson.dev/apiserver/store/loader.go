@@ -130,6 +130,8 @@ func (l *loader) load(ctx context.Context, c *cache, target int64) {
 func (c *cache) readAll(ctx context.Context, at int64) ([]*Record, int64, error) {
 	opts := kv.RangeOptions{Prefix: c.prefix, Limit: loadPage, Revision: at}
 	var records []*Record
+	// As in Kubernetes, a load counts as a list, even if it fails.
+	defer func() { c.storedLists.add(len(records), len(records), len(records)) }()
 	for next := c.readPage(ctx, opts); ; {
 		read := <-next
 		if read.err != nil {

@@ -94,6 +94,10 @@ type Stats struct {
 	Events   int   // number of changes in the window
 	Revision int64 // revision of the state in the cache
 	Received int64 // number of events received since the server started
+
+	// Lists by source: all objects in the cache, the objects that an index of the cache has for a
+	// value, and the storage.
+	CachedLists, IndexedLists, StoredLists ListStats
 }
 
 // Stats implements Monitor.
@@ -109,6 +113,7 @@ func (s *Store) Stats() Stats {
 		Stored: s.Alias == nil, Started: c.state != idle,
 		Objects: c.records.n, Bytes: bytes, Watchers: c.watchers.count,
 		Events: int(c.window.end() - c.window.first), Revision: c.reachedLocked(), Received: c.received.Load(),
+		CachedLists: c.cachedLists.stats(), IndexedLists: c.indexedLists.stats(), StoredLists: c.storedLists.stats(),
 	}
 }
 
