@@ -83,6 +83,7 @@ func (c *class) setHeaders(h http.Header) {
 
 // ServeHTTP serves r once its priority level has a seat for it.
 func (f *fairness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := f.cfg.begin()
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
 		f.next.ServeHTTP(w, r)
@@ -94,16 +95,17 @@ func (f *fairness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case info.Verb == "watch":
-		f.watch(w, r, info)
+		f.watch(w, r, info, start)
 	case LongRunning(r, info):
+		f.cfg.end(fairnessFilter, start)
 		f.next.ServeHTTP(w, r)
 	default:
-		f.ordinary(w, r, info)
+		f.ordinary(w, r, info, start)
 	}
 }
 
-// ordinary serves a request that is not long-running.
-func (f *fairness) ordinary(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
+// ordinary serves a request that is not long-running and that reached the filter at start.
+func (f *fairness) ordinary(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, start time.Time) {
 	c, served := &class{}, false
 	if u, _ := request.UserFrom(r.Context()); f.large(r, info) &&
 		!slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
@@ -119,6 +121,7 @@ func (f *fairness) ordinary(w http.ResponseWriter, r *http.Request, info *reques
 	f.handle(r, info, c, func() {
 		served = true
 		c.setHeaders(w.Header())
+		f.cfg.end(fairnessFilter, start)
 		f.next.ServeHTTP(w, r)
 	})
 	if !served {
@@ -151,7 +154,7 @@ func (f *fairness) patience(ctx context.Context) (context.Context, context.Cance
 
 // watch serves a watch. The watch holds a seat only until its answer begins. Afterwards, writes of
 // objects that it watches cost more seats, because they cause events.
-func (f *fairness) watch(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
+func (f *fairness) watch(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, start time.Time) {
 	c := &class{}
 	turn, begun, done := make(chan struct{}), newSignal(), make(chan struct{})
 	forget := flowcontrol.ForgetWatchFunc(nil)
@@ -177,6 +180,7 @@ func (f *fairness) watch(w http.ResponseWriter, r *http.Request, info *request.R
 		}
 	}()
 	c.setHeaders(w.Header())
+	f.cfg.end(fairnessFilter, start)
 	f.next.ServeHTTP(responsewriter.WrapForHTTP1Or2(&beginning{w, begun.send}), r)
 }
 

@@ -23,6 +23,7 @@ var errNoUser = errors.New("no User found in the context")
 
 // withRecovery recovers from panics of handlers: the request gets 500, and the server continues.
 func withRecovery(next http.Handler, cfg Config) http.Handler {
+	resolver := Resolver()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			p := recover()
@@ -30,6 +31,7 @@ func withRecovery(next http.Handler, cfg Config) http.Handler {
 				return
 			}
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				cfg.Metrics.abort(r, resolver)
 				panic(p) // the HTTP server closes the connection when it recovers http.ErrAbortHandler
 			}
 			cfg.Log.Error("Panic while serving a request", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p),
@@ -84,6 +86,7 @@ func withTracing(next http.Handler, cfg Config) http.Handler {
 func withAuthentication(next http.Handler, cfg Config) http.Handler {
 	refuse := refused(cfg)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := cfg.begin()
 		if len(cfg.Audiences) > 0 {
 			r = r.WithContext(authenticator.WithAudiences(r.Context(), cfg.Audiences))
 		}
@@ -96,6 +99,7 @@ func withAuthentication(next http.Handler, cfg Config) http.Handler {
 				cfg.Log.Debug("Unable to authenticate the request", "err", err)
 			}
 			leave(w, r)
+			cfg.end(authenticationFilter, start)
 			refuse.ServeHTTP(w, r)
 			return
 		}
@@ -104,6 +108,7 @@ func withAuthentication(next http.Handler, cfg Config) http.Handler {
 		if resp.User.GetName() == user.Anonymous {
 			leave(w, r)
 		}
+		cfg.end(authenticationFilter, start)
 		next.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), resp.User)))
 	})
 }
@@ -135,7 +140,7 @@ func (p ProxyHeaders) remove(h http.Header) {
 
 func withAuthorization(next http.Handler, cfg Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := r.Context()
+		start, ctx := cfg.begin(), r.Context()
 		attrs, err := genericfilters.GetAuthorizerAttributes(ctx)
 		if err != nil {
 			responsewriters.InternalError(w, r, err)
@@ -144,6 +149,7 @@ func withAuthorization(next http.Handler, cfg Config) http.Handler {
 		decision, reason, err := cfg.Authorizer.Authorize(ctx, attrs)
 		if decision == authorizer.DecisionAllow {
 			audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "allow", "authorization.k8s.io/reason", reason)
+			cfg.end(authorizationFilter, start)
 			next.ServeHTTP(w, r)
 			return
 		}
