@@ -35,7 +35,7 @@ func newImages(s *shared, r *runtime, o *objects.Manager) (*containerImages, err
 	return &containerImages{
 		puller: images.New(images.Config{
 			Runtime: r.client, Secrets: o, Records: records, Plugins: plugins, Metrics: s.metrics.upkeep, Clock: cfg.Clock,
-			Event: s.events.pod, Parallel: parallelPulls(c), Allow: pullRate(c),
+			Event: s.events.pod, Parallel: parallelPulls(c), Allow: pullRate(c), Pulled: s.metrics.startup.pulled,
 		}),
 		collector: images.NewCollector(images.CollectorConfig{
 			Images: r.client.Images, Listed: records.Prune, Clock: cfg.Clock, Log: cfg.Log,

@@ -6,6 +6,7 @@ package kubelet
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/metrics"
 	"keelson.dev/keelson/pkg/kubelet/node"
 	"keelson.dev/keelson/pkg/kubelet/worker"
@@ -28,7 +29,7 @@ func newShared(cfg Config) *shared {
 	h := node.NewHandle(node.Identity{Client: cfg.Client, Name: cfg.NodeName, Hostname: cfg.Hostname, Labels: cfg.Labels})
 	return &shared{
 		cfg: cfg, events: newEvents(cfg, h.Current), workers: worker.NewRegistry(), node: h,
-		heartbeat: &heartbeat{clock: cfg.Clock}, metrics: newNodeMetrics(cfg.Metrics),
+		heartbeat: &heartbeat{clock: cfg.Clock}, metrics: newNodeMetrics(cfg.Metrics, cfg.Clock),
 	}
 }
 
@@ -36,6 +37,7 @@ func newShared(cfg Config) *shared {
 type nodeMetrics struct {
 	pods    *metrics.Pods
 	starts  starts
+	startup *startup
 	resizes resizes
 	// upkeep holds the metrics of work for the node as a whole, such as listings of the runtime.
 	upkeep  *metrics.Node
@@ -45,10 +47,10 @@ type nodeMetrics struct {
 	probes *prometheus.Registry
 }
 
-func newNodeMetrics(r prometheus.Registerer) nodeMetrics {
+func newNodeMetrics(r prometheus.Registerer, clk clock.Clock) nodeMetrics {
 	return nodeMetrics{
 		pods: metrics.NewPods(r), starts: newStarts(r), resizes: newResizes(r), upkeep: metrics.NewNode(r),
-		storage: metrics.NewStorage(r), probes: prometheus.NewRegistry(),
+		startup: newStartup(r, clk), storage: metrics.NewStorage(r), probes: prometheus.NewRegistry(),
 	}
 }
 

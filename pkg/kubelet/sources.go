@@ -19,6 +19,8 @@ import (
 type sources struct {
 	api    *apiCache
 	static *static.Manager // nil if the configuration names no source of static pods
+	// startup measures the starts of pods of the API.
+	startup *startup
 }
 
 // newSources returns the sources of pods. It includes static pods if the configuration names a path
@@ -26,9 +28,9 @@ type sources struct {
 func newSources(s *shared, api *apiCache, reflect func()) *sources {
 	c := s.cfg.Kubelet
 	if !hasStatic(s.cfg) {
-		return &sources{api: api}
+		return &sources{api: api, startup: s.metrics.startup}
 	}
-	return &sources{api: api, static: static.New(static.Config{
+	return &sources{api: api, startup: s.metrics.startup, static: static.New(static.Config{
 		Path: c.StaticPodPath, Period: c.FileCheckFrequency.Duration,
 		URL: c.StaticPodURL, Header: c.StaticPodURLHeader, URLPeriod: c.HTTPCheckFrequency.Duration,
 		NodeName: s.cfg.NodeName, Client: s.cfg.Client, Node: s.node.Current, Seen: api.bound, Reflect: reflect,
@@ -61,7 +63,7 @@ type podPool interface {
 // run passes all pods of the API to the pool. It returns when the pool has all existing pods; until
 // ctx ends, changes are still passed to the pool.
 func (s *sources) run(ctx context.Context, pool podPool) error {
-	if err := s.api.run(ctx, withoutMirrors{pool, s.poke}); err != nil {
+	if err := s.api.run(ctx, withoutMirrors{pool, s.poke, s.startup}); err != nil {
 		return err
 	}
 	s.poke()
@@ -111,20 +113,27 @@ func (s *sources) named(namespace, name string) *v1.Pod {
 }
 
 // withoutMirrors passes changes of pods to the pool, except those of mirror pods. For these it only
-// calls changed, which wakes the manager of static pods.
+// calls changed, which wakes the manager of static pods. It passes all changes to startup.
 type withoutMirrors struct {
 	pool    podPool
 	changed func()
+	startup *startup
 }
 
 // change handles a change of the pod of one name. old and current may be different pods, because
 // the watch may miss that a pod was deleted and another one of the same name was created.
 func (w withoutMirrors) change(old, current *v1.Pod) {
-	if old != nil && (current == nil || current.UID != old.UID) && !w.mirror(old) {
-		w.pool.Remove(old.UID)
+	if old != nil && (current == nil || current.UID != old.UID) {
+		w.startup.forget(old.UID)
+		if !w.mirror(old) {
+			w.pool.Remove(old.UID)
+		}
 	}
-	if current != nil && !w.mirror(current) {
-		w.pool.Set(current)
+	if current != nil {
+		w.startup.observe(current)
+		if !w.mirror(current) {
+			w.pool.Set(current)
+		}
 	}
 }
 

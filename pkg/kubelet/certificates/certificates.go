@@ -244,18 +244,24 @@ func NewServer(c Config, client kubernetes.Interface, names []string, addresses 
 	}
 	failures := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kubelet_server_expiration_renew_errors", Help: "[ALPHA] Counter of certificate renewal errors."})
+	ages := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "kubelet_certificate_manager_server_rotation_seconds",
+		Help: "[ALPHA] Histogram of the number of seconds the previous certificate lived before being rotated.",
+		// 1 minute, 1 and 4 hours, 1 and 7 days, 1, 3, 6 and 12 months of 30 days, and 4 years
+		Buckets: []float64{60, 3600, 14400, 86400, 604800, 2592000, 7776000, 15552000, 31104000, 124416000},
+	})
 	inner, err := certificate.NewManager(&certificate.Config{
 		ClientsetFn:      func(*tls.Certificate) (kubernetes.Interface, error) { return client, nil },
 		GetTemplate:      func() *x509.CertificateRequest { return c.serving(names, addresses) },
 		SignerName:       certificatesv1.KubeletServingSignerName,
 		GetUsages:        certificate.DefaultKubeletServingGetUsages,
-		CertificateStore: store, CertificateRenewFailure: failures,
+		CertificateStore: store, CertificateRenewFailure: failures, CertificateRotation: ages,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("serving certificate: %w", err)
 	}
 	m := &Manager{inner: inner, file: currentFile(c.Dir, serverStore), clock: c.Clock}
-	return m, c.measure(inner, "server", "serving certificate", failures)
+	return m, c.measure(inner, "server", "serving certificate", failures, ages)
 }
 
 func (c *Config) serving(names []string, addresses []net.IP) *x509.CertificateRequest {
@@ -275,9 +281,8 @@ func clients(with func() (*rest.Config, error)) certificate.ClientsetFunc {
 	}
 }
 
-// measure registers metrics: the time until the manager's certificate expires, and its failed
-// renewals.
-func (c *Config) measure(m certificate.Manager, kind, what string, failures prometheus.Collector) error {
+// measure registers a metric of the time until the manager's certificate expires, and others.
+func (c *Config) measure(m certificate.Manager, kind, what string, others ...prometheus.Collector) error {
 	if c.Metrics == nil {
 		return nil
 	}
@@ -292,7 +297,7 @@ func (c *Config) measure(m certificate.Manager, kind, what string, failures prom
 		}
 		return math.Inf(1)
 	})
-	for _, collector := range []prometheus.Collector{failures, left} {
+	for _, collector := range append(others, left) {
 		if err := c.Metrics.Register(collector); err != nil {
 			return fmt.Errorf("metrics of certificates: %w", err)
 		}

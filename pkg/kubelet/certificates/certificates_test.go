@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -213,6 +214,8 @@ func TestRotation(t *testing.T) {
 	if _, err := client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	registry := prometheus.NewRegistry()
+	c.Metrics = registry
 	m, err := NewServer(c, client, []string{"n1"}, []net.IP{net.ParseIP("192.0.2.7")})
 	if err != nil {
 		t.Fatal(err)
@@ -229,6 +232,11 @@ func TestRotation(t *testing.T) {
 		}
 		return cert.Leaf.SerialNumber, cert.Leaf.SerialNumber.Cmp(serial) != 0
 	})
+	controllertest.Eventually(t, "the metric of the replaced serving certificate", func(context.Context) (any, bool) {
+		got := rotations(t, registry) // each replaced certificate was valid for 10 hours: more than 4 hours, less than a day
+		return got, got.GetSampleCount() > 0 && got.GetBucket()[2].GetCumulativeCount() == 0 &&
+			got.GetBucket()[3].GetCumulativeCount() == got.GetSampleCount()
+	})
 	requests, err := s.Client.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -242,6 +250,21 @@ func TestRotation(t *testing.T) {
 		by["kubernetes.io/kubelet-serving for system:node:n1"] < 2 {
 		t.Errorf("requests: %v", by)
 	}
+}
+
+// rotations returns the metric of the ages of replaced serving certificates.
+func rotations(t *testing.T, r prometheus.Gatherer) *dto.Histogram {
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "kubelet_certificate_manager_server_rotation_seconds" {
+			return f.GetMetric()[0].GetHistogram()
+		}
+	}
+	t.Fatal("the metric of the ages of certificates does not exist")
+	return nil
 }
 
 func run(t *testing.T, m *Manager) {

@@ -76,7 +76,10 @@ type Config struct {
 	Plugins *Plugins
 	// Metrics records the duration of pulls; nil disables that.
 	Metrics *metrics.Node
-	Clock   clock.Clock
+	// Pulled is called when a pod's image was pulled, with the time since the first attempt. It may
+	// be nil.
+	Pulled func(pod types.UID, took time.Duration)
+	Clock  clock.Clock
 	// Event records an event on a container of the pod.
 	Event func(pod *v1.Pod, container, eventType, reason, message string)
 }
@@ -100,6 +103,7 @@ type pull struct {
 
 // state is the record of failed pulls of an image for a pod.
 type state struct {
+	begun   time.Time // when the first of the pulls began; zero before
 	backoff restart.Backoff
 	failed  time.Time
 	message string
@@ -150,6 +154,7 @@ func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandb
 			usable := p.mayUse(ctx, pod, c.Image, image)
 			required = strconv.FormatBool(!usable)
 			if usable {
+				p.reportPull(pod, c.Image) // another pod may have pulled the image after this pod has failed to
 				p.event(pod, c, "Pulled",
 					fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
 				return image, nil
@@ -181,6 +186,9 @@ func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *r
 		p.cfg.Event(pod, c.Name, v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.Image))
 		return nil, &Error{Reason: ErrImagePullBackOff, Message: message, Retry: until}
 	}
+	if st.begun.IsZero() {
+		st.begun = now
+	}
 	p.event(pod, c, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
 	done, err := p.turn(ctx, c.Image)
 	if err != nil {
@@ -203,6 +211,7 @@ func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *r
 		return nil, failure
 	}
 	took := p.cfg.Clock.Since(begun)
+	p.reportPull(pod, c.Image)
 	p.forget(pod, c.Image)
 	p.cfg.Metrics.Pulled(image.GetSize(), took+waited)
 	p.event(pod, c, "Pulled",
@@ -349,6 +358,20 @@ func (p *Puller) turn(ctx context.Context, image string) (done func(), err error
 		<-one.turn
 		left()
 	}, nil
+}
+
+// reportPull reports how long the pod has waited for an image, if it has begun to pull it.
+func (p *Puller) reportPull(pod *v1.Pod, image string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	st := p.states[string(pod.UID)+" "+image]
+	if st == nil || st.begun.IsZero() {
+		return
+	}
+	if p.cfg.Pulled != nil {
+		p.cfg.Pulled(pod.UID, p.cfg.Clock.Since(st.begun))
+	}
+	st.begun = time.Time{}
 }
 
 func (p *Puller) forget(pod *v1.Pod, image string) {

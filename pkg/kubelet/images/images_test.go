@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -137,6 +138,33 @@ func TestPullsAreTimed(t *testing.T) {
 			ensured + `false",pull_policy="ifnotpresent",pull_required="true"}`:       3,
 			ensured + `true",pull_policy="ifnotpresent",pull_required="false"}`:       1,
 		})
+	})
+}
+
+// TestPullsOfPods checks that the time of a pod's pull begins with the first attempt, and that it
+// ends when the pod gets the image, even if another pod has pulled it.
+func TestPullsOfPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, e, took := &registry{here: map[string]bool{}}, &recordedEvents{}, map[types.UID]time.Duration{}
+		p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event,
+			Pulled: func(pod types.UID, d time.Duration) { took[pod] += d }})
+		r.fails = errors.New("no")
+		_, _ = p.get(t.Context(), "a", "img")
+		_, _ = p.get(t.Context(), "b", "img")
+		if len(took) > 0 {
+			t.Errorf("failed pulls were reported: %v", took)
+		}
+		r.fails = nil
+		<-clock.Real().NewTimer(time.Minute).C()
+		for _, uid := range []string{"a", "b", "c", "a"} {
+			if _, err := p.get(t.Context(), uid, "img"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := map[types.UID]time.Duration{"a": 63 * time.Second, "b": 62 * time.Second}
+		if !maps.Equal(took, want) {
+			t.Errorf("got %v, want %v", took, want)
+		}
 	})
 }
 
