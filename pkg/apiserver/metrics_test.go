@@ -29,6 +29,10 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
+	if _, err := s.Client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{
+		FieldSelector: "spec.nodeName=n"}); err != nil {
+		t.Fatal(err)
+	}
 	for _, want := range []string{
 		`apiserver_storage_objects{resource="namespaces"} 4`,
 		`# HELP apiserver_storage_objects [STABLE] [DEPRECATED, consider using apiserver_resource_objects ` +
@@ -51,6 +55,14 @@ func TestMetrics(t *testing.T) {
 			`scope="cluster",subresource="",verb="LIST",version="v1"} 1`,
 		`etcd_requests_total{group="",operation="create",resource="namespaces"} `,
 		`etcd_request_duration_seconds_count{group="apps",operation="list",resource="deployments"} `,
+		`apiserver_storage_list_total{group="",index="",resource="podtemplates",storage="etcd"} 1`,
+		`apiserver_storage_list_evaluated_objects_total{group="",resource="podtemplates",storage="etcd"} 0`,
+		`apiserver_storage_list_total{group="",index="f:spec.nodeName",resource="pods",storage="watchcache"} 1`,
+		`apiserver_storage_list_fetched_objects_total{group="",index="f:spec.nodeName",resource="pods",` +
+			`storage="watchcache"} 0`,
+		`apiserver_storage_list_returned_objects_total{group="",resource="pods",storage="watchcache"} `,
+		`apiserver_request_filter_duration_seconds_count{filter="authentication"} `,
+		`apiserver_request_filter_duration_seconds_count{filter="priorityandfairness"} `,
 		`registered_metrics_total{`,
 		`apiserver_flowcontrol_nominal_limit_seats{`,
 	} {

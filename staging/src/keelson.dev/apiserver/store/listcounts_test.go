@@ -31,6 +31,9 @@ func TestListStats(t *testing.T) {
 	byField := func(field, value string) Predicate {
 		return Predicate{Namespace: "ns", Fields: fields.OneTermEqualSelector(field, value)}
 	}
+	if _, err := e.store.List(patient(t), ListOptions{}); err != nil { // waits until the cache is loaded
+		t.Fatal(err)
+	}
 	before := e.store.Stats()
 	for _, opts := range []ListOptions{
 		{}, // 6 objects
