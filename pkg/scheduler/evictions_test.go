@@ -35,7 +35,8 @@ func TestEvictions(t *testing.T) {
 					Spec: v1.PodSpec{Priority: &m.priority}}}, m.node)
 				model[uid] = m
 			}
-			node, priority := fmt.Sprint("n", rapid.IntRange(0, 3).Draw(t, "asked node")), rapid.Int32Range(-2, 4).Draw(t, "rank")
+			node := fmt.Sprint("n", rapid.IntRange(0, 3).Draw(t, "asked node"))
+			priority := rapid.Int32Range(-2, 4).Draw(t, "asked priority")
 			below := false
 			for _, m := range model {
 				below = below || m.node == node && m.priority < priority
