@@ -20,7 +20,7 @@ export CGO_ENABLED = 0
 export GOFLAGS = -trimpath -gcflags=all=-dwarf=false
 
 .PHONY: help up down cis monitoring deps build tools images envtest check test unit lint race fuzz perturb e2e soak \
-	upgrade alerts metrics conformance stores ecosystem turn clean
+	upgrade alerts metrics conformance integration stores ecosystem turn clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ lint: ## gofmt, go vet, staticcheck and golangci-lint over the modules of go.wor
 
 conformance: deps tools build images ## the upstream Conformance suite; FOCUS=REGEX for a part of it
 	@test/conformance/run.sh '$(FOCUS)'
+
+integration: ## Kubernetes' own integration tests against our API server; SHARE=1/4 for a part of them
+	@SHARE=$(SHARE) test/conformance/integration.sh
 
 stores: ## the etcd of Kubernetes 1.36 and 1.37 opened by Keelson, and the other way round
 	@test/conformance/stores.sh

@@ -14,6 +14,7 @@ usage() {
 		Without one, all packages run. Variables:
 
 		SHARE     I/N: one of N parts of the packages (1/1)
+		LIMIT     minutes that a package may take to run, without its compilation (10)
 		RUN       regular expression of the tests to run (all)
 		OUT       the file to which the table of results is written (none)
 	USAGE
@@ -42,9 +43,12 @@ cd "$here"
 source=$(go mod download -json k8s.io/kubernetes | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
 version=${source##*@}
 kubernetes=$work/kubernetes-$version
+minutes=${LIMIT:-10}
 if [[ ! -d $kubernetes ]]; then
 	rm -rf "$work"/kubernetes-*
 	cp -r --no-preserve=mode "$source" "$kubernetes.new"
+	# integration/etcd/keelson.go has another function with the name.
+	sed -i 's/^func StartRealAPIServerOrDie(/func startUpstream(/' "$kubernetes.new/test/integration/etcd/server.go"
 	mv "$kubernetes.new" "$kubernetes"
 fi
 cp go.mod "$work/go.mod"
@@ -53,7 +57,8 @@ go mod edit -replace "k8s.io/kubernetes=$kubernetes" "$work/go.mod"
 cat >"$work/overlay.json" <<-JSON
 	{"Replace": {
 	  "$kubernetes/cmd/kube-apiserver/app/testing/testserver.go": "$here/integration/testserver/testserver.go",
-	  "$kubernetes/test/integration/framework/test_server.go": "$here/integration/framework/test_server.go"
+	  "$kubernetes/test/integration/framework/test_server.go": "$here/integration/framework/test_server.go",
+	  "$kubernetes/test/integration/etcd/keelson.go": "$here/integration/etcd/keelson.go"
 	}}
 JSON
 flags=(-modfile="$work/go.mod" -mod=mod -overlay="$work/overlay.json" -tags keelson)
@@ -69,11 +74,26 @@ mapfile -t packages < <(
 		awk -v "i=${share%/*}" -v "n=${share#*/}" 'NF && NR % n == i % n'
 )
 
-# The tests find etcd in the path. They run one package at a time, each with its own etcd.
-export PATH=$root/bin/tools:$PATH
+# The tests find etcd in the path. It ends with the test that started it, also if the test crashes.
+mkdir -p "$work/bin"
+printf '#!/bin/sh\nexec setpriv --pdeathsig KILL "%s" "$@"\n' "$root/bin/tools/etcd" >"$work/bin/etcd"
+chmod +x "$work/bin/etcd"
+export PATH=$work/bin:$PATH
 export KEELSON_APISERVER=$root/bin/apiserver
-echo "integration: ${#packages[@]} packages of Kubernetes $version (log: $work/log.json)"
-# The exit code is that of the report, which knows the failures that are expected.
-go test "${flags[@]}" -json -p 1 -count=1 -vet=off -timeout 30m -run "${RUN:-.}" "${packages[@]}" \
-	>"$work/log.json" 2>"$work/errors.log" || true
-go run ./integration/report -log "$work/log.json" -known integration/known.txt ${OUT:+-out "$OUT"}
+logs=$work/logs
+rm -rf "$logs"
+mkdir -p "$logs"
+echo "integration: ${#packages[@]} packages of Kubernetes $version (logs: $logs)"
+
+# Each package has its own etcd. go test ends a package that runs longer than LIMIT; limit.sh ends go
+# test if that does not help.
+number=0
+for package in "${packages[@]}"; do
+	name=${package#k8s.io/kubernetes/test/integration/}
+	log=$logs/${name//\//+}
+	echo "integration: $((++number)) of ${#packages[@]}: $name"
+	# The exit code is that of the report, which knows the failures that are expected.
+	"$root/hack/limit.sh" "$((minutes + 15))m" go test "${flags[@]}" -json -p 2 -count=1 -vet=off \
+		-timeout "${minutes}m" -run "${RUN:-.}" "$package" >"$log.json" 2>"$log.err" || true
+done
+go run ./integration/report -logs "$logs" -known integration/known.txt ${OUT:+-out "$OUT"}

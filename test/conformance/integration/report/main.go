@@ -3,16 +3,19 @@
 
 // Command report reads what "go test -json" printed for Kubernetes' integration tests.
 //
-//	report -log FILE -known FILE [-out FILE]
+//	report -logs DIR -known FILE [-out FILE]
 //
-// It prints the number of tests of each package by result, and the failures. It ends with an error if
-// a test failed that the file of known failures does not list, if a package did not compile, or if no
-// test ran. Only tests without subtests are counted, because the others fail whenever a subtest does.
+// DIR has a file for each package. Its name is the path of the package below test/integration, with +
+// in place of /, and the extension .json.
+//
+// The command prints the number of tests of each package by result, and the failures. It ends with an
+// error if a test failed that the file of known failures does not list, if a package did not compile
+// or did not end, or if no test ran. A test with subtests is counted only if it failed and no subtest
+// did, because it fails whenever a subtest does.
 package main
 
 import (
 	"bufio"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -20,6 +23,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,51 +31,47 @@ import (
 	"keelson.dev/keelson/test/conformance/integration/server"
 )
 
-// prefix begins the import paths of the tests' packages.
-const prefix = "k8s.io/kubernetes/test/integration/"
-
 // The results of a test.
 const (
 	passed        = "passed"
 	failed        = "failed"
+	known         = "known"
 	skipped       = "skipped"
 	notApplicable = "not applicable"
 )
 
 func main() {
-	log := flag.String("log", "", "file with the output of go test -json")
+	logs := flag.String("logs", "", "directory with the output of go test -json for each package")
 	known := flag.String("known", "", "file with the failures that are expected, and their reasons")
 	out := flag.String("out", "", "file to which the table of results is written")
 	flag.Parse()
-	if err := run(*log, *known, *out, os.Stdout); err != nil {
+	if err := run(*logs, *known, *out, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "report:", err)
 		os.Exit(1)
 	}
 }
 
 // run reads the files and prints the report.
-func run(log, known, out string, w io.Writer) error {
+func run(logs, known, out string, w io.Writer) error {
 	rules, err := readRules(known)
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(log)
+	packages, err := readLogs(logs)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	results, err := read(f)
-	if err != nil {
-		return err
+	for _, p := range packages {
+		p.apply(rules)
 	}
-	table := results.table(rules)
+	text := table(packages)
 	if out != "" {
-		if err := os.WriteFile(out, []byte(table), 0o600); err != nil {
+		if err := os.WriteFile(out, []byte(text), 0o600); err != nil {
 			return err
 		}
 	}
-	fmt.Fprint(w, table)
-	return results.verdict(rules)
+	fmt.Fprint(w, text)
+	return verdict(packages)
 }
 
 // rule is a line of the file of known failures: a regular expression of "package/Test/subtest", a tab,
@@ -106,33 +106,56 @@ func readRules(file string) ([]rule, error) {
 	return rules, nil
 }
 
-// reasonOf returns the reason why a test is expected to fail, or "".
-func reasonOf(rules []rule, name string) string {
-	for _, r := range rules {
-		if r.name.MatchString(name) {
-			return r.reason
-		}
-	}
-	return ""
+// pkg is a package of tests.
+type pkg struct {
+	name    string
+	results map[string]string // by test; only tests without subtests
+	reasons map[string]string // of known failures
+	// fault says why the package as a whole failed, or is empty.
+	fault   string
+	seconds float64
 }
 
-// results are the results of all tests.
-type results struct {
-	tests  map[string]map[string]string // result by package and test
-	broken []string                     // packages that failed without a failed test
+// readLogs reads the logs of all packages, in the order of the packages' names.
+func readLogs(dir string) ([]*pkg, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var packages []*pkg
+	for _, file := range files {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		name := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(file), ".json"), "+", "/")
+		p, err := read(name, f)
+		f.Close()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		packages = append(packages, p)
+	}
+	slices.SortFunc(packages, func(a, b *pkg) int { return strings.Compare(a.name, b.name) })
+	return packages, nil
 }
 
 // event is a line of "go test -json".
-type event struct{ Action, Package, ImportPath, Test, Output string }
+type event struct {
+	Action, Test, Output string
+	Elapsed              float64
+}
 
-// read reads the events of a run.
-func read(r io.Reader) (*results, error) {
-	all, inapplicable := &results{tests: map[string]map[string]string{}}, map[string]bool{}
+// read reads the events of a package. A test that began and has no end failed: the package ended
+// before it, by a panic or at the time limit.
+func read(name string, r io.Reader) (*pkg, error) {
+	p := &pkg{name: name, results: map[string]string{}, reasons: map[string]string{}}
+	inapplicable, end := map[string]bool{}, ""
 	in := bufio.NewReaderSize(r, 1<<20)
 	for {
 		line, err := in.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return all, nil
+			break
 		}
 		if err != nil {
 			return nil, err
@@ -141,93 +164,136 @@ func read(r io.Reader) (*results, error) {
 		if json.Unmarshal(line, &e) != nil {
 			continue // the text of a fatal error
 		}
-		pkg := strings.TrimPrefix(e.Package, prefix)
-		key := pkg + "/" + e.Test
-		switch e.Action {
-		case "output":
-			if strings.Contains(e.Output, server.NotApplicable) {
-				inapplicable[key] = true
-			}
-		case "pass", "fail", "skip":
-			all.add(pkg, e.Test, e.Action, inapplicable[key])
+		switch {
+		case e.Action == "output" && strings.Contains(e.Output, server.NotApplicable):
+			inapplicable[e.Test] = true
+		case e.Test == "" && slices.Contains([]string{"pass", "fail", "skip"}, e.Action):
+			end, p.seconds = e.Action, e.Elapsed
+		case e.Action == "run" || e.Action == "fail":
+			p.results[e.Test] = failed
+		case e.Action == "pass":
+			p.results[e.Test] = passed
+		case e.Action == "skip":
+			p.results[e.Test] = skipped
 		}
 	}
-}
-
-// add records the end of a test or, if test is empty, of a package.
-func (r *results) add(pkg, test, action string, inapplicable bool) {
-	if r.tests[pkg] == nil {
-		r.tests[pkg] = map[string]string{}
-	}
-	tests := r.tests[pkg]
-	if test == "" {
-		if action == "fail" && !slices.Contains(slices.Collect(maps.Values(tests)), failed) &&
-			!slices.Contains(slices.Collect(maps.Values(tests)), notApplicable) {
-			r.broken = append(r.broken, pkg)
-		}
-		return
-	}
-	for name := range tests {
-		if strings.HasPrefix(name, test+"/") && tests[name] != "" {
-			return // it has subtests, which have ended before it
+	p.dropParents()
+	for test, result := range p.results {
+		if result == failed && inapplicable[test] {
+			p.results[test] = notApplicable
 		}
 	}
 	switch {
-	case action == "pass":
-		tests[test] = passed
-	case action == "skip":
-		tests[test] = skipped
-	case inapplicable:
-		tests[test] = notApplicable
-	default:
-		tests[test] = failed
+	case end == "":
+		p.fault = "did not end"
+	case end == "fail" && p.count(failed)+p.count(notApplicable) == 0:
+		p.fault = "failed outside of its tests, or did not compile"
+	}
+	return p, nil
+}
+
+// dropParents removes the results of tests with subtests. It keeps a failure if no subtest failed.
+func (p *pkg) dropParents() {
+	parents := map[string]bool{} // whether a subtest failed
+	for test, result := range p.results {
+		for i, c := range test {
+			if c == '/' {
+				parents[test[:i]] = parents[test[:i]] || result == failed
+			}
+		}
+	}
+	for parent, explained := range parents {
+		if explained || p.results[parent] != failed {
+			delete(p.results, parent)
+		}
 	}
 }
 
-// table returns the results as Markdown: a row for each package, then the failures with their reasons.
-func (r *results) table(rules []rule) string {
-	var b, failures strings.Builder
-	b.WriteString("| package | passed | failed | not applicable | skipped by Kubernetes |\n|---|---|---|---|---|\n")
-	total := map[string]int{}
-	for _, pkg := range slices.Sorted(maps.Keys(r.tests)) {
-		count := map[string]int{}
-		for _, name := range slices.Sorted(maps.Keys(r.tests[pkg])) {
-			result := r.tests[pkg][name]
-			count[result]++
-			total[result]++
-			if result == failed {
-				fmt.Fprintf(&failures, "- `%s/%s`: %s\n", pkg, name, cmp.Or(reasonOf(rules, pkg+"/"+name), "**not known**"))
+// apply marks the failures that a rule lists as known.
+func (p *pkg) apply(rules []rule) {
+	for test, result := range p.results {
+		if result != failed {
+			continue
+		}
+		for _, r := range rules {
+			if r.name.MatchString(p.name + "/" + test) {
+				p.results[test], p.reasons[test] = known, r.reason
+				break
 			}
 		}
-		fmt.Fprintf(&b, "| `%s` | %d | %d | %d | %d |\n", pkg, count[passed], count[failed], count[notApplicable],
-			count[skipped])
 	}
-	fmt.Fprintf(&b, "| all | %d | %d | %d | %d |\n", total[passed], total[failed], total[notApplicable], total[skipped])
-	for _, pkg := range r.broken {
-		fmt.Fprintf(&failures, "- `%s`: ended with an error outside of its tests, or did not compile\n", pkg)
+}
+
+// count returns the number of tests with a result.
+func (p *pkg) count(result string) int {
+	n := 0
+	for _, r := range p.results {
+		if r == result {
+			n++
+		}
 	}
+	return n
+}
+
+// table returns the results as Markdown: a row for each package, then the failures with their reasons.
+func table(packages []*pkg) string {
+	var b, failures strings.Builder
+	b.WriteString("| package | passed | failed | known | not applicable | skipped by Kubernetes | seconds |\n" +
+		"|---|---|---|---|---|---|---|\n")
+	columns := []string{passed, failed, known, notApplicable, skipped}
+	row := func(name string, seconds float64, packages ...*pkg) {
+		fmt.Fprintf(&b, "| %s |", name)
+		for _, c := range columns {
+			n := 0
+			for _, p := range packages {
+				n += p.count(c)
+			}
+			fmt.Fprintf(&b, " %d |", n)
+		}
+		fmt.Fprintf(&b, " %.0f |\n", seconds)
+	}
+	seconds := 0.0
+	for _, p := range packages {
+		row("`"+p.name+"`", p.seconds, p)
+		seconds += p.seconds
+		for _, test := range slices.Sorted(maps.Keys(p.results)) {
+			switch p.results[test] {
+			case known:
+				fmt.Fprintf(&failures, "- `%s/%s`: %s\n", p.name, test, p.reasons[test])
+			case failed:
+				fmt.Fprintf(&failures, "- `%s/%s`: **not known**\n", p.name, test)
+			}
+		}
+		if p.fault != "" {
+			fmt.Fprintf(&failures, "- `%s`: **%s**\n", p.name, p.fault)
+		}
+	}
+	row("**all**", seconds, packages...)
 	if failures.Len() > 0 {
 		b.WriteString("\nFailed tests:\n\n" + failures.String())
 	}
 	return b.String()
 }
 
-// verdict returns an error if there was a failure that the rules do not list, or no test at all.
-func (r *results) verdict(rules []rule) error {
-	count, unknown := 0, slices.Clone(r.broken)
-	for pkg, tests := range r.tests {
-		for name, result := range tests {
-			count++
-			if result == failed && reasonOf(rules, pkg+"/"+name) == "" {
-				unknown = append(unknown, pkg+"/"+name)
+// verdict returns an error if there was a failure that is not known, or no test at all.
+func verdict(packages []*pkg) error {
+	tests := 0
+	var unknown []string
+	for _, p := range packages {
+		tests += len(p.results)
+		if p.fault != "" {
+			unknown = append(unknown, p.name)
+		}
+		for _, test := range slices.Sorted(maps.Keys(p.results)) {
+			if p.results[test] == failed {
+				unknown = append(unknown, p.name+"/"+test)
 			}
 		}
 	}
-	slices.Sort(unknown)
 	switch {
 	case len(unknown) > 0:
 		return fmt.Errorf("%d unknown failures: %s", len(unknown), strings.Join(unknown, ", "))
-	case count == 0:
+	case tests == 0:
 		return errors.New("no test ran")
 	}
 	return nil

@@ -183,21 +183,29 @@ func (s *Server) Stop() error {
 	return s.err
 }
 
-// arguments returns the flags whose values differ from their defaults, and the feature gates that
-// the test has changed in its own process.
+// arguments returns the flags that the test has set, those whose values in the options differ from
+// their defaults, and the feature gates that the test has changed in its own process. The flags of the
+// options are created again, because some tests replace a part of the options.
 func arguments(c Config) []string {
 	var args []string
+	set := map[string]bool{}
+	add := func(f *pflag.Flag) {
+		if !ours[f.Name] {
+			args = append(args, "--"+f.Name+"="+text(f))
+		}
+	}
 	for _, fs := range c.Flags {
-		fs.VisitAll(func(f *pflag.Flag) {
-			if ours[f.Name] {
-				return
-			}
-			value := text(f)
-			if f.Value.String() != f.DefValue || f.Changed {
-				args = append(args, "--"+f.Name+"="+value)
-			}
+		fs.Visit(func(f *pflag.Flag) {
+			set[f.Name] = true
+			add(f)
 		})
 	}
+	defaults := flagsOf(options.NewServerRunOptions())
+	flagsOf(c.Options).VisitAll(func(f *pflag.Flag) {
+		if !set[f.Name] && f.Value.String() != defaults.Lookup(f.Name).Value.String() {
+			add(f)
+		}
+	})
 	o := c.Options
 	args = append(args,
 		"--etcd-prefix="+o.Etcd.StorageConfig.Prefix,
@@ -211,6 +219,16 @@ func arguments(c Config) []string {
 		}
 	}
 	return args
+}
+
+// flagsOf returns flags whose values are those of the options.
+func flagsOf(o *options.ServerRunOptions) *pflag.FlagSet {
+	all := pflag.NewFlagSet("options", pflag.ContinueOnError)
+	sets := o.Flags()
+	for _, fs := range sets.FlagSets {
+		all.AddFlagSet(fs)
+	}
+	return all
 }
 
 // ours are the flags that Start sets, and those that the function arguments reads from the options,
