@@ -43,7 +43,8 @@ func (s *Server) startTokens(ctx context.Context, background *sync.WaitGroup) er
 		background.Go(func() { files.Run(ctx, s.deps.Clock, s.log) })
 		return nil
 	}
-	signer, err := satoken.DialExternal(ctx, s.cfg.ServiceAccountSigner, s.deps.Clock, s.log)
+	signer, err := satoken.DialExternal(ctx, s.cfg.ServiceAccountSigner, s.deps.Clock, s.log,
+		satoken.NewExternalMetrics(s.deps.Metrics))
 	if err != nil {
 		return err
 	}

@@ -41,10 +41,11 @@ const (
 // private key. It fetches the public keys at the interval that the signer requests, and when a
 // token names an unknown key.
 type External struct {
-	conn   *grpc.ClientConn
-	client externaljwt.ExternalJWTSignerClient
-	clock  clock.Clock
-	log    *slog.Logger
+	conn    *grpc.ClientConn
+	client  externaljwt.ExternalJWTSignerClient
+	clock   clock.Clock
+	log     *slog.Logger
+	metrics *ExternalMetrics
 	// MaxExpiry is the maximum lifetime of tokens that the signer allows.
 	MaxExpiry time.Duration
 
@@ -66,17 +67,19 @@ type externalKey struct {
 }
 
 // DialExternal connects to the signer on a unix socket and fetches its keys and limits.
-func DialExternal(ctx context.Context, socket string, clk clock.Clock, log *slog.Logger) (*External, error) {
+func DialExternal(ctx context.Context, socket string, clk clock.Clock, log *slog.Logger,
+	metrics *ExternalMetrics) (*External, error) {
 	conn, err := grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithChainUnaryInterceptor(metrics.observer(clk)),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		}))
 	if err != nil {
 		return nil, fmt.Errorf("external signer %s: %w", socket, err)
 	}
-	e := &External{conn: conn, client: externaljwt.NewExternalJWTSignerClient(conn), clock: clk, log: log}
+	e := &External{conn: conn, client: externaljwt.NewExternalJWTSignerClient(conn), clock: clk, log: log,
+		metrics: metrics}
 	ctx, cancel := context.WithTimeout(ctx, signerPatience)
 	defer cancel()
 	if err := e.begin(ctx); err != nil {
@@ -109,13 +112,20 @@ const minExpirySeconds = 600
 func (e *External) Issuer(name string) *Issuer { return &Issuer{name: name, sign: e.sign} }
 
 func (e *External) sign(ctx context.Context, payload []byte) (string, error) {
+	token, err := e.request(ctx, payload)
+	e.metrics.signed.WithLabelValues(code(err)).Inc()
+	return token, err
+}
+
+// request returns a token with a signature of the external signer.
+func (e *External) request(ctx context.Context, payload []byte) (string, error) {
 	body := base64.RawURLEncoding.EncodeToString(payload)
 	resp, err := e.client.Sign(ctx, &externaljwt.SignJWTRequest{Claims: body})
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("while signing jwt: %w", err)
 	}
-	if err := e.checkHeader(resp.Header); err != nil {
-		return "", fmt.Errorf("header: %w", err)
+	if err := e.checkHeader(ctx, resp.Header); err != nil {
+		return "", fmt.Errorf("while validating header: %w", err)
 	}
 	if resp.Signature == "" {
 		return "", errors.New("empty signature returned")
@@ -125,10 +135,10 @@ func (e *External) sign(ctx context.Context, payload []byte) (string, error) {
 
 // checkHeader returns an error if the header of a signature is not as the protocol of external
 // signers requires.
-func (e *External) checkHeader(header string) error {
+func (e *External) checkHeader(ctx context.Context, header string) error {
 	data, err := base64.RawURLEncoding.DecodeString(header)
 	if err != nil {
-		return err
+		return fmt.Errorf("while unwrapping header: %w", err)
 	}
 	var h struct {
 		Algorithm jose.SignatureAlgorithm `json:"alg"`
@@ -138,7 +148,7 @@ func (e *External) checkHeader(header string) error {
 	strict := json.NewDecoder(bytes.NewReader(data))
 	strict.DisallowUnknownFields()
 	if err := strict.Decode(&h); err != nil {
-		return err
+		return fmt.Errorf("while parsing header JSON: %w", err)
 	}
 	switch {
 	case h.Type != "JWT":
@@ -153,35 +163,66 @@ func (e *External) checkHeader(header string) error {
 	default:
 		return fmt.Errorf("bad signing algorithm %q", h.Algorithm)
 	}
-	if k, ok := e.keys.Load().byID[h.KeyID]; ok && k.hidden {
+	if e.signingKey(ctx, h.KeyID).hidden {
 		return fmt.Errorf("key used for signing JWT (kid: %s) is excluded from OIDC discovery docs", h.KeyID)
 	}
 	return nil
 }
 
+// signingKey returns the key that the signer used, or the zero value if the signer does not list it.
+// If the key is unknown, the signer may have just begun to use it. The fetch is not limited as in
+// refetch, because a token must not be issued with a key that may not sign.
+func (e *External) signingKey(ctx context.Context, id string) externalKey {
+	k, ok := e.keys.Load().byID[id]
+	if ok {
+		return k
+	}
+	e.fetching.Lock()
+	defer e.fetching.Unlock()
+	if err := e.fetch(ctx); err != nil {
+		e.log.Error("Failed to fetch keys of the external signer", "err", err)
+	}
+	return e.keys.Load().byID[id]
+}
+
 // fetch fetches the public keys from the external signer. If that fails, the previous keys stay in
 // use.
 func (e *External) fetch(ctx context.Context) error {
+	data, err := e.fetchOnce(ctx)
+	e.metrics.fetched.WithLabelValues(code(err)).Inc()
+	if err != nil {
+		return err
+	}
+	e.metrics.lastFetch.WithLabelValues().Set(seconds(e.clock.Now()))
+	e.metrics.keysChanged.WithLabelValues().Set(seconds(data))
+	return nil
+}
+
+// fetchOnce fetches the public keys and returns the time at which the signer changed them.
+func (e *External) fetchOnce(ctx context.Context) (time.Time, error) {
 	resp, err := e.client.FetchKeys(ctx, &externaljwt.FetchKeysRequest{})
 	if err != nil {
-		return fmt.Errorf("keys: %w", err)
+		return time.Time{}, fmt.Errorf("keys: %w", err)
 	}
 	if resp.RefreshHintSeconds <= 0 {
-		return fmt.Errorf("found invalid refresh hint (%ds)", resp.RefreshHintSeconds)
+		return time.Time{}, fmt.Errorf("found invalid refresh hint (%ds)", resp.RefreshHintSeconds)
 	}
 	if len(resp.Keys) == 0 {
-		return errors.New("found no keys")
+		return time.Time{}, errors.New("found no keys")
+	}
+	if err := resp.DataTimestamp.CheckValid(); err != nil {
+		return time.Time{}, fmt.Errorf("invalid data timestamp: %w", err)
 	}
 	now := e.clock.Now()
 	keys := &externalKeys{byID: map[string]externalKey{}, fetched: now,
 		next: now.Add(time.Duration(resp.RefreshHintSeconds) * time.Second)}
 	for _, k := range resp.Keys {
 		if err := keys.add(k); err != nil {
-			return err
+			return time.Time{}, err
 		}
 	}
 	e.keys.Store(keys)
-	return nil
+	return resp.DataTimestamp.AsTime(), nil
 }
 
 func (k *externalKeys) add(told *externaljwt.Key) error {

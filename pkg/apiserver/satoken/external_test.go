@@ -148,7 +148,8 @@ func wanted(now time.Time) Wanted {
 func TestExternal(t *testing.T) {
 	s := startSigner(t)
 	clk := clock.Real()
-	e, err := DialExternal(t.Context(), s.socket, clk, slog.New(slog.DiscardHandler))
+	registry := prometheus.NewRegistry()
+	e, err := DialExternal(t.Context(), s.socket, clk, slog.New(slog.DiscardHandler), NewExternalMetrics(registry))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +189,7 @@ func TestExternal(t *testing.T) {
 			t.Errorf("%v %s tokens are counted, want 1", n, name)
 		}
 	}
-	// The server fetches a new key when it first receives a token that the key has signed.
+	// The server fetches a new key when it first sees a token that the key has signed.
 	s.mu.Lock()
 	s.keys = append(s.keys, newKey(t))
 	s.mu.Unlock()
@@ -228,8 +229,25 @@ func TestExternal(t *testing.T) {
 		s.header = spoil
 		s.mu.Unlock()
 		if _, err := e.Issuer(issuerURL).Issue(t.Context(), wanted(clk.Now())); err == nil ||
+			!strings.HasPrefix(err.Error(), "failed to generate token: while validating header: ") ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	const text = `
+		# HELP apiserver_externaljwt_sign_request_total [ALPHA] Total attempts at signing JWT
+		# TYPE apiserver_externaljwt_sign_request_total counter
+		apiserver_externaljwt_sign_request_total{code="OK"} 4
+		apiserver_externaljwt_sign_request_total{code="unknown-non-grpc"} 5
+	`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(text),
+		"apiserver_externaljwt_sign_request_total"); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"fetch_keys_success_timestamp", "fetch_keys_data_timestamp",
+		"fetch_keys_request_total", "request_duration_seconds"} {
+		if n, err := testutil.GatherAndCount(registry, "apiserver_externaljwt_"+name); err != nil || n == 0 {
+			t.Errorf("%d values of %s (%v)", n, name, err)
 		}
 	}
 }
@@ -240,7 +258,7 @@ func TestExternalHiddenKey(t *testing.T) {
 	s := startSigner(t)
 	s.hidden[0] = true
 	clk := clock.Real()
-	e, err := DialExternal(t.Context(), s.socket, clk, slog.New(slog.DiscardHandler))
+	e, err := DialExternal(t.Context(), s.socket, clk, slog.New(slog.DiscardHandler), NewExternalMetrics(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,6 +271,13 @@ func TestExternalHiddenKey(t *testing.T) {
 	}
 	if len(e.Candidates(t.Context(), "a")) != 1 {
 		t.Error("a hidden key does not verify")
+	}
+	s.mu.Lock()
+	s.keys, s.hidden[1] = append(s.keys, newKey(t)), true
+	s.mu.Unlock()
+	if _, err := e.Issuer(issuerURL).Issue(t.Context(), wanted(clk.Now())); err == nil ||
+		!strings.Contains(err.Error(), "(kid: b) is excluded from OIDC discovery") {
+		t.Errorf("with a key that the server does not know yet: got %v", err)
 	}
 }
 

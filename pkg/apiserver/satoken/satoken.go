@@ -150,7 +150,7 @@ func (i *Issuer) Issue(ctx context.Context, w Wanted) (string, error) {
 	}
 	token, err := i.sign(ctx, payload)
 	if err != nil {
-		return "", fmt.Errorf("sign service account token: %w", err)
+		return "", fmt.Errorf("failed to generate token: %w", err)
 	}
 	return token, nil
 }

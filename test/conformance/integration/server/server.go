@@ -183,6 +183,9 @@ func (s *Server) Stop() error {
 	return s.err
 }
 
+// release is the release whose gates the process has before a test changes that.
+var release = utilfeature.DefaultMutableFeatureGate.EmulationVersion()
+
 // arguments returns the flags that the test has set, those whose values in the options differ from
 // their defaults, and the feature gates that the test has changed in its own process. The flags of the
 // options are created again, because some tests replace a part of the options.
@@ -212,6 +215,9 @@ func arguments(c Config) []string {
 		"--etcd-servers="+strings.Join(o.Etcd.StorageConfig.Transport.ServerList, ","))
 	args = append(args, requestHeaders(o)...)
 	gates := utilfeature.DefaultMutableFeatureGate
+	if v := gates.EmulationVersion(); !v.EqualTo(release) {
+		args = append(args, fmt.Sprintf("--emulated-version=%d.%d", v.Major(), v.Minor()))
+	}
 	initial := utilfeature.DefaultMutableFeatureGate.DeepCopyAndReset()
 	for name := range gates.GetAll() {
 		if gates.Enabled(name) != initial.Enabled(name) {
