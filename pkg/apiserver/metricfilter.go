@@ -20,8 +20,13 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// unexpected replaces label values that the configuration does not allow.
-const unexpected = "unexpected"
+const (
+	// unexpected replaces label values that the configuration does not allow.
+	unexpected = "unexpected"
+	// categorizations is the metric that counts such replacements. The library of component metrics
+	// registers it. The filter sets its value, because it replaces values when metrics are read.
+	categorizations = "cardinality_enforcement_unexpected_categorizations_total"
+)
 
 // metricFilter removes disabled metrics and label values that are not allowed. It is immutable.
 type metricFilter struct {
@@ -67,18 +72,29 @@ func newMetricFilter(cfg *config.Metrics) (*metricFilter, error) {
 // apply filters families in place and returns the remaining families.
 func (m *metricFilter) apply(families []*dto.MetricFamily) []*dto.MetricFamily {
 	families = slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return m.disabled.Has(f.GetName()) })
+	replaced := 0.0
 	for _, f := range families {
 		if allowed := m.labels[f.GetName()]; allowed != nil {
-			f.Metric = replaceUnexpected(f.GetMetric(), allowed)
+			var n float64
+			f.Metric, n = replaceUnexpected(f.GetMetric(), allowed)
+			replaced += n
+		}
+	}
+	for _, f := range families {
+		if f.GetName() == categorizations && len(f.Metric) == 1 {
+			f.Metric[0] = &dto.Metric{Counter: &dto.Counter{
+				Value: proto.Float64(f.Metric[0].GetCounter().GetValue() + replaced)}}
 		}
 	}
 	return families
 }
 
 // replaceUnexpected returns copies of metrics in which each label value that is not allowed is
-// replaced by unexpected. Metrics whose labels are equal afterwards are merged.
-func replaceUnexpected(metrics []*dto.Metric, allowed map[string]sets.Set[string]) []*dto.Metric {
+// replaced by unexpected. Metrics whose labels are equal afterwards are merged. It also returns how
+// often these metrics were changed with label values that are not allowed.
+func replaceUnexpected(metrics []*dto.Metric, allowed map[string]sets.Set[string]) ([]*dto.Metric, float64) {
 	var out []*dto.Metric
+	replaced := 0.0
 	by := map[string]*dto.Metric{}
 	for _, m := range metrics {
 		key := ""
@@ -87,6 +103,7 @@ func replaceUnexpected(metrics []*dto.Metric, allowed map[string]sets.Set[string
 			if values, ok := allowed[l.GetName()]; ok && !values.Has(l.GetValue()) {
 				// l is shared with the registry, so replace it instead of changing it.
 				l = &dto.LabelPair{Name: l.Name, Value: proto.String(unexpected)}
+				replaced += changes(m)
 			}
 			labels = append(labels, l)
 			key += l.GetName() + "\x00" + l.GetValue() + "\x00"
@@ -100,7 +117,20 @@ func replaceUnexpected(metrics []*dto.Metric, allowed map[string]sets.Set[string
 		by[key] = m
 		out = append(out, m)
 	}
-	return out
+	return out, replaced
+}
+
+// changes returns how often m was changed. For a gauge, it returns 1.
+func changes(m *dto.Metric) float64 {
+	switch {
+	case m.Counter != nil:
+		return m.Counter.GetValue()
+	case m.Summary != nil:
+		return float64(m.Summary.GetSampleCount())
+	case m.Histogram != nil:
+		return float64(m.Histogram.GetSampleCount())
+	}
+	return 1
 }
 
 // merge adds the counts of b to a.

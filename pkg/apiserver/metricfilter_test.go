@@ -27,7 +27,8 @@ func TestMetricFilter(t *testing.T) {
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "seconds", Buckets: []float64{1}},
 		[]string{"verb"})
 	off := prometheus.NewCounter(prometheus.CounterOpts{Name: "off"})
-	r.MustRegister(requests, seconds, off)
+	replaced := prometheus.NewCounter(prometheus.CounterOpts{Name: categorizations})
+	r.MustRegister(requests, seconds, off, replaced)
 	for _, verb := range []string{"GET", "PUT", "POST"} {
 		requests.WithLabelValues(verb, "200").Inc()
 		seconds.WithLabelValues(verb).Observe(0.5)
@@ -48,7 +49,9 @@ func TestMetricFilter(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		const want = `# TYPE requests counter
+		const want = `# TYPE cardinality_enforcement_unexpected_categorizations_total counter
+cardinality_enforcement_unexpected_categorizations_total 4
+# TYPE requests counter
 requests{code="200",verb="GET"} 1
 requests{code="200",verb="unexpected"} 2
 # TYPE seconds histogram
