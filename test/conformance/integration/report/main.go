@@ -256,14 +256,7 @@ func table(packages []*pkg) string {
 	for _, p := range packages {
 		row("`"+p.name+"`", p.seconds, p)
 		seconds += p.seconds
-		for _, test := range slices.Sorted(maps.Keys(p.results)) {
-			switch p.results[test] {
-			case known:
-				fmt.Fprintf(&failures, "- `%s/%s`: %s\n", p.name, test, p.reasons[test])
-			case failed:
-				fmt.Fprintf(&failures, "- `%s/%s`: **not known**\n", p.name, test)
-			}
-		}
+		failures.WriteString(p.failures())
 		if p.fault != "" {
 			fmt.Fprintf(&failures, "- `%s`: **%s**\n", p.name, p.fault)
 		}
@@ -271,6 +264,33 @@ func table(packages []*pkg) string {
 	row("**all**", seconds, packages...)
 	if failures.Len() > 0 {
 		b.WriteString("\nFailed tests:\n\n" + failures.String())
+	}
+	return b.String()
+}
+
+// failures returns the failed tests as entries of a list. Those with the same reason are one entry.
+func (p *pkg) failures() string {
+	var b strings.Builder
+	listed := map[string]bool{}
+	for _, test := range slices.Sorted(maps.Keys(p.results)) {
+		reason := p.reasons[test]
+		switch {
+		case p.results[test] == failed:
+			fmt.Fprintf(&b, "- `%s/%s`: **not known**\n", p.name, test)
+		case p.results[test] == known && !listed[reason]:
+			listed[reason] = true
+			fmt.Fprintf(&b, "- `%s/%s`", p.name, test)
+			n := -1
+			for _, r := range p.reasons {
+				if r == reason {
+					n++
+				}
+			}
+			if n > 0 {
+				fmt.Fprintf(&b, " and %d more", n)
+			}
+			fmt.Fprintf(&b, ": %s\n", reason)
+		}
 	}
 	return b.String()
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func TestReport(t *testing.T) {
-	const rules = "# a comment\n\nauth/TestKnown\ta reason\n"
+	const rules = "# a comment\n\nauth/TestKnown.*\ta reason\n"
 	tests := map[string]struct {
 		logs map[string]string // by file
 		row  string            // of the table
@@ -28,10 +28,11 @@ func TestReport(t *testing.T) {
 				{"Action":"skip","Test":"TestSkipped"}
 				{"Action":"output","Test":"TestFlags","Output":"x: not applicable: the test replaces a part"}
 				{"Action":"fail","Test":"TestFlags"}
-				{"Action":"fail","Test":"TestKnown"}
+				{"Action":"fail","Test":"TestKnown1"}
+				{"Action":"fail","Test":"TestKnown2"}
 				{"Action":"fail","Elapsed":12.6}`},
-			row:  "| `auth` | 1 | 0 | 1 | 1 | 1 | 13 |",
-			list: "- `auth/TestKnown`: a reason",
+			row:  "| `auth` | 1 | 0 | 2 | 1 | 1 | 13 |",
+			list: "- `auth/TestKnown1` and 1 more: a reason",
 		},
 		"package in a directory": {
 			logs: map[string]string{"scheduler+filters.json": `
