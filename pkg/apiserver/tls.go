@@ -6,8 +6,14 @@ package apiserver
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,8 +24,9 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// certReload is how often certificate files are checked for changes.
-const certReload = time.Minute
+// certReload is how often certificate files are checked for changes. Kubernetes' API server is told of
+// each change by the kernel; clients cannot distinguish that from a short interval.
+const certReload = 2 * time.Second
 
 // serving has the server's certificates and the authorities of client certificates. Both are
 // reloaded when their files change.
@@ -28,7 +35,9 @@ type serving struct {
 	cert              atomic.Pointer[tls.Certificate]
 	namedFiles        []cliflag.NamedCertKey
 	named             atomic.Pointer[map[string]*tls.Certificate] // certificates by server name
+	content           string                                      // of the files of all certificates and keys, when they were last loaded
 	cas               []*authn.CAFile
+	known             atomic.Pointer[authorities]
 	transport         config.Transport
 	protocols         []string // protocols that the server offers, most preferred first
 	log               *slog.Logger
@@ -62,6 +71,42 @@ func newServing(cfg *config.Config, log *slog.Logger) (*serving, error) {
 	return s, nil
 }
 
+// authorities are the certificate authorities of all CA files. They are immutable.
+type authorities struct {
+	pems []string
+	pool *x509.CertPool
+}
+
+// files returns the content of the files of all certificates and keys.
+func (s *serving) files() (string, error) {
+	var names []string
+	if s.certFile != "" {
+		names = append(names, s.certFile, s.keyFile)
+	}
+	for _, f := range s.namedFiles {
+		names = append(names, f.CertFile, f.KeyFile)
+	}
+	var all strings.Builder
+	for _, name := range names {
+		data, err := os.ReadFile(filepath.Clean(name))
+		if err != nil {
+			return "", err
+		}
+		all.Write(data)
+	}
+	return all.String(), nil
+}
+
+// reloadChanged loads the certificates if a file has changed since the last attempt.
+func (s *serving) reloadChanged() error {
+	content, err := s.files()
+	if err != nil || content == s.content {
+		return err
+	}
+	s.content = content
+	return s.reload()
+}
+
 func (s *serving) reload() error {
 	named, err := loadNamed(s.namedFiles)
 	if err != nil {
@@ -83,21 +128,42 @@ func (s *serving) reload() error {
 func (s *serving) run(ctx context.Context, clk clock.Clock) {
 	ticker := clk.NewTicker(certReload)
 	defer ticker.Stop()
+	last := "" // the error that was logged last, which is not repeated
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
 		}
-		if err := s.reload(); err != nil {
-			s.log.Error("Failed to reload certificate", "err", err)
-		}
+		err := s.reloadChanged()
 		for _, ca := range s.cas {
-			if err := ca.Reload(); err != nil {
-				s.log.Error("Failed to reload certificate authorities", "err", err)
-			}
+			err = errors.Join(err, ca.Reload())
+		}
+		if err == nil {
+			continue
+		}
+		if text := err.Error(); text != last {
+			s.log.Error("Failed to reload certificates", "err", err)
+			last = text
 		}
 	}
+}
+
+// pool returns the authorities of clients and of front proxies.
+func (s *serving) pool() *x509.CertPool {
+	pems := make([]string, len(s.cas))
+	for i, ca := range s.cas {
+		pems[i] = ca.PEM()
+	}
+	known := s.known.Load()
+	if known == nil || !slices.Equal(known.pems, pems) {
+		known = &authorities{pems, x509.NewCertPool()}
+		for _, pem := range pems {
+			known.pool.AppendCertsFromPEM([]byte(pem))
+		}
+		s.known.Store(known)
+	}
+	return known.pool
 }
 
 // config returns a TLS configuration that requests client certificates and does not verify them:
@@ -116,10 +182,11 @@ func (s *serving) config() (*tls.Config, error) {
 		return base, nil
 	}
 	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		// The names of the authorities help clients with several certificates to choose one.
+		// Clients use the names of the authorities to choose a certificate. Some send none of another
+		// authority.
 		c := base.Clone()
 		c.GetConfigForClient = nil
-		c.ClientCAs = s.cas[0].Pool()
+		c.ClientCAs = s.pool()
 		return c, nil
 	}
 	return base, nil

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/apiserver/authn"
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
@@ -108,6 +109,59 @@ func TestServingFollowsItsFiles(t *testing.T) {
 		stop()
 		<-done
 	})
+}
+
+// TestServingAcceptableAuthorities checks that the server names the authorities of clients and of front
+// proxies in the handshake, and follows changes of their files.
+func TestServingAcceptableAuthorities(t *testing.T) {
+	dir := t.TempDir()
+	clk := clock.Real()
+	s := &serving{log: slog.New(slog.DiscardHandler)}
+	var files []string
+	for _, name := range []string{"clients", "proxies"} {
+		file := filepath.Join(dir, name+".crt")
+		writePair(t, clk, file, filepath.Join(dir, name+".key"))
+		ca, err := authn.LoadCAFile(name, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.cas, files = append(s.cas, ca), append(files, file)
+	}
+	pool := func() *x509.CertPool {
+		t.Helper()
+		base, err := s.config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := base.GetConfigForClient(&tls.ClientHelloInfo{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.ClientCAs
+	}
+	want := func(when string) {
+		t.Helper()
+		all := x509.NewCertPool()
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.AppendCertsFromPEM(data)
+		}
+		if !pool().Equal(all) {
+			t.Errorf("%s: the server does not name the authorities of both files", when)
+		}
+	}
+	want("at first")
+	if pool() != pool() {
+		t.Error("the pool is built for each handshake")
+	}
+	writePair(t, clk, files[1], filepath.Join(dir, "proxies.key"))
+	if err := s.cas[1].Reload(); err != nil {
+		t.Fatal(err)
+	}
+	want("after a change")
 }
 
 // TestOwnCertificate checks that the self-signed certificate is kept in a directory for the next

@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apiextensionsclientset "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
-	"k8s.io/apimachinery/pkg/runtime"
 	cacheddiscovery "k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -95,7 +94,6 @@ func realOptions(t *testing.T, dir string) *options.ServerRunOptions {
 	opts.SecureServing.ServerCert.CertDirectory = dir
 	opts.ServiceAccountSigningKeyFile = key
 	opts.Etcd.StorageConfig.Transport.ServerList = []string{framework.GetEtcdURL()}
-	opts.Etcd.DefaultStorageMediaType = runtime.ContentTypeJSON // the tests read objects in etcd
 	opts.ServiceClusterIPRanges = "10.0.0.0/24"
 	opts.Authentication.APIAudiences = []string{"https://foo.bar.example.com"}
 	opts.Authentication.ServiceAccounts.Issuers = []string{"https://foo.bar.example.com"}
