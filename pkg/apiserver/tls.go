@@ -24,8 +24,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// certReload is how often certificate files are checked for changes. Kubernetes' API server is told of
-// each change by the kernel; clients cannot distinguish that from a short interval.
+// certReload is how often certificate files are checked for changes. Kubernetes' API server uses
+// inotify; clients cannot distinguish that from a short interval.
 const certReload = 2 * time.Second
 
 // serving has the server's certificates and the authorities of client certificates. Both are
@@ -35,12 +35,13 @@ type serving struct {
 	cert              atomic.Pointer[tls.Certificate]
 	namedFiles        []cliflag.NamedCertKey
 	named             atomic.Pointer[map[string]*tls.Certificate] // certificates by server name
-	content           string                                      // of the files of all certificates and keys, when they were last loaded
-	cas               []*authn.CAFile
-	known             atomic.Pointer[authorities]
-	transport         config.Transport
-	protocols         []string // protocols that the server offers, most preferred first
-	log               *slog.Logger
+	// content is that of the files of all certificates and keys when they were last loaded.
+	content   string
+	cas       []*authn.CAFile
+	known     atomic.Pointer[authorities]
+	transport config.Transport
+	protocols []string // protocols that the server offers, most preferred first
+	log       *slog.Logger
 }
 
 // newServing loads the certificate files. Without a configured certificate it creates a self-signed

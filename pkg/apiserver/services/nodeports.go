@@ -66,7 +66,7 @@ func keepAllocated(svc, old *corev1.Service) {
 			svc.Spec.ClusterIPs = slices.Clone(old.Spec.ClusterIPs)
 		}
 	}
-	if hasPorts(svc) && hasPorts(old) {
+	if wantsPorts(svc) && wantsPorts(old) {
 		keepPorts(svc, old)
 	}
 	if wantsHealthPort(svc) && wantsHealthPort(old) && svc.Spec.HealthCheckNodePort == 0 {

@@ -176,6 +176,21 @@ func TestKeepAllocated(t *testing.T) {
 	}
 }
 
+// TestKeepAllocatedWithoutNodePorts checks that a load balancer loses its node ports when the client turns
+// their allocation off.
+func TestKeepAllocatedWithoutNodePorts(t *testing.T) {
+	old := &corev1.Service{Spec: corev1.ServiceSpec{
+		Type: corev1.ServiceTypeLoadBalancer, AllocateLoadBalancerNodePorts: ptr.To(true),
+		Ports: []corev1.ServicePort{{Port: 80, NodePort: 30001}},
+	}}
+	svc := old.DeepCopy()
+	svc.Spec.AllocateLoadBalancerNodePorts, svc.Spec.Ports[0].NodePort = ptr.To(false), 0
+	keepAllocated(svc, old)
+	if n := svc.Spec.Ports[0].NodePort; n != 0 {
+		t.Errorf("node port %d, want none", n)
+	}
+}
+
 func TestMalformedServices(t *testing.T) {
 	for name, spec := range map[string]corev1.ServiceSpec{
 		"not an address":   {ClusterIP: "x", ClusterIPs: []string{"x"}},
