@@ -30,11 +30,11 @@ esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 here=$root/test/conformance
 work=$root/.build/integration
-export GOWORK=off
 mkdir -p "$work"
 
 "$root/hack/build.sh"
 "$root/hack/tools.sh" etcd
+export GOWORK=off
 
 # The tests are copied, because Go does not overlay files in the module cache, and because some tests
 # write files beside themselves. A second go.mod leads to the copy; it also gets the modules that only
