@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
 )
@@ -44,5 +45,30 @@ func (a *assembly) publishAuthentication(ctx context.Context) error {
 	if len(data) == 0 {
 		return nil
 	}
-	return bootstrap.AuthenticationConfig(ctx, a.self.client, data)
+	return bootstrap.AuthenticationConfig(ctx, a.self.client, data, a.server.deps.Clock.Now())
+}
+
+// authenticationRefresh is how often the config map is compared with this server's values, although
+// they have not changed.
+const authenticationRefresh = time.Minute
+
+// keepAuthentication publishes the config map again within seconds after a CA file has changed, and
+// every authenticationRefresh, until ctx is done.
+func (a *assembly) keepAuthentication(ctx context.Context) {
+	var last string
+	var at time.Time
+	a.keep(certReload, func(ctx context.Context) error {
+		cas, now := "", a.server.deps.Clock.Now()
+		for _, ca := range a.server.serving.cas {
+			cas += ca.PEM()
+		}
+		if cas == last && now.Sub(at) < authenticationRefresh {
+			return nil
+		}
+		if err := a.publishAuthentication(ctx); err != nil {
+			return err
+		}
+		last, at = cas, now
+		return nil
+	})(ctx)
 }

@@ -63,7 +63,7 @@ func (a *assembly) buildHooks() error {
 			}},
 		{name: "bootstrap-controller", run: kubernetes.Ensure, after: kubernetes.Run},
 		{name: "start-cluster-authentication-info-controller", run: a.publishAuthentication,
-			after: a.keep(5*time.Minute, a.publishAuthentication)},
+			after: a.keepAuthentication},
 		a.identityHook(identity),
 		{name: "start-legacy-token-tracking-controller",
 			run: func(ctx context.Context) error { return bootstrap.TokenTracking(ctx, client, a.server.deps.Clock) },

@@ -5,11 +5,9 @@ package bootstrap
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -68,35 +66,6 @@ func PriorityClasses(ctx context.Context, client kubernetes.Interface) error {
 		})
 	}
 	return parallel(ctx, 2, tasks)
-}
-
-// AuthenticationConfig writes data to the ConfigMap kube-system/extension-apiserver-authentication.
-// By it, extension servers learn which CAs and front proxies this server trusts.
-func AuthenticationConfig(ctx context.Context, client kubernetes.Interface, data map[string]string) error {
-	const name = "extension-apiserver-authentication"
-	api := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
-	cur, err := api.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		_, err = api.Create(ctx, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}, Data: data,
-		}, metav1.CreateOptions{})
-		return named("config map", name, err)
-	}
-	if err != nil {
-		return fmt.Errorf("config map %s: %w", name, err)
-	}
-	want := cur.DeepCopy()
-	if want.Data == nil {
-		want.Data = map[string]string{}
-	}
-	for k, v := range data {
-		want.Data[k] = v
-	}
-	if equality.Semantic.DeepEqual(cur.Data, want.Data) {
-		return nil
-	}
-	_, err = api.Update(ctx, want, metav1.UpdateOptions{})
-	return named("config map", name, err)
 }
 
 func ignoreExists(err error) error {
