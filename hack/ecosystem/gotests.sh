@@ -5,12 +5,12 @@
 # shellcheck shell=bash
 
 # gotest TIMEOUT ARGUMENT... runs "go test" in the current directory, with the programs of
-# hack/envtest.sh. TIMEOUT limits the tests of each package.
+# hack/envtest.sh, which are also in PATH. TIMEOUT limits the tests of each package.
 gotest() {
 	local timeout=$1 assets
 	shift
 	assets=$("$root/hack/envtest.sh")
-	GOWORK=off GINKGO_NO_COLOR=1 KUBEBUILDER_ASSETS=$assets \
+	GOWORK=off GINKGO_NO_COLOR=1 KUBEBUILDER_ASSETS=$assets PATH=$assets:$PATH \
 		go test -v -count=1 -vet=off -exec "$own/isolated.sh" -timeout "$timeout" "$@"
 }
 
