@@ -74,8 +74,9 @@ crds() {
 	cp -r --no-preserve=mode "$found/$2/"${4:-*} "$out/kueue/dep-crds/$3"
 }
 
-# suite_cert_manager runs the integration tests of a checkout, which are a module of their own.
+# suite_cert_manager runs the integration tests of a checkout, which are a module of their own. They find
+# their CRDs by the paths in the test's program, so the flag -trimpath in GOFLAGS must have no effect.
 suite_cert_manager() {
 	cd "${CERT_MANAGER:?must be a directory with the repository of cert-manager}/test/integration"
-	gotest 30m ./...
+	gotest 30m -trimpath=false ./...
 }
