@@ -24,7 +24,9 @@ import (
 // AuthenticationConfig adds data to the ConfigMap kube-system/extension-apiserver-authentication. By
 // it, extension servers learn which CAs and front proxies the API servers trust. The values of other
 // servers, which may have other CAs, stay until their certificates have expired.
-func AuthenticationConfig(ctx context.Context, client kubernetes.Interface, data map[string]string, now time.Time) error {
+func AuthenticationConfig(
+	ctx context.Context, client kubernetes.Interface, data map[string]string, now time.Time,
+) error {
 	const name = "extension-apiserver-authentication"
 	api := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	cur, err := api.Get(ctx, name, metav1.GetOptions{})
