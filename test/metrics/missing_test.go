@@ -78,9 +78,9 @@ var missing = map[string]string{
 	"scheduler_volume_binder_cache_requests_total":             binderCache,
 	"scheduler_volume_scheduling_stage_error_total":            noStage,
 
-	"apiserver_request_post_timeout_total":           notBehind,
-	"apiserver_request_timestamp_comparison_time":    otherPaths,
-	"apiserver_storage_consistency_checks_total":     notYet,
+	"apiserver_request_post_timeout_total":        notBehind,
+	"apiserver_request_timestamp_comparison_time": otherPaths,
+	"apiserver_storage_consistency_checks_total":  notYet,
 
 	"kubelet_imagemanager_image_mustpull_checks_total":              notYet,
 	"kubelet_imagemanager_inmemory_pulledrecords_usage_percent":     notYet,
