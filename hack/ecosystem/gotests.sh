@@ -21,11 +21,14 @@ suite_controller_runtime() {
 	gotest 30m ./pkg/...
 }
 
+# suite_kueue runs the packages of test/integration that KUEUE_PACKAGES names, or all.
 suite_kueue() {
 	kueue_source
 	cd "$out/kueue"
 	GOWORK=off go build -ldflags '-s -w' -o bin/kubectl-kueue ./cmd/kueuectl
-	KUEUE_BIN=$PWD/bin gotest 40m ./test/integration/...
+	local packages
+	read -ra packages <<<"${KUEUE_PACKAGES:-...}"
+	KUEUE_BIN=$PWD/bin gotest 40m "${packages[@]/#/./test/integration/}"
 }
 
 # suite_kueue_performance runs the baseline of Kueue's runner: it creates ClusterQueues and Workloads,
