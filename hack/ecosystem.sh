@@ -15,7 +15,7 @@ usage() {
 		Suites of Go tests, with the programs of hack/envtest.sh:
 
 		  controller-runtime  * the tests of its packages
-		  kueue                 integration tests of webhooks, controllers and scheduler: more than an hour.
+		  kueue                 integration tests of webhooks, controllers and scheduler: half an hour.
 		                        The variable KUEUE_PACKAGES selects packages of test/integration,
 		                        for example "singlecluster/webhook/... multikueue"
 		  kueue-performance     the runner for the performance of Kueue's scheduler
