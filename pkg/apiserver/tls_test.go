@@ -154,7 +154,7 @@ func TestServingAcceptableAuthorities(t *testing.T) {
 		}
 	}
 	want("at first")
-	if pool() != pool() {
+	if first, second := pool(), pool(); first != second {
 		t.Error("the pool is built for each handshake")
 	}
 	writePair(t, clk, files[1], filepath.Join(dir, "proxies.key"))
