@@ -6,6 +6,7 @@ package certificates
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -84,7 +85,8 @@ func (c *approving) sync(ctx context.Context, name string) error {
 	if csr.Spec.SignerName == certificatesv1.KubeletServingSignerName && c.Options.ApproveServing {
 		return c.approveServing(ctx, csr, req)
 	}
-	for _, k := range kindsOf(csr, req) {
+	kinds := kindsOf(csr, req)
+	for _, k := range kinds {
 		may, err := c.mayAsk(ctx, csr, k.subresource)
 		if err != nil {
 			return err
@@ -93,8 +95,16 @@ func (c *approving) sync(ctx context.Context, name string) error {
 			return c.approveClient(ctx, csr, req, k.message)
 		}
 	}
+	if len(kinds) > 0 {
+		// The rights may have been granted just now, or be granted later. As in Kubernetes, the error makes
+		// the queue try again.
+		return errNotAllowed
+	}
 	return nil // no rule applies; an administrator may approve the request
 }
+
+// errNotAllowed says that the requester may not make a request that would be approved automatically.
+var errNotAllowed = errors.New("the access review of the requester was not approved")
 
 // kind is a type of request that is approved automatically if RBAC allows the requester to create
 // the given subresource of certificatesigningrequests. message is the message of the approval.

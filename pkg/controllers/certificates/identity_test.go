@@ -7,17 +7,24 @@ import (
 	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
@@ -101,6 +108,44 @@ func TestOneCertificateForAName(t *testing.T) {
 		if got[fmt.Sprintf("first-%d", i)] == got[fmt.Sprintf("second-%d", i)] {
 			t.Errorf("n%d: approved %v", i, got)
 		}
+	}
+}
+
+// TestLateRights checks that a request is approved if its requester gets the right to make it only
+// after the controller has decided about it.
+func TestLateRights(t *testing.T) {
+	client := fake.NewClientset()
+	allowed := false
+	client.PrependReactor("create", "subjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &authorizationv1.SubjectAccessReview{
+			Status: authorizationv1.SubjectAccessReviewStatus{Allowed: allowed}}, nil
+	})
+	askFor(t, client, "first", "n1")
+	csr, err := client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "first", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr.Spec.Username = "system:bootstrap:aaaaaa"
+	informers := controller.NewInformers(client, 0)
+	made, err := NewApproving(controller.Deps{Client: client, Informers: informers, Clock: clock.Real(),
+		Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := informers.Certificates().V1().CertificateSigningRequests().Informer().GetStore().Add(csr); err != nil {
+		t.Fatal(err)
+	}
+	c := made.(*approving)
+	if err := c.sync(t.Context(), "first"); !errors.Is(err, errNotAllowed) {
+		t.Errorf("without the right: %v", err) // the queue would not try again
+	}
+	allowed = true
+	if err := c.sync(t.Context(), "first"); err != nil {
+		t.Errorf("with the right: %v", err)
+	}
+	csr, err = client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "first", metav1.GetOptions{})
+	if err != nil || !decided(csr) {
+		t.Errorf("the request is not approved: %v, %v", csr, err)
 	}
 }
 
