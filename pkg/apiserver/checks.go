@@ -4,6 +4,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/health"
 )
 
@@ -56,8 +58,10 @@ func (a *assembly) storageChecks() (live, ready []health.Check) {
 	return live, ready
 }
 
-// answers returns a check that fails if the database does not answer within timeout.
+// answers returns a check that fails if the database does not answer within timeout. As in Kubernetes,
+// 0 stands for the default.
 func (db *database) answers(timeout time.Duration) func(context.Context) error {
+	timeout = cmp.Or(timeout, config.DefaultCheckTimeout)
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()

@@ -11,6 +11,8 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store/kv/memory"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/health"
 )
@@ -30,5 +32,16 @@ func TestLivezGrace(t *testing.T) {
 	clk.Step(time.Minute)
 	if err := checks[0].Run(t.Context()); !errors.Is(err, amiss) {
 		t.Errorf("a minute later: %v", err)
+	}
+}
+
+// TestDefaultCheckTimeout checks that a configured time limit of 0 stands for the default.
+func TestDefaultCheckTimeout(t *testing.T) {
+	db := &database{kv: memory.New(clock.Real())}
+	if err := db.answers(0)(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := db.answers(time.Nanosecond)(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with a short limit: %v", err)
 	}
 }

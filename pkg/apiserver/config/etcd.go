@@ -20,6 +20,9 @@ import (
 // --storage-media-type.
 const storedType = "application/vnd.kubernetes.protobuf"
 
+// DefaultCheckTimeout is the default time limit of the health checks of etcd.
+const DefaultCheckTimeout = 2 * time.Second
+
 // Etcd configures how the server uses its store.
 type Etcd struct {
 	// CompactionInterval is the interval at which the server compacts the history of the store. A
@@ -27,7 +30,7 @@ type Etcd struct {
 	// compacts.
 	CompactionInterval time.Duration
 	// HealthTimeout limits the check of the store for /livez, /healthz and /readyz. ReadyTimeout
-	// limits a second check, only for /readyz.
+	// limits a second check, only for /readyz. 0 stands for DefaultCheckTimeout.
 	HealthTimeout, ReadyTimeout time.Duration
 	// CountPeriod enables the metrics of object counts if it is not 0.
 	CountPeriod time.Duration
@@ -53,7 +56,7 @@ type Etcd struct {
 
 func defaultEtcd() Etcd {
 	return Etcd{
-		CompactionInterval: 5 * time.Minute, HealthTimeout: 2 * time.Second, ReadyTimeout: 2 * time.Second,
+		CompactionInterval: 5 * time.Minute, HealthTimeout: DefaultCheckTimeout, ReadyTimeout: DefaultCheckTimeout,
 		CountPeriod: time.Minute, LeaseReuse: 60,
 		mediaType: storedType, GarbageCollector: true,
 	}

@@ -14,7 +14,6 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
-	"go.uber.org/zap"
 
 	"keelson.dev/api/clock"
 )
@@ -121,6 +120,6 @@ func (e Embedded) config() *embed.Config {
 	cfg.WatchProgressNotifyInterval = 10 * time.Second
 	cfg.EnableGRPCGateway = false
 	cfg.Metrics = "basic"
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(&logCore{handler: e.Log.Handler()}))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newLogger(e.Log.Handler()))
 	return cfg
 }

@@ -10,7 +10,6 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"keelson.dev/api/clock"
@@ -51,7 +50,7 @@ func Dial(e External) (*Store, error) {
 		DialKeepAliveTime:    keepaliveTime,
 		DialKeepAliveTimeout: keepaliveTimeout,
 		MaxCallRecvMsgSize:   1<<31 - 1, // pages of large objects may be larger than gRPC's default
-		Logger:               zap.New(&logCore{handler: e.Log.Handler()}),
+		Logger:               newLogger(e.Log.Handler()),
 	})
 	if err != nil {
 		return nil, err

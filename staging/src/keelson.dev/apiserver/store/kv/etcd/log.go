@@ -7,8 +7,12 @@ import (
 	"context"
 	"log/slog"
 
+	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
+
+// newLogger returns a logger of etcd whose messages h handles. They have the source lines of etcd.
+func newLogger(h slog.Handler) *zap.Logger { return zap.New(&logCore{handler: h}, zap.AddCaller()) }
 
 // logCore passes etcd's zap log to slog. It logs levels below Warn at level Debug, because etcd
 // logs much at Info that operators of an API server do not need.
@@ -38,7 +42,7 @@ func (c *logCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Chec
 
 // Write implements zapcore.Core.
 func (c *logCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	r := slog.NewRecord(e.Time, slogLevel(e.Level), e.Message, 0)
+	r := slog.NewRecord(e.Time, slogLevel(e.Level), e.Message, e.Caller.PC)
 	r.AddAttrs(slog.String("component", "etcd"))
 	r.AddAttrs(attrs(fields)...)
 	return c.handler.Handle(context.Background(), r)
