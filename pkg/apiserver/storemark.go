@@ -39,7 +39,8 @@ type marker struct {
 
 // markStores checks that this server can read its databases, and marks them with the first release
 // that can read what this server will write. It waits for databases that cannot be reached. If the
-// mark of a newer server excludes this one, the error is errUnreadable, and nothing is written.
+// mark of a newer server excludes this one, the error is errUnreadable, and nothing is written to that
+// database and those after it.
 func (d *databases) markStores(ctx context.Context, s *Server) error {
 	info := s.cfg.Features.VersionInfo()
 	m := marker{
