@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -118,6 +119,43 @@ func TestAttributes(t *testing.T) {
 	w.stuck(t, "c", v1.PersistentVolumeClaimModifyVolumePending)
 	w.attributesClass(t, "later", name, map[string]string{"iops": "5"})
 	w.changed(t, "c", "later", "5")
+}
+
+// TestChangeBeforeVolume checks that a volume is changed, and another one expanded, if the controller
+// sees the changes of their claims before it sees the volumes.
+func TestChangeBeforeVolume(t *testing.T) {
+	w := newWorld(t)
+	volumes := make(chan struct{})
+	defer (&process{driver: w.conn, volumes: volumes}).start(t, w.Server)()
+	release := sync.OnceFunc(func() { close(volumes) })
+	defer release()
+	w.attributesClass(t, "slow", name, map[string]string{"iops": "1"})
+	w.attributesClass(t, "quick", name, map[string]string{"iops": "9"})
+	claims := w.Client.CoreV1().PersistentVolumeClaims("default")
+	// When the next claim is bound, the controller has usually handled the change of this one.
+	for _, tc := range []struct{ id, change string }{
+		{"changed", `{"spec":{"volumeAttributesClassName":"quick"}}`},
+		{"grown", `{"spec":{"resources":{"requests":{"storage":"3Mi"}}}}`},
+		{"last", `{}`},
+	} {
+		c := claim(tc.id)
+		c.Spec.VolumeAttributesClassName = ptr.To("slow")
+		if _, err := claims.Create(t.Context(), c, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.changed(t, tc.id, "slow", "1")
+		if _, err := claims.Patch(t.Context(), tc.id, types.MergePatchType, []byte(tc.change),
+			metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release()
+	w.changed(t, "changed", "quick", "9")
+	controllertest.Eventually(t, "the driver has expanded the volume", func(ctx context.Context) (any, bool) {
+		got, err := claims.Get(ctx, "grown", metav1.GetOptions{})
+		return got, err == nil && got.Status.AllocatedResourceStatuses[v1.ResourceStorage] ==
+			v1.PersistentVolumeClaimNodeResizePending
+	})
 }
 
 // TestKilledDuringChange kills the controller before and after each step of a change of attributes,

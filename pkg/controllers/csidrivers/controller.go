@@ -116,9 +116,13 @@ func New(d controller.Deps) (controller.Controller, error) {
 			if v != nil && v.Spec.CSI != nil {
 				c.reclaimQueue.AddObject(v)
 			}
-			// If a volume is deleted before its claim is bound to it, the claim needs a new volume.
+			// If a volume is deleted before its claim is bound to it, the claim needs a new volume. A
+			// claim can also arrive here before its volume, and the volume then is to be changed.
 			if one := controller.Latest(old, v); one.Spec.CSI != nil && one.Spec.ClaimRef != nil {
-				c.provisionQueue.Add(one.Spec.ClaimRef.Namespace + "/" + one.Spec.ClaimRef.Name)
+				key := one.Spec.ClaimRef.Namespace + "/" + one.Spec.ClaimRef.Name
+				c.provisionQueue.Add(key)
+				c.expandQueue.Add(key)
+				c.modifyQueue.Add(key)
 			}
 		}),
 		controller.OnChange(attachments.Informer(), func(old, a *storagev1.VolumeAttachment) {

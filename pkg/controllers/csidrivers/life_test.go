@@ -7,12 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -57,6 +59,10 @@ type process struct {
 	when   string
 	after  bool
 	killed chan struct{}
+	// If volumes is set, the process does not see changes of volumes before volumes is closed. synced
+	// is true when it has seen the volumes that existed at its start.
+	volumes chan struct{}
+	synced  atomic.Bool
 
 	mu    sync.Mutex
 	steps int
@@ -125,6 +131,38 @@ type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// following returns the configuration of the client that follows the API for the process.
+func (p *process) following(config *rest.Config) *rest.Config {
+	if p.volumes == nil {
+		return config
+	}
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return tripper(func(r *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(r)
+			if err == nil && r.URL.Path == "/api/v1/persistentvolumes" && r.URL.Query().Get("watch") != "" {
+				resp.Body = heldBody{resp.Body, p}
+			}
+			return resp, err
+		})
+	})
+	return config
+}
+
+// heldBody holds back what it reads until the channel volumes of the process is closed.
+type heldBody struct {
+	io.ReadCloser
+	process *process
+}
+
+func (b heldBody) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	if n > 0 && b.process.synced.Load() {
+		<-b.process.volumes
+	}
+	return n, err
+}
+
 // start starts the process. The returned function stop ends it and waits until it has ended.
 func (p *process) start(t *testing.T, s *testserver.Server) (stop func()) {
 	config := rest.CopyConfig(s.Config)
@@ -135,8 +173,12 @@ func (p *process) start(t *testing.T, s *testserver.Server) (stop func()) {
 	if err != nil {
 		panic(err) // cannot happen: the configuration is valid
 	}
+	reads, err := kubernetes.NewForConfig(p.following(s.Config))
+	if err != nil {
+		panic(err) // cannot happen: the configuration is valid
+	}
 	d := controller.Deps{
-		Client: client, Informers: controller.NewInformers(s.Client, 0), Events: &record.FakeRecorder{}, Clock: clock.Real(),
+		Client: client, Informers: controller.NewInformers(reads, 0), Events: &record.FakeRecorder{}, Clock: clock.Real(),
 		Log:     slog.New(slog.DiscardHandler),
 		Options: controller.Options{Workers: 2, Periods: controller.DefaultPeriods()},
 	}
@@ -149,6 +191,7 @@ func (p *process) start(t *testing.T, s *testserver.Server) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	d.Informers.Start(ctx.Done())
 	d.Informers.WaitForCacheSync(ctx.Done())
+	p.synced.Store(true)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
 	return func() {
