@@ -368,13 +368,17 @@ func TestExecByOlderWebSocket(t *testing.T) {
 }
 
 // TestClientDisconnects checks that the kubelet closes the connection to the runtime, which ends
-// the command's input, when the client of a command without output disconnects.
+// the command's input, when the client of a command without further output disconnects. The client
+// disconnects after the first output, because client-go leaves goroutines behind if its context ends
+// before it reads the connection.
 func TestClientDisconnects(t *testing.T) {
 	for _, query := range []string{"?command=x&output=1", "?command=x&input=1&output=1"} {
-		began, ended := make(chan struct{}), make(chan struct{})
-		target, conns := serveStreams(t, command{run: func(ctx context.Context, in io.Reader, _, _ io.Writer,
+		ended := make(chan struct{})
+		target, conns := serveStreams(t, command{run: func(ctx context.Context, in io.Reader, out, _ io.Writer,
 			_ <-chan remotecommandserver.TerminalSize) error {
-			began <- struct{}{}
+			if _, err := io.WriteString(out, "first"); err != nil {
+				return err
+			}
 			if strings.Contains(query, "input") {
 				_, _ = io.Copy(io.Discard, in)
 			}
@@ -385,14 +389,17 @@ func TestClientDisconnects(t *testing.T) {
 			t.Run(name+query, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error)
+				output, stdout := io.Pipe()
 				go func() {
-					o := remotecommand.StreamOptions{Stdout: io.Discard}
+					o := remotecommand.StreamOptions{Stdout: stdout}
 					if strings.Contains(query, "input") {
 						o.Stdin = neverEnding{ctx}
 					}
 					done <- executor.StreamWithContext(ctx, o)
 				}()
-				<-began
+				if _, err := io.ReadFull(output, make([]byte, len("first"))); err != nil {
+					t.Error(err)
+				}
 				cancel()
 				if err := <-done; !errors.Is(err, context.Canceled) {
 					t.Error(err)
