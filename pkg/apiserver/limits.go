@@ -22,8 +22,7 @@ const (
 	// policySeen is how long bootstrapRoles waits for the authorizer to see the default policy
 	// before it reconciles the policy again.
 	policySeen = 10 * time.Second
-	// announceInterval is the first interval at which a starting server checks its readiness. It
-	// doubles each time.
+	// announceInterval is the first interval at which a starting server checks its readiness.
 	announceInterval = 5 * time.Millisecond
 	// serverLease is how long a server that no longer renews its lease stays an endpoint of the
 	// "kubernetes" service. serverRenew is the interval of renewals.
