@@ -36,7 +36,7 @@ hack/tools.sh gotestsum
 # -vet=off because hack/lint.sh runs go vet on the same packages. -ldflags=-w leaves debug information
 # out of the test programs, so that they are linked faster.
 bin/tools/gotestsum --format pkgname --format-icons text --format-hide-empty-pkg -- \
-	-vet=off -ldflags=-w -timeout 30m "$@" \
+	-p 3 -vet=off -ldflags=-w -timeout 30m "$@" \
 	./... ./staging/src/keelson.dev/{api,apiserver,scheduling}/...
 [[ -z $short ]] || exit 0
 # Three modules that are not in go.work: the storage driver under csi-sanity, the operator under

@@ -16,6 +16,7 @@ import (
 // which Kubernetes adds or omits fields) with those of Kubernetes 1.37. Each case has a namespace
 // of its own, so that it can run alone.
 func TestForms(t *testing.T) {
+	t.Parallel() // slow: waits for watches that end after a second
 	const (
 		tables = "application/json;as=Table;g=meta.k8s.io;v=v1"
 		part   = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"

@@ -142,6 +142,7 @@ func fixtures() map[string]fixture {
 // TestAnswers compares code, message and warnings of answers with those of Kubernetes 1.37. Each
 // case has a namespace of its own, so that it can run alone.
 func TestAnswers(t *testing.T) {
+	t.Parallel() // slow: waits for watches that end after a second
 	c := newCaller(t)
 	const definition = `{"metadata":{"name":"bs.y.example.com"},"spec":{"group":"y.example.com","scope":"Namespaced","names":{"plural":"bs","kind":"B"},
 			"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"n":{"type":"integer"},

@@ -64,6 +64,7 @@ func kept(t *testing.T, client *clientv3.Client, prefix string) (keys []string) 
 // the resource, and that the default etcd has none of them. The objects can be listed, watched and
 // counted, and are found after a restart. Health checks include both etcds.
 func TestDatabasesOfResources(t *testing.T) {
+	t.Parallel() // slow: waits for a database that does not answer
 	_, mainAt, first := serveEtcd(t)
 	stopOther, at, second := serveEtcd(t)
 	sealing := filepath.Join(t.TempDir(), "encryption.yaml")

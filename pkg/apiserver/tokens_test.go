@@ -57,6 +57,7 @@ func secretToken(t *testing.T, s *testserver.Server, account *corev1.ServiceAcco
 // TestTokensInSecrets checks that the use of tokens in secrets is recorded, and that tokens marked
 // invalid are rejected.
 func TestTokensInSecrets(t *testing.T) {
+	t.Parallel() // slow: results of tokens are cached for 10 s
 	s := testserver.Start(t, testserver.Options{})
 	api, ctx := s.Client.CoreV1(), t.Context()
 	account, err := api.ServiceAccounts("default").Create(ctx,
