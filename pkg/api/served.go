@@ -58,7 +58,18 @@ func Served(config RuntimeConfig, enabled func(feature string) bool, scheme *run
 		row.Versions, row.Scheme = versions, scheme
 		served = append(served, row)
 	}
+	pair(served)
 	return served, nil
+}
+
+// pair sets the Twin of the rows that serve the same objects in two API groups.
+func pair(rows []*resource.Row) {
+	for _, row := range rows {
+		i := slices.IndexFunc(rows, func(r *resource.Row) bool { return r.GroupVersionKind() == row.StoredAs })
+		if i >= 0 {
+			row.Twin, rows[i].Twin = rows[i], row
+		}
+	}
 }
 
 // storedVersions returns the versions of a resource that have their own Go types and are not

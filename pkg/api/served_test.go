@@ -185,3 +185,30 @@ func TestStoredInVersionsNotServed(t *testing.T) {
 		}
 	}
 }
+
+// TestTwins checks that the rows of the events of both API groups know each other, unless the server
+// serves only one of the groups.
+func TestTwins(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		config api.RuntimeConfig
+		want   []string
+	}{
+		"both groups": {want: []string{"/events events.k8s.io/events", "events.k8s.io/events /events"}},
+		"one group":   {config: api.RuntimeConfig{"events.k8s.io/v1": false}},
+	} {
+		rows, err := api.Served(tc.config, func(string) bool { return false }, clientscheme.Scheme, api.Deps{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, row := range rows {
+			if twin := row.Twin; twin != nil {
+				got = append(got, row.Group+"/"+row.Resource+" "+twin.Group+"/"+twin.Resource)
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: twins %q, want %q", name, got, tc.want)
+		}
+	}
+}

@@ -269,17 +269,25 @@ func (a anyCreater) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 	return a.c.scheme.New(kind)
 }
 
-// equivalents implements runtime.EquivalentResourceMapper for the served versions of a resource.
+// equivalents implements runtime.EquivalentResourceMapper for the served versions of a resource and
+// of its twin in another API group.
 type equivalents struct{ row *resource.Row }
 
-// EquivalentResourcesFor lists the served versions of the resource.
-func (e equivalents) EquivalentResourcesFor(gvr schema.GroupVersionResource, _ string) []schema.GroupVersionResource {
-	if gvr.GroupResource() != e.row.GroupResource() {
+// EquivalentResourcesFor lists the served versions of the resource and of its twin that have the
+// subresource.
+func (e equivalents) EquivalentResourcesFor(gvr schema.GroupVersionResource,
+	subresource string) []schema.GroupVersionResource {
+	if e.rowOf(gvr) == nil {
 		return nil
 	}
-	out := make([]schema.GroupVersionResource, 0, len(e.row.Versions))
-	for _, v := range e.row.Versions {
-		out = append(out, schema.GroupVersionResource{Group: e.row.Group, Version: v.Name, Resource: e.row.Resource})
+	var out []schema.GroupVersionResource
+	for _, row := range e.rows() {
+		if subresource != "" && row.Subresource(subresource) == nil {
+			continue
+		}
+		for _, v := range row.Versions {
+			out = append(out, schema.GroupVersionResource{Group: row.Group, Version: v.Name, Resource: row.Resource})
+		}
 	}
 	return out
 }
@@ -287,15 +295,32 @@ func (e equivalents) EquivalentResourcesFor(gvr schema.GroupVersionResource, _ s
 // KindFor returns the kind of the resource's objects, or of the subresource's objects if
 // subresource is set.
 func (e equivalents) KindFor(gvr schema.GroupVersionResource, subresource string) schema.GroupVersionKind {
-	if gvr.GroupResource() != e.row.GroupResource() {
+	row := e.rowOf(gvr)
+	if row == nil {
 		return schema.GroupVersionKind{}
 	}
-	for i := range e.row.Subresources {
-		if s := &e.row.Subresources[i]; s.Name == subresource && !s.Kind.Empty() {
-			return s.Kind
+	if s := row.Subresource(subresource); s != nil && !s.Kind.Empty() {
+		return s.Kind
+	}
+	return gvr.GroupVersion().WithKind(row.Kind)
+}
+
+// rows returns the rows of the kind table that serve the objects.
+func (e equivalents) rows() []*resource.Row {
+	if e.row.Twin == nil {
+		return []*resource.Row{e.row}
+	}
+	return []*resource.Row{e.row, e.row.Twin}
+}
+
+// rowOf returns the row of a resource, or nil if it serves other objects.
+func (e equivalents) rowOf(gvr schema.GroupVersionResource) *resource.Row {
+	for _, row := range e.rows() {
+		if row.GroupResource() == gvr.GroupResource() {
+			return row
 		}
 	}
-	return gvr.GroupVersion().WithKind(e.row.Kind)
+	return nil
 }
 
 // isDryRun reports whether the options ask for a dry run.
@@ -371,7 +396,7 @@ func (i schemeInterfaces) GetEquivalentResourceMapper() runtime.EquivalentResour
 }
 
 // facadeInterfaces implements admission.ObjectInterfaces for the kind of a Facade. The resource
-// paths are those of all versions of the resource.
+// paths are those of all versions of the resource and of its twin.
 type facadeInterfaces struct {
 	schemeInterfaces
 	row *resource.Row

@@ -81,7 +81,7 @@ func (c *convertor) fromStorage(obj resource.Object, v *resource.Version) (resou
 // form returns how objects of the given kind are converted to the resource's own type. The kind may
 // be in one of the resource's versions, or one of its StoredForms.
 func (c *convertor) form(kind schema.GroupVersionKind) (resource.StoredForm, bool) {
-	if i := slices.IndexFunc(c.row.StoredForms, func(o resource.StoredForm) bool { return o.Kind == kind }); i >= 0 {
+	if i := c.storedForm(kind); i >= 0 {
 		return c.row.StoredForms[i], true
 	}
 	if kind.GroupKind() != c.row.GroupVersionKind().GroupKind() {
@@ -173,7 +173,8 @@ func (c *convertor) ConvertToVersion(in runtime.Object, gv runtime.GroupVersione
 	return obj, nil
 }
 
-// typed converts an unstructured object to its Go type, if the resource has one.
+// typed converts an unstructured object to its Go type, if the resource has one, and an object of
+// one of the row's StoredForms to the resource's own type.
 func (c *convertor) typed(in runtime.Object) (resource.Object, error) {
 	obj, ok := in.(resource.Object)
 	if !ok {
@@ -181,20 +182,57 @@ func (c *convertor) typed(in runtime.Object) (resource.Object, error) {
 	}
 	u, ok := in.(*unstructured.Unstructured)
 	if !ok {
-		return obj, nil
+		return c.own(obj)
 	}
 	v, err := c.version(u.GroupVersionKind().Version)
 	if c.dynamic {
 		return obj, c.convertible(u.GroupVersionKind(), err == nil)
 	}
-	if err != nil {
+	out := resource.Object(nil)
+	if i := c.storedForm(u.GroupVersionKind()); i >= 0 {
+		out = c.row.StoredForms[i].New()
+	} else if err != nil {
 		return nil, err
+	} else {
+		out = c.newObject(v)
 	}
-	out := c.newObject(v)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
 		return nil, fmt.Errorf("unable to convert unstructured object to %v: %w", u.GroupVersionKind(), err)
 	}
-	return out, nil
+	return c.own(out)
+}
+
+// storedForm returns the index of a kind in the row's StoredForms, or -1.
+func (c *convertor) storedForm(kind schema.GroupVersionKind) int {
+	return slices.IndexFunc(c.row.StoredForms, func(o resource.StoredForm) bool { return o.Kind == kind })
+}
+
+// own converts an object of one of the row's StoredForms to the resource's own type. It returns
+// other objects unchanged.
+func (c *convertor) own(obj resource.Object) (resource.Object, error) {
+	if c.holds(obj) {
+		return obj, nil
+	}
+	for _, form := range c.row.StoredForms {
+		if reflect.TypeOf(form.New()) == reflect.TypeOf(obj) {
+			return form.ToStorage(obj)
+		}
+	}
+	return obj, nil
+}
+
+// isTwin reports whether obj has the Go type of the resource's twin.
+func (c *convertor) isTwin(obj runtime.Object) bool {
+	return c.row.Twin != nil && reflect.TypeOf(obj) == reflect.TypeOf(c.row.Twin.New())
+}
+
+// toTwin converts an object of the resource to the type of its twin.
+func (c *convertor) toTwin(obj resource.Object) (resource.Object, error) {
+	obj, err := c.between(obj, c.versionOf(obj), c.row.Version)
+	if err != nil {
+		return nil, err
+	}
+	return newConvertor(c.row.Twin, c.scheme).own(obj)
 }
 
 // convertible returns Kubernetes' error for an object without a Go type if a plugin has given it
@@ -237,7 +275,7 @@ func (c *convertor) holds(obj runtime.Object) bool {
 }
 
 // Convert copies the object in the first argument to the second. Both have the same type, or the
-// types of two versions of the resource.
+// types of two versions of the resource, of its twin or of StoredForms.
 func (c *convertor) Convert(in, out, _ any) error {
 	src, ok := in.(resource.Object)
 	dst, ok2 := out.(resource.Object)
@@ -250,6 +288,10 @@ func (c *convertor) Convert(in, out, _ any) error {
 	}
 	from, to := c.versionOf(src), c.versionOf(dst)
 	switch {
+	case c.isTwin(dst):
+		if src, err = c.toTwin(src); err != nil {
+			return err
+		}
 	case reflect.TypeOf(src) != reflect.TypeOf(dst) && c.holds(src) || c.dynamic && from != to:
 		if src, err = c.between(src, from, to); err != nil {
 			return err

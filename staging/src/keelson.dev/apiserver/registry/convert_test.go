@@ -12,6 +12,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -114,6 +115,56 @@ func TestConvertCustom(t *testing.T) {
 			u, schema.GroupVersion{Group: "example.com", Version: "v1"},
 		); err == nil || err.Error() != text {
 			t.Errorf("error: %v", err)
+		}
+	}
+}
+
+// TestTwin checks what admission plugins get for a resource whose objects another API group serves
+// too: the equivalent resources and their kinds, and conversions in both directions.
+func TestTwin(t *testing.T) {
+	row, twin := events(), resource.Of[corev1.EventList](resource.Kind[*corev1.Event]{
+		Version: "v1", Resource: "events", Kind: "Event", Namespaced: true,
+		Subresources: []resource.Sub[*corev1.Event]{{Subresource: resource.Subresource{Name: "status"}}},
+		StoredForms: []resource.StoredForm{resource.NewStoredForm(events().GroupVersionKind(),
+			func(in *eventsv1.Event, out *corev1.Event) { out.Message = in.Note })},
+	})
+	row.StoredForms = []resource.StoredForm{resource.NewStoredForm(twin.GroupVersionKind(),
+		func(in *corev1.Event, out *eventsv1.Event) { out.Note = in.Message })}
+	row.Twin, twin.Twin = twin, row
+	o := registry.InterfacesOf(row, known())
+	mapper := o.GetEquivalentResourceMapper()
+	own, other := row.GroupVersionKind().GroupVersion().WithResource("events"),
+		schema.GroupVersionResource{Version: "v1", Resource: "events"}
+	for _, gvr := range []schema.GroupVersionResource{own, other} {
+		if got := mapper.EquivalentResourcesFor(gvr, ""); !slices.Equal(got, []schema.GroupVersionResource{own, other}) {
+			t.Errorf("equivalent resources of %v: %v", gvr, got)
+		}
+		if got := mapper.EquivalentResourcesFor(gvr, "status"); !slices.Equal(got, []schema.GroupVersionResource{other}) {
+			t.Errorf("equivalent resources of the status of %v: %v", gvr, got)
+		}
+		if got, want := mapper.KindFor(gvr, ""), gvr.GroupVersion().WithKind("Event"); got != want {
+			t.Errorf("kind of %v is %v, want %v", gvr, got, want)
+		}
+	}
+	loose := func(version, field string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": "Event", field: "text"}}
+	}
+	for name, in := range map[string]runtime.Object{
+		"own":                 &eventsv1.Event{Note: "text"},
+		"twin":                &corev1.Event{Message: "text"},
+		"own without a type":  loose("events.k8s.io/v1", "note"),
+		"twin without a type": loose("v1", "message"),
+	} {
+		e, c := &eventsv1.Event{}, &corev1.Event{}
+		if err := o.GetObjectConvertor().Convert(in, e, nil); err != nil || e.Note != "text" {
+			t.Errorf("%s to own: note %q, %v", name, e.Note, err)
+		}
+		if err := o.GetObjectConvertor().Convert(in, c, nil); err != nil || c.Message != "text" {
+			t.Errorf("%s to twin: message %q, %v", name, c.Message, err)
+		}
+		out, err := o.GetObjectConvertor().ConvertToVersion(in, own.GroupVersion())
+		if e, ok := out.(*eventsv1.Event); err != nil || !ok || e.Note != "text" {
+			t.Errorf("%s to version: %+v, %v", name, out, err)
 		}
 	}
 }

@@ -93,6 +93,9 @@ type Kind[O any] struct {
 	// kinds of other groups, and versions that are no longer served. As in Kubernetes, a patch may
 	// change apiVersion and kind of an object to one of them.
 	StoredForms []StoredForm
+	// Twin is the row of the kind table for the resource that serves the same objects in another API
+	// group, or nil. Each of the two rows has the other's kind in its StoredForms.
+	Twin *Row
 	// Scheme has further kinds in which stored bytes may be declared, or further versions that have
 	// the same fields. It is nil if there are none.
 	Scheme *runtime.Scheme

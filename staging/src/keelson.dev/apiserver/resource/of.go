@@ -76,7 +76,7 @@ func named[O any](k *Kind[O]) *Row {
 		OnByDefault: k.OnByDefault, Feature: k.Feature, Custom: k.Custom,
 
 		StoragePrefix: cmp.Or(k.StoragePrefix, k.Resource), StoredAs: k.StoredAs, StoredFields: k.StoredFields,
-		StoredForms: k.StoredForms, Scheme: k.Scheme, Codec: k.Codec, Peek: k.Peek,
+		StoredForms: k.StoredForms, Twin: k.Twin, Scheme: k.Scheme, Codec: k.Codec, Peek: k.Peek,
 		Ephemeral: k.Ephemeral, Create: k.Create, Connect: k.Connect,
 		Computed: k.Computed, DefaultsChanged: k.DefaultsChanged,
 
