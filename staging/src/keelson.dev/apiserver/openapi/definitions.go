@@ -85,7 +85,7 @@ func (d *Definitions) AddKind(row *resource.Row, version string, def []byte) err
 		return fmt.Errorf("openapi schema of %s: %w", gvk, err)
 	}
 	fields[kindExtension] = []any{kindOf(gvk)}
-	name := KindName(gvk)
+	name := d.free(gvk)
 	if err := d.add(name, gvk, fields); err != nil {
 		return err
 	}
@@ -95,7 +95,19 @@ func (d *Definitions) AddKind(row *resource.Row, version string, def []byte) err
 	if selectable, ok := fields[selectableExtension]; ok {
 		schema[selectableExtension] = selectable
 	}
-	return d.add(KindName(list), list, schema)
+	return d.add(d.free(list), list, schema)
+}
+
+// free returns the name under which AddKind adds the definition of a kind. The v2 document of a
+// server has all definitions, so the name has a suffix there, as in Kubernetes, if a built-in
+// definition has the name that the kind would get. A v3 document has only the kinds of one group
+// version.
+func (d *Definitions) free(gvk schema.GroupVersionKind) string {
+	name := KindName(gvk)
+	if _, taken := d.Schemas[name]; taken && d.names[gvk] != name && d.ref == refPrefix(2) {
+		return name + "_v2"
+	}
+	return name
 }
 
 // listKind returns the kind of a list of the resource's objects.
