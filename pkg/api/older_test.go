@@ -5,8 +5,10 @@ package api_test
 
 import (
 	"encoding/json"
+	"maps"
 	"testing"
 
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 
@@ -19,7 +21,12 @@ import (
 // TestOlder decodes objects that older servers have stored, in protobuf and in JSON.
 func TestOlder(t *testing.T) {
 	t.Parallel()
-	const meta = `"metadata":{"name":"a"}`
+	const (
+		meta     = `"metadata":{"name":"a"}`
+		reserved = `"key":"pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"`
+		webhook  = `{"name":"a","failurePolicy":"Ignore","matchPolicy":"Exact","sideEffects":"Unknown",` +
+			`"timeoutSeconds":30,"admissionReviewVersions":["v1beta1"]}`
+	)
 	for name, tc := range map[string]struct {
 		resource, apiVersion string
 		// stored is the stored object without its metadata. want is the part of the decoded object
@@ -83,6 +90,41 @@ func TestOlder(t *testing.T) {
 			"flowcontrol.apiserver.k8s.io/v1beta2",
 			`"spec":{"type":"Limited","limited":{"assuredConcurrencyShares":7}}`,
 			`{"spec":{"limited":{"nominalConcurrencyShares":7}}}`},
+		"level of v1beta3 without shares": {"flowcontrol.apiserver.k8s.io/prioritylevelconfigurations",
+			"flowcontrol.apiserver.k8s.io/v1beta3", `"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":0}}`,
+			`{"spec":{"limited":{"nominalConcurrencyShares":30}}}`},
+		"budget that selects no pod": {"policy/poddisruptionbudgets", "policy/v1beta1",
+			`"spec":{"minAvailable":2,"selector":{}}`,
+			`{"spec":{"minAvailable":2,"selector":{"matchExpressions":[{"operator":"Exists",` + reserved + `}]}}}`},
+		"budget without a selector": {"policy/poddisruptionbudgets", "policy/v1beta1",
+			`"spec":{"minAvailable":2}`, `{"spec":{"minAvailable":2,"selector":null}}`},
+		"budget that selects all pods": {"policy/poddisruptionbudgets", "policy/v1beta1",
+			`"spec":{"selector":{"matchExpressions":[{"operator":"DoesNotExist",` + reserved + `}]}}`,
+			`{"spec":{"selector":{"matchExpressions":null,"matchLabels":null}}}`},
+		"budget that selects labels": {"policy/poddisruptionbudgets", "policy/v1beta1",
+			`"spec":{"selector":{"matchLabels":{"a":"b"},"matchExpressions":[{"operator":"Exists",` + reserved + `},` +
+				`{"key":"c","operator":"Exists"}]}}`,
+			`{"spec":{"selector":{"matchLabels":{"a":"b"},"matchExpressions":[{"key":"c","operator":"Exists"}]}}}`},
+		"validating webhook": {"admissionregistration.k8s.io/validatingwebhookconfigurations",
+			"admissionregistration.k8s.io/v1beta1", `"webhooks":[{"name":"a"}]`, `{"webhooks":[` + webhook + `]}`},
+		"mutating webhook": {"admissionregistration.k8s.io/mutatingwebhookconfigurations",
+			"admissionregistration.k8s.io/v1beta1", `"webhooks":[{"name":"a"}]`, `{"webhooks":[` + webhook + `]}`},
+		"webhook with all fields": {"admissionregistration.k8s.io/mutatingwebhookconfigurations",
+			"admissionregistration.k8s.io/v1beta1",
+			`"webhooks":[{"failurePolicy":"Fail","matchPolicy":"Equivalent","sideEffects":"None","timeoutSeconds":1,` +
+				`"admissionReviewVersions":["v1"]}]`,
+			`{"webhooks":[{"failurePolicy":"Fail","matchPolicy":"Equivalent","sideEffects":"None","timeoutSeconds":1,` +
+				`"admissionReviewVersions":["v1"]}]}`},
+		"defaults of a deployment of extensions": {"apps/deployments", "extensions/v1beta1", `"spec":{"template":{}}`,
+			`{"spec":{"revisionHistoryLimit":2147483647,"progressDeadlineSeconds":2147483647,` +
+				`"strategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":1,"maxUnavailable":1}}}}`},
+		"defaults of a deployment of apps/v1beta1": {"apps/deployments", "apps/v1beta1", `"spec":{"template":{}}`,
+			`{"spec":{"revisionHistoryLimit":2,"progressDeadlineSeconds":600,` +
+				`"strategy":{"rollingUpdate":{"maxSurge":"25%","maxUnavailable":"25%"}}}}`},
+		"strategy of a daemon set of extensions": {"apps/daemonsets", "extensions/v1beta1", `"spec":{"template":{}}`,
+			`{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`},
+		"strategy of a stateful set of apps/v1beta1": {"apps/statefulsets", "apps/v1beta1", `"spec":{"template":{}}`,
+			`{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}`},
 		"claim": {"resource.k8s.io/resourceclaims", "resource.k8s.io/v1beta1",
 			`"spec":{"devices":{"requests":[{"name":"r","deviceClassName":"c","count":2}]}}`,
 			`{"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c","count":2,"allocationMode":"ExactCount"}}]}}}`},
@@ -175,4 +217,24 @@ func holds(got, want any) bool {
 		return ok
 	}
 	return got == want
+}
+
+// TestOlderLevelWithZeroShares checks that a level that was stored in v1beta3 with zero shares keeps
+// them, and does not keep the annotation that says so, because v1 does not allow it.
+func TestOlderLevelWithZeroShares(t *testing.T) {
+	t.Parallel()
+	obj, err := registry.Codec(rowOf(t, "flowcontrol.apiserver.k8s.io/prioritylevelconfigurations")).Decode([]byte(
+		`{"kind":"PriorityLevelConfiguration","apiVersion":"flowcontrol.apiserver.k8s.io/v1beta3",`+
+			`"metadata":{"annotations":{"a":"b","flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares":""}},`+
+			`"spec":{"limited":{"nominalConcurrencyShares":0}}}`), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	level := obj.(*flowcontrolv1.PriorityLevelConfiguration)
+	if shares := level.Spec.Limited.NominalConcurrencyShares; shares == nil || *shares != 0 {
+		t.Errorf("shares %v, want 0", shares)
+	}
+	if want := map[string]string{"a": "b"}; !maps.Equal(level.Annotations, want) {
+		t.Errorf("annotations %v, want %v", level.Annotations, want)
+	}
 }

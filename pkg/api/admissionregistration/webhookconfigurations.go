@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1beta1 "k8s.io/api/admissionregistration/v1beta1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -46,6 +47,7 @@ func validatingWebhookConfigurationRow(v *validator) *resource.Row {
 			Validate:       unreserved(v.validatingWebhooks),
 			ValidateUpdate: v.validatingWebhooksUpdate,
 			Warnings:       warnValidatingWebhooks,
+			StoredForms:    olderValidatingWebhooks(),
 
 			Columns: []metav1.TableColumnDefinition{
 				column.Name(),
@@ -77,6 +79,7 @@ func mutatingWebhookConfigurationRow(v *validator) *resource.Row {
 			Validate:       unreserved(v.mutatingWebhooks),
 			ValidateUpdate: v.mutatingWebhooksUpdate,
 			Warnings:       warnMutatingWebhooks,
+			StoredForms:    olderMutatingWebhooks(),
 
 			Columns: []metav1.TableColumnDefinition{
 				column.Name(),
@@ -168,6 +171,44 @@ func defaultMutatingWebhookConfiguration(c *admissionregistrationv1.MutatingWebh
 		unset.Point(&w.TimeoutSeconds, webhookTimeoutSeconds)
 		unset.Point(&w.ReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)
 		defaultWebhook(&w.ClientConfig, w.Rules)
+	}
+}
+
+// olderValidatingWebhooks returns the form in which servers stored configurations of v1beta1. It has
+// other defaults than v1, and defaults for fields that clients must set in v1.
+func olderValidatingWebhooks() []resource.StoredForm {
+	return []resource.StoredForm{resource.NewStoredForm(
+		admissionregistrationv1beta1.SchemeGroupVersion.WithKind("ValidatingWebhookConfiguration"),
+		func(_ *admissionregistrationv1beta1.ValidatingWebhookConfiguration,
+			out *admissionregistrationv1.ValidatingWebhookConfiguration) {
+			for i := range out.Webhooks {
+				w := &out.Webhooks[i]
+				defaultOfBeta(&w.FailurePolicy, &w.MatchPolicy, &w.SideEffects, &w.TimeoutSeconds, &w.AdmissionReviewVersions)
+			}
+		})}
+}
+
+// olderMutatingWebhooks is like olderValidatingWebhooks, for mutating webhooks.
+func olderMutatingWebhooks() []resource.StoredForm {
+	return []resource.StoredForm{resource.NewStoredForm(
+		admissionregistrationv1beta1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"),
+		func(_ *admissionregistrationv1beta1.MutatingWebhookConfiguration,
+			out *admissionregistrationv1.MutatingWebhookConfiguration) {
+			for i := range out.Webhooks {
+				w := &out.Webhooks[i]
+				defaultOfBeta(&w.FailurePolicy, &w.MatchPolicy, &w.SideEffects, &w.TimeoutSeconds, &w.AdmissionReviewVersions)
+			}
+		})}
+}
+
+func defaultOfBeta(failure **admissionregistrationv1.FailurePolicyType, match **admissionregistrationv1.MatchPolicyType,
+	effects **admissionregistrationv1.SideEffectClass, seconds **int32, versions *[]string) {
+	unset.Point(failure, admissionregistrationv1.Ignore)
+	unset.Point(match, admissionregistrationv1.Exact)
+	unset.Point(effects, admissionregistrationv1.SideEffectClassUnknown)
+	unset.Point(seconds, maxTimeoutSeconds)
+	if len(*versions) == 0 {
+		*versions = []string{admissionregistrationv1beta1.SchemeGroupVersion.Version}
 	}
 }
 

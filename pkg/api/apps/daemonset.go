@@ -194,6 +194,7 @@ func olderDaemonSets() []resource.StoredForm {
 			func(in *extensionsv1beta1.DaemonSet, out *appsv1.DaemonSet) {
 				metav1.SetMetaDataAnnotation(&out.ObjectMeta, appsv1.DeprecatedTemplateGeneration,
 					strconv.FormatInt(in.Spec.TemplateGeneration, 10))
+				unset.Fill(&out.Spec.UpdateStrategy.Type, appsv1.OnDeleteDaemonSetStrategyType)
 			}),
 	}
 }

@@ -6,6 +6,7 @@ package apps
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -194,7 +195,7 @@ func deploymentScale() *resource.Scale {
 }
 
 // The kinds of this group were once in the group extensions. Values of fields that apps/v1 does not
-// have are kept in annotations.
+// have are kept in annotations. Fields that are unset have the default of the stored version.
 
 func olderDeployments() []resource.StoredForm {
 	return []resource.StoredForm{
@@ -203,14 +204,29 @@ func olderDeployments() []resource.StoredForm {
 				if to := in.Spec.RollbackTo; to != nil {
 					keepRevision(out, to.Revision)
 				}
+				unset.Point(&out.Spec.RevisionHistoryLimit, 2)
 			}),
 		resource.NewStoredForm(extensionsv1beta1.SchemeGroupVersion.WithKind("Deployment"),
 			func(in *extensionsv1beta1.Deployment, out *appsv1.Deployment) {
 				if to := in.Spec.RollbackTo; to != nil {
 					keepRevision(out, to.Revision)
 				}
+				defaultOfExtensions(&out.Spec)
 			}),
 	}
+}
+
+// defaultOfExtensions sets the defaults of the group extensions where they differ from those of
+// apps/v1. The largest number stands for no limit.
+func defaultOfExtensions(spec *appsv1.DeploymentSpec) {
+	unset.Fill(&spec.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
+	if spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
+		rolling := unset.Make(&spec.Strategy.RollingUpdate)
+		unset.Point(&rolling.MaxUnavailable, intstr.FromInt32(1))
+		unset.Point(&rolling.MaxSurge, intstr.FromInt32(1))
+	}
+	unset.Point(&spec.RevisionHistoryLimit, math.MaxInt32)
+	unset.Point(&spec.ProgressDeadlineSeconds, math.MaxInt32)
 }
 
 func keepRevision(d *appsv1.Deployment, revision int64) {

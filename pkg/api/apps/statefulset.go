@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	appsv1beta1 "k8s.io/api/apps/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,6 +49,7 @@ func statefulSetRow(p podspec.Policy) *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
+		StoredForms: olderStatefulSets(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Ready", Type: "string", Description: "Number of the pod with ready state"},
@@ -97,6 +99,15 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 	unset.Fill(&retention.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
 	unset.Point(&spec.Replicas, 1)
 	unset.Point(&spec.RevisionHistoryLimit, revisionHistory)
+}
+
+// olderStatefulSets returns the form in which servers stored sets of v1beta1. Its default strategy is
+// another one.
+func olderStatefulSets() []resource.StoredForm {
+	return []resource.StoredForm{resource.NewStoredForm(appsv1beta1.SchemeGroupVersion.WithKind("StatefulSet"),
+		func(_ *appsv1beta1.StatefulSet, out *appsv1.StatefulSet) {
+			unset.Fill(&out.Spec.UpdateStrategy.Type, appsv1.OnDeleteStatefulSetStrategyType)
+		})}
 }
 
 func prepareStatefulSetCreate(_ context.Context, s *appsv1.StatefulSet) {

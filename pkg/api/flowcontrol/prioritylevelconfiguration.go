@@ -246,8 +246,9 @@ func priorityLevelConfigurationCells(c *flowcontrolv1.PriorityLevelConfiguration
 	return []any{c.Name, string(c.Spec.Type), shares, queues, hand, length, env.Age(c.CreationTimestamp)}
 }
 
-// olderPriorityLevels returns the forms in which servers stored levels of v1beta1 and v1beta2. In
-// these forms, the field for a level's shares is called assuredConcurrencyShares.
+// olderPriorityLevels returns the forms in which servers stored levels of older versions. In v1beta1
+// and v1beta2, the field for a level's shares is called assuredConcurrencyShares. In v1beta3, zero
+// shares mean the default, unless the level has an annotation, which v1 does not allow.
 func olderPriorityLevels() []resource.StoredForm {
 	return []resource.StoredForm{
 		resource.NewStoredForm(flowcontrolv1beta1.SchemeGroupVersion.WithKind("PriorityLevelConfiguration"),
@@ -260,6 +261,14 @@ func olderPriorityLevels() []resource.StoredForm {
 			func(in *flowcontrolv1beta2.PriorityLevelConfiguration, out *flowcontrolv1.PriorityLevelConfiguration) {
 				if in.Spec.Limited != nil {
 					takeShares(out, in.Spec.Limited.AssuredConcurrencyShares)
+				}
+			}),
+		resource.NewStoredForm(v1beta3.SchemeGroupVersion.WithKind("PriorityLevelConfiguration"),
+			func(in *v1beta3.PriorityLevelConfiguration, out *flowcontrolv1.PriorityLevelConfiguration) {
+				_, zero := in.Annotations[v1beta3.PriorityLevelPreserveZeroConcurrencySharesKey]
+				delete(out.Annotations, v1beta3.PriorityLevelPreserveZeroConcurrencySharesKey)
+				if limited := out.Spec.Limited; limited != nil && !zero && in.Spec.Limited.NominalConcurrencyShares == 0 {
+					limited.NominalConcurrencyShares = nil
 				}
 			}),
 	}

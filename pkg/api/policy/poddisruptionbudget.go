@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	policyv1 "k8s.io/api/policy/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -60,6 +61,7 @@ func podDisruptionBudgetRow() *resource.Row {
 		ValidateUpdate: validatePodDisruptionBudgetUpdate,
 		ResetFields:    []string{"status"},
 
+		StoredForms: olderBudgets(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Min Available", Type: "string", Description: "The minimum number of pods that must be available."},
@@ -83,13 +85,38 @@ const reservedLabel = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match
 // dropReserved removes the requirements about reservedLabel from a selector that a client sends,
 // unless the whole selector is the one that matches no pod.
 func dropReserved(s *metav1.LabelSelector) {
-	none := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-		{Key: reservedLabel, Operator: metav1.LabelSelectorOpExists}}}
-	if s == nil || equality.Semantic.DeepEqual(s, none) {
-		return
+	if s != nil && !equality.Semantic.DeepEqual(s, reserved(metav1.LabelSelectorOpExists)) {
+		stripReserved(s)
 	}
+}
+
+// reserved returns the selector whose only requirement is about reservedLabel. No pod has this label.
+func reserved(operator metav1.LabelSelectorOperator) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: reservedLabel, Operator: operator}}}
+}
+
+func stripReserved(s *metav1.LabelSelector) {
 	s.MatchExpressions = slices.DeleteFunc(slices.Clone(s.MatchExpressions),
 		func(e metav1.LabelSelectorRequirement) bool { return e.Key == reservedLabel })
+}
+
+// olderBudgets returns the form in which servers stored budgets of v1beta1. In this form, an empty
+// selector matches no pod. In v1, it matches all pods.
+func olderBudgets() []resource.StoredForm {
+	return []resource.StoredForm{
+		resource.NewStoredForm(policyv1beta1.SchemeGroupVersion.WithKind("PodDisruptionBudget"),
+			func(_ *policyv1beta1.PodDisruptionBudget, out *policyv1.PodDisruptionBudget) {
+				switch s := out.Spec.Selector; {
+				case s == nil:
+					// Matches no pod, as in v1.
+				case equality.Semantic.DeepEqual(s, &metav1.LabelSelector{}):
+					out.Spec.Selector = reserved(metav1.LabelSelectorOpExists)
+				default:
+					stripReserved(s) // leaves an empty selector if s is the one that matches all pods
+				}
+			}),
+	}
 }
 
 func validatePodDisruptionBudget(_ context.Context, b *policyv1.PodDisruptionBudget) field.ErrorList {
