@@ -160,8 +160,12 @@ func (p *Policy) KnownTo(k Known) bool {
 }
 
 // Reconcile creates missing objects of p, and adds missing rules and subjects to existing objects.
-// The namespaces of p's roles must exist. It continues after an error and returns all errors.
+// It also takes over changes of operators to policies of older releases. The namespaces of p's roles
+// must exist. It continues after an error and returns all errors.
 func (p *Policy) Reconcile(ctx context.Context, client kubernetes.Interface) error {
+	if err := p.upgrade(ctx, client); err != nil {
+		return err
+	}
 	c := client.RbacV1()
 	var tasks []func() error
 	for _, r := range p.ClusterRoles {

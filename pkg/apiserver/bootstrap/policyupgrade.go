@@ -1,0 +1,92 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"context"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
+)
+
+// split maps each cluster role that became an aggregated role in Kubernetes 1.9 to the role with its
+// own rules.
+func split() map[string]string {
+	return map[string]string{
+		"admin": "system:aggregate-to-admin",
+		"edit":  "system:aggregate-to-edit",
+		"view":  "system:aggregate-to-view",
+	}
+}
+
+// Before Kubernetes 1.14, the binding discovery also gave the permissions that publicInfo gives now.
+const (
+	discovery  = "system:discovery"
+	publicInfo = "system:public-info-viewer"
+)
+
+// upgrade creates those objects of p whose content was part of another object in an older release,
+// and copies this object to them. An operator may have changed it. upgrade does nothing in a new
+// cluster, and nothing for objects that exist.
+func (p *Policy) upgrade(ctx context.Context, client kubernetes.Interface) error {
+	c := client.RbacV1()
+	var tasks []func() error
+	for from, to := range split() {
+		tasks = append(tasks, func() error { return named("cluster role", to, copyRole(ctx, c.ClusterRoles(), from, to)) })
+	}
+	for _, b := range p.ClusterRoleBindings {
+		if b.Name == publicInfo {
+			tasks = append(tasks, func() error {
+				return named("cluster role binding", b.Name, copySubjects(ctx, c.ClusterRoleBindings(), discovery, b))
+			})
+		}
+	}
+	return parallel(ctx, len(tasks), tasks)
+}
+
+// copyRole creates the role to as a copy of the role from, if from has own rules and to does not
+// exist.
+func copyRole(ctx context.Context, roles rbacclient.ClusterRoleInterface, from, to string) error {
+	if _, err := roles.Get(ctx, to, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		return err
+	}
+	role, err := roles.Get(ctx, from, metav1.GetOptions{})
+	if err != nil {
+		return ignore(err, apierrors.IsNotFound)
+	}
+	if role.AggregationRule != nil {
+		return nil
+	}
+	role.Name, role.ResourceVersion = to, ""
+	_, err = roles.Create(ctx, role, metav1.CreateOptions{})
+	return ignore(err, apierrors.IsAlreadyExists)
+}
+
+// copySubjects creates binding with the subjects, labels and annotations of the binding from, if
+// from exists and binding does not.
+func copySubjects(ctx context.Context, bindings rbacclient.ClusterRoleBindingInterface, from string,
+	binding *rbacv1.ClusterRoleBinding) error {
+	if _, err := bindings.Get(ctx, binding.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		return err
+	}
+	old, err := bindings.Get(ctx, from, metav1.GetOptions{})
+	if err != nil {
+		return ignore(err, apierrors.IsNotFound)
+	}
+	binding = binding.DeepCopy()
+	binding.Subjects, binding.Labels, binding.Annotations = old.Subjects, old.Labels, old.Annotations
+	_, err = bindings.Create(ctx, binding, metav1.CreateOptions{})
+	return ignore(err, apierrors.IsAlreadyExists)
+}
+
+// ignore returns err, or nil if expected reports true for it.
+func ignore(err error, expected func(error) bool) error {
+	if expected(err) {
+		return nil
+	}
+	return err
+}
