@@ -49,8 +49,7 @@ type Deps struct {
 	Core           core.Deps
 	Authentication authentication.Deps
 	Authorization  authorization.Deps
-	// MaySign checks writes of the status of pod certificate requests. It may be nil.
-	MaySign certificates.MaySign
+	Certificates   certificates.Deps
 	// CheckEscalation checks writes of roles and their bindings. It may be nil.
 	CheckEscalation rbac.CheckEscalation
 	// CheckParams checks writes of admission policies and their bindings. It may be nil.
@@ -77,7 +76,7 @@ func Rows(deps Deps) []*resource.Row {
 		authorization.Rows(deps.Authorization),
 		autoscaling.Rows(),
 		batch.Rows(deps.Core.Policy),
-		certificates.Rows(deps.MaySign),
+		certificates.Rows(deps.Certificates),
 		networking.Rows(),
 		policy.Rows(),
 		rbac.Rows(deps.CheckEscalation),

@@ -86,6 +86,7 @@ type assembly struct {
 	aggregator      *aggregation.Aggregator
 	kubelets        *connect.Kubelets
 	proxies         *connect.Proxies
+	certificates    *certificateMetrics
 	fairness        *filters.Fairness // nil if MaxReads and MaxWrites limit requests instead
 	members         store.ReadWriter  // store of the leases by which running servers announce themselves
 

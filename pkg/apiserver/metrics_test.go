@@ -5,10 +5,16 @@ package apiserver_test
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -103,6 +109,46 @@ func TestMetricsHeaders(t *testing.T) {
 		if vary, since := resp.Header.Values("Vary"),
 			resp.Header.Get("Process-Start-Time-Unix"); len(vary) > 0 || since == "" {
 			t.Errorf("%s: Vary %q, counted since %q", path, vary, since)
+		}
+	}
+}
+
+// TestCertificateDurations checks that the server counts a certificate that is issued for the
+// duration that the signing request asks for, and that a dry run does not count.
+func TestCertificateDurations(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	request, err := x509.CreateCertificateRequest(nil, &x509.CertificateRequest{}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Unix(3600, 0)}
+	issued, err := x509.CreateCertificate(nil, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := s.Client.CertificatesV1().CertificateSigningRequests()
+	r, err := requests.Create(t.Context(), &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}),
+			SignerName: "example.com/s", ExpirationSeconds: new(int32(3600)),
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature},
+		}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Status.Certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: issued})
+	for _, dryRun := range [][]string{{"All"}, nil} {
+		if _, err := requests.UpdateStatus(t.Context(), r, metav1.UpdateOptions{DryRun: dryRun}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, metrics := answerTo(t, s.Config, "/metrics")
+	for _, name := range []string{"requested", "honored"} {
+		if want := `apiserver_certificates_registry_csr_` + name +
+			`_duration_total{signerName="other"} 1`; !strings.Contains(metrics, want) {
+			t.Errorf("the metrics lack %s", want)
 		}
 	}
 }

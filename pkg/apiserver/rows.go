@@ -13,6 +13,7 @@ import (
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
 	"keelson.dev/keelson/pkg/api"
+	"keelson.dev/keelson/pkg/api/certificates"
 	"keelson.dev/keelson/pkg/api/core"
 	"keelson.dev/keelson/pkg/api/podbatches"
 	"keelson.dev/keelson/pkg/api/podspec"
@@ -32,6 +33,7 @@ func (a *assembly) buildRows() error {
 	}
 	a.proxies = connect.NewProxies(a.self.client, a.kubelets, a.authz, a.cfg.Serving.MaxConnectionBytes, newRand())
 	a.close = append(a.close, a.proxies.Close)
+	a.certificates = newCertificateMetrics(a.server.deps.Metrics)
 	var err error
 	a.rows, err = a.newRows()
 	return err
@@ -48,11 +50,12 @@ func (a *assembly) rowDeps() api.Deps {
 	access := &reviews.Access{Authorizer: a.authz, Rules: a.ruleSource}
 	identity := &reviews.Identity{Requests: a.authn, Audiences: a.audiences, Clock: a.server.deps.Clock}
 	return api.Deps{
-		Emulated:        a.cfg.Features.Emulated,
-		Core:            a.coreDeps(),
-		Authentication:  identity.Rows(),
-		Authorization:   access.Rows(),
-		MaySign:         (&admission.SignerGuard{Authorizer: a.authz}).MaySign,
+		Emulated:       a.cfg.Features.Emulated,
+		Core:           a.coreDeps(),
+		Authentication: identity.Rows(),
+		Authorization:  access.Rows(),
+		Certificates: certificates.Deps{Requests: a.certificates.hooks(),
+			MaySign: (&admission.SignerGuard{Authorizer: a.authz}).MaySign},
 		CheckEscalation: (&rbac.Guard{Rules: a.rules, Authorizer: a.authz}).CheckWrite,
 		CheckParams:     (&admission.ParamGuard{Authorizer: a.authz, Mapper: a.mapper, Client: client}).Check,
 		Definitions:     customresources.Hooks(),

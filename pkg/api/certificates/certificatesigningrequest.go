@@ -38,25 +38,34 @@ import (
 // pemCertificate is the type of PEM blocks with a certificate.
 const pemCertificate = "CERTIFICATE"
 
+// Deps has the dependencies of the group's rows.
+type Deps struct {
+	// Requests are called for writes of certificate signing requests.
+	Requests resource.Hooks[*certificatesv1.CertificateSigningRequest]
+	// MaySign is called for changes of the status of pod certificate requests. If it is nil, all
+	// users may make them.
+	MaySign MaySign
+}
+
 // Rows returns the group's rows of the kind table, in the order in which discovery lists them.
-// maySign is called for changes of the status of pod certificate requests. If it is nil, all users
-// may make them.
-func Rows(maySign MaySign) []*resource.Row {
+func Rows(deps Deps) []*resource.Row {
 	return []*resource.Row{
-		certificateSigningRequestRow(),
+		certificateSigningRequestRow(deps.Requests),
 		older.StoredAs("v1beta1", clusterTrustBundleRow()),
-		older.StoredAs("v1beta1", podCertificateRequestRow(maySign)),
+		older.StoredAs("v1beta1", podCertificateRequestRow(deps.MaySign)),
 	}
 }
 
 // certificateSigningRequestRow returns the row of the kind table for the resource
 // certificatesigningrequests.
-func certificateSigningRequestRow() *resource.Row {
+func certificateSigningRequestRow(
+	hooks resource.Hooks[*certificatesv1.CertificateSigningRequest]) *resource.Row {
 	return resource.Of[certificatesv1.CertificateSigningRequestList](
 		resource.Kind[*certificatesv1.CertificateSigningRequest]{
 			Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests",
 			Kind:       "CertificateSigningRequest",
 			ShortNames: []string{"csr"},
+			Hooks:      hooks,
 
 			MetaOnUpdate:             resource.CheckNameAndFinalizers,
 			PrepareCreate:            prepareCertificateSigningRequestCreate,

@@ -28,7 +28,7 @@ func certificate(t *testing.T, authority bool, headers map[string]string) string
 }
 
 func TestClusterTrustBundle(t *testing.T) {
-	row, authority := rowtest.Row(t, Rows(nil), "clustertrustbundles"), certificate(t, true, nil)
+	row, authority := rowtest.Row(t, Rows(Deps{}), "clustertrustbundles"), certificate(t, true, nil)
 	bundle := func(text string) string { return `{spec: {trustBundle: ` + strconv.Quote(text) + `}}` }
 	valid := `{metadata: {name: a}, spec: {trustBundle: ` + strconv.Quote(authority) + `}}`
 	const trust = "spec.trustBundle: Invalid value"

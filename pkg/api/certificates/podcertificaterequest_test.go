@@ -40,7 +40,7 @@ func podRequest(t *testing.T) string {
 }
 
 func TestPodCertificateRequest(t *testing.T) {
-	row, valid := rowtest.Row(t, Rows(nil), "podcertificaterequests"), podRequest(t)
+	row, valid := rowtest.Row(t, Rows(Deps{}), "podcertificaterequests"), podRequest(t)
 	stub := func(data []byte) string {
 		return `spec: {stubPKCS10Request: ` + base64.StdEncoding.EncodeToString(data) + `}`
 	}
@@ -128,7 +128,7 @@ func conditionOf(kind, status string) map[string]any {
 }
 
 func TestPodCertificateRequestStatus(t *testing.T) {
-	row, valid := rowtest.Row(t, Rows(nil), "podcertificaterequests"), podRequest(t)
+	row, valid := rowtest.Row(t, Rows(Deps{}), "podcertificaterequests"), podRequest(t)
 	const (
 		day   = 24 * time.Hour
 		chain = "status.certificateChain: Invalid value"
@@ -196,10 +196,10 @@ func TestPodCertificateRequestStatus(t *testing.T) {
 // only.
 func TestPodCertificateSigners(t *testing.T) {
 	var asked []string
-	row := rowtest.Row(t, Rows(func(_ context.Context, signer string) bool {
+	row := rowtest.Row(t, Rows(Deps{MaySign: func(_ context.Context, signer string) bool {
 		asked = append(asked, signer)
 		return false
-	}), "podcertificaterequests")
+	}}), "podcertificaterequests")
 	old := rowtest.Decode(t, row, "r", `{"spec": {"signerName": "example.com/s"}}`)
 	validate := row.Subresource("status").ValidateUpdate
 	if errs := validate(t.Context(), old, old); len(errs) > 0 || len(asked) > 0 {
