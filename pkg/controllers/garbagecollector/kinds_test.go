@@ -121,10 +121,11 @@ func TestPropagation(t *testing.T) {
 	hold(other, `null`)
 	w.gone(other)
 
-	// Orphaning: the references are removed from all dependents.
+	// Orphaning: the references are removed from all dependents that the collector has seen.
 	orphans := place{configMaps, "here", "orphans"}
 	owner = at(orphans)
 	w.dependents(family{"orphan", owner, kept, kept})
+	w.settle()
 	w.delete(orphans, metav1.DeletePropagationOrphan)
 	w.gone(orphans)
 	for _, p := range []place{{configMaps, "here", "orphan"}, {clusterRoles, "", "scope-orphan"}} {
