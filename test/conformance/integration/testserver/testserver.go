@@ -25,12 +25,14 @@ import (
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storageversion"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+	"k8s.io/component-base/tracing"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	"k8s.io/kubernetes/test/e2e/invariants/metrics"
 	testutil "k8s.io/kubernetes/test/utils"
@@ -143,8 +145,15 @@ func StartTestServer(t ktesting.TB, o *TestServerInstanceOptions, flags []string
 		_ = etcd.Close()
 		os.RemoveAll(dir)
 	}
+	client := rest.CopyConfig(s.Client)
+	if config.Options.Traces.ConfigFile != "" {
+		// As the client that a traced server of Kubernetes has: it continues the traces of its callers, and
+		// its header Accept, which is an attribute of spans, has protobuf and any other type.
+		client.ContentType = runtime.ContentTypeProtobuf
+		client.Wrap(tracing.WrapperFor(tracing.NewNoopTracerProvider()))
+	}
 	return TestServer{
-		ClientConfig: rest.CopyConfig(s.Client), ServerOpts: config.Options, TearDownFn: tearDown, TmpDir: dir,
+		ClientConfig: client, ServerOpts: config.Options, TearDownFn: tearDown, TmpDir: dir,
 		EtcdClient: etcd, EtcdStoragePrefix: storage.Prefix,
 	}, nil
 }
