@@ -28,8 +28,9 @@ import (
 
 // database is a key-value store, and the backend that reads and watches it for all its resources.
 type database struct {
-	kv      kv.Store
-	backend *store.Backend
+	kv       kv.Store
+	external bool // kv is a client of servers of etcd
+	backend  *store.Backend
 }
 
 // databases are the databases of a server. The fields do not change after openDatabases.
@@ -66,7 +67,7 @@ func (d *databases) open(ctx context.Context, s *Server) error {
 		first, d.sized = opened, opened
 		d.close = append(d.close, opened)
 	}
-	d.all = []*database{{kv: first}}
+	d.all = []*database{{kv: first, external: s.deps.KV == nil && len(s.cfg.EtcdServers) > 0}}
 	overrides, err := s.cfg.Etcd.Overrides()
 	if err != nil {
 		return err
@@ -80,7 +81,7 @@ func (d *databases) open(ctx context.Context, s *Server) error {
 				return err
 			}
 			d.close = append(d.close, opened)
-			known[key] = &database{kv: opened}
+			known[key] = &database{kv: opened, external: true}
 			d.all = append(d.all, known[key])
 		}
 		if d.of[o.Resource] == nil {
@@ -129,7 +130,7 @@ func (d *databases) follow(ctx context.Context, s *Server) error {
 		d.sealed, s.keyServers = sealed, sealed.Checks()
 	}
 	for _, db := range d.all {
-		backend := store.BackendConfig{KV: measuredStore{s.traced(db.kv), metrics}, Root: root,
+		backend := store.BackendConfig{KV: measuredStore{s.traced(db), metrics}, Root: root,
 			Clock: s.deps.Clock, Log: s.log, Undecodable: metrics.undecodable}
 		if d.sealed != nil {
 			values := d.sealed.Over(backend.KV)

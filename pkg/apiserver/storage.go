@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -49,7 +50,7 @@ func (s stores) custom(row *resource.Row) store.Interface {
 
 func (s stores) in(db *database, row *resource.Row) *store.Store {
 	cfg := store.Config{
-		Backend: db.backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
+		Backend: db.backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(), TypeName: typeName(row),
 		Codec: registry.Codec(row), Attrs: registry.Attrs(row), Peek: registry.Peek(row, s.types),
 		Reencode: registry.Reencode(row), FinalState: registry.FinalState(row), IndexFields: row.IndexFields,
 	}
@@ -62,6 +63,17 @@ func (s stores) in(db *database, row *resource.Row) *store.Store {
 		s.shared[row.GroupVersionKind()] = &shared{made, row.StoredForms}
 	}
 	return made
+}
+
+// typeName returns the name of Kubernetes' Go type for the objects that a row stores.
+func typeName(row *resource.Row) string {
+	if _, dynamic := row.New().(*unstructured.Unstructured); dynamic {
+		return "*unstructured.Unstructured"
+	}
+	if !row.StoredAs.Empty() {
+		return "*" + resource.InternalName(row.StoredAs)
+	}
+	return "*" + resource.InternalName(row.GroupVersionKind())
 }
 
 // alias is for a resource that serves the objects of another resource in its own form, for example

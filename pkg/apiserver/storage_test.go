@@ -21,7 +21,8 @@ func TestEventsAreKeptOnce(t *testing.T) {
 	kvs := memory.New(clock.Real())
 	defer func() { _ = kvs.Close() }()
 	backend := store.NewBackend(store.BackendConfig{KV: kvs, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
-	s := stores{&databases{all: []*database{{kvs, backend}}}, transcode.NewTypes(), map[schema.GroupVersionKind]*shared{}}
+	s := stores{&databases{all: []*database{{kv: kvs, backend: backend}}}, transcode.NewTypes(),
+		map[schema.GroupVersionKind]*shared{}}
 	made := map[string]*store.Store{}
 	for _, row := range api.Rows(api.Deps{}) {
 		if row.Resource == "events" {

@@ -61,7 +61,7 @@ func TestStoreMetrics(t *testing.T) {
 	backend := store.NewBackend(store.BackendConfig{KV: s, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 		Undecodable: m.undecodable})
 	row := rowtest.Row(t, api.Rows(api.Deps{}), "services")
-	services := stores{&databases{all: []*database{{s, backend}}}, transcode.NewTypes(),
+	services := stores{&databases{all: []*database{{kv: s, backend: backend}}}, transcode.NewTypes(),
 		map[schema.GroupVersionKind]*shared{}}.of(row)
 	if _, err := s.Put(t.Context(), "/registry/services/specs/ns/s", []byte("{"), 0, 0); err != nil {
 		t.Fatal(err)

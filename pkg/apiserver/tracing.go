@@ -7,12 +7,11 @@ import (
 	"context"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/apiserver/tracing"
 	"keelson.dev/keelson/pkg/daemon/podtrace"
 )
 
@@ -29,62 +28,51 @@ func (s *Server) podCreated() func(context.Context, *corev1.Pod) {
 	}
 }
 
-// traced returns inner with a span for each call that is part of a traced request. It returns inner
-// itself if tracing is off.
-func (s *Server) traced(inner kv.Store) kv.Store {
-	if s.tracing == nil {
-		return inner
+// traced returns the key-value store of a database, with a span for each call that is part of a traced
+// request. The client of external servers of etcd records such spans itself.
+func (s *Server) traced(db *database) kv.Store {
+	if s.tracing == nil || db.external {
+		return db.kv
 	}
-	return tracedStore{inner}
+	return tracedStore{db.kv}
 }
+
+// The names of the spans are those of the methods of etcd.
+const (
+	etcdRange = "etcdserverpb.KV/Range"
+	etcdTxn   = "etcdserverpb.KV/Txn"
+)
 
 // tracedStore adds a span for each call that is part of a traced request. The server's own calls,
 // such as watches, have no spans.
 type tracedStore struct{ kv.Store }
 
-// span begins a span, unless it would not be recorded. The returned function ends it.
-func (tracedStore) span(ctx context.Context, name, key string) (context.Context, func(*error)) {
-	parent := trace.SpanFromContext(ctx)
-	if !parent.IsRecording() {
-		return ctx, func(*error) {}
-	}
-	ctx, span := parent.TracerProvider().Tracer("keelson.dev/keelson/pkg/apiserver").
-		Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attribute.String("key", key)))
-	return ctx, func(err *error) {
-		if *err != nil {
-			span.RecordError(*err)
-			span.SetStatus(codes.Error, (*err).Error())
-		}
-		span.End()
-	}
-}
-
 // Get implements kv.Store.
 func (s tracedStore) Get(ctx context.Context, key string) (_ *kv.Item, _ int64, err error) {
-	ctx, end := s.span(ctx, "etcd Get", key)
-	defer end(&err)
+	ctx, span := startCall(ctx, etcdRange, key)
+	defer span.EndWith(&err)
 	return s.Store.Get(ctx, key)
 }
 
 // Range implements kv.Store.
 func (s tracedStore) Range(ctx context.Context, opts kv.RangeOptions) (_ kv.RangeResult, err error) {
-	ctx, end := s.span(ctx, "etcd Range", opts.Prefix)
-	defer end(&err)
+	ctx, span := startCall(ctx, etcdRange, opts.Prefix)
+	defer span.EndWith(&err)
 	return s.Store.Range(ctx, opts)
 }
 
 // Put implements kv.Store.
 func (s tracedStore) Put(ctx context.Context, key string, value []byte, expect, ttl int64,
 	conditions ...kv.Unchanged) (_ kv.WriteResult, err error) {
-	ctx, end := s.span(ctx, "etcd Put", key)
-	defer end(&err)
+	ctx, span := startCall(ctx, etcdTxn, key)
+	defer span.EndWith(&err)
 	return s.Store.Put(ctx, key, value, expect, ttl, conditions...)
 }
 
 // Delete implements kv.Store.
 func (s tracedStore) Delete(ctx context.Context, key string, expect int64) (_ kv.WriteResult, err error) {
-	ctx, end := s.span(ctx, "etcd Delete", key)
-	defer end(&err)
+	ctx, span := startCall(ctx, etcdTxn, key)
+	defer span.EndWith(&err)
 	return s.Store.Delete(ctx, key, expect)
 }
 
@@ -94,7 +82,13 @@ func (s tracedStore) WriteAll(ctx context.Context, changes []kv.Change) (_ kv.Wr
 	if len(changes) > 0 {
 		first = changes[0].Key
 	}
-	ctx, end := s.span(ctx, "etcd WriteAll", first)
-	defer end(&err)
+	ctx, span := startCall(ctx, etcdTxn, first)
+	defer span.EndWith(&err)
 	return s.Store.WriteAll(ctx, changes)
+}
+
+func startCall(ctx context.Context, method, key string) (context.Context, *tracing.Span) {
+	return tracing.Start(ctx, method, func() []attribute.KeyValue {
+		return []attribute.KeyValue{attribute.String("key", key)}
+	})
 }

@@ -13,11 +13,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig/controller"
@@ -294,6 +297,43 @@ func TestKeyServer(t *testing.T) {
 	}
 	if _, err := e.Store.Put(t.Context(), "/registry/k", []byte("v"), 0, 0); err == nil {
 		t.Error("a value was stored that nobody encrypted")
+	}
+}
+
+// TestSpans checks that encryption adds its events to the span of a read or write, and that the
+// library adds the span of a key server below it.
+func TestSpans(t *testing.T) {
+	plugin := startPlugin(t)
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	write(t, file, plugin.provider("a"))
+	s := openAll(t, file, false, memory.New(clock.Real())).Store
+	recorder := tracetest.NewSpanRecorder()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)).Tracer("test")
+	const key = "/registry/secrets/a/b"
+
+	ctx, span := tracer.Start(t.Context(), "write")
+	if _, err := s.Put(ctx, key, []byte("plain text"), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	span.End()
+	ctx, span = tracer.Start(t.Context(), "read")
+	if _, _, err := s.Get(ctx, key); err != nil {
+		t.Fatal(err)
+	}
+	span.End()
+
+	var got []string
+	for _, span := range recorder.Ended() {
+		line := span.Name()
+		if !span.Parent().IsValid() {
+			line += ": " + span.Events()[0].Name
+		}
+		got = append(got, line)
+	}
+	want := []string{"TransformToStorage with envelopeTransformer", "write: TransformToStorage succeeded",
+		"TransformFromStorage with envelopeTransformer", "read: TransformFromStorage succeeded"}
+	if !slices.Equal(got, want) {
+		t.Errorf("spans %q, want %q", got, want)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/apiserver/tracing"
 )
 
 // source returns the transformer of a resource, which encrypts and decrypts values.
@@ -84,6 +85,7 @@ func (s *Store) Get(ctx context.Context, key string) (*kv.Item, int64, error) {
 	}
 	opened := *it
 	err = s.openItem(ctx, &opened)
+	tracing.Current(ctx).Result("TransformFromStorage", err)
 	return &opened, rev, err
 }
 
@@ -118,6 +120,7 @@ func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult
 func (s *Store) Put(ctx context.Context, key string, data []byte, expect, ttl int64,
 	conditions ...kv.Unchanged) (kv.WriteResult, error) {
 	data, err := s.seal(ctx, key, data)
+	tracing.Current(ctx).Result("TransformToStorage", err)
 	if err != nil {
 		return kv.WriteResult{}, err
 	}

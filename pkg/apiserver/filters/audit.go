@@ -72,7 +72,7 @@ func withAudit(next http.Handler, cfg Config) http.Handler {
 	if cfg.Audit == nil {
 		return next
 	}
-	return genericfilters.WithAudit(next, cfg.Audit.Sink, cfg.Audit.Policy, LongRunning)
+	return withSpan(genericfilters.WithAudit(next, cfg.Audit.Sink, cfg.Audit.Policy, LongRunning), cfg, "audit")
 }
 
 // refused returns a handler that rejects requests that failed authentication, and audits them.

@@ -70,13 +70,14 @@ type ProxyHeaders struct{ Names, ExtraPrefixes []string }
 // is added last is the first to receive a request. The order is that of Kubernetes.
 func Chain(api http.Handler, cfg Config) http.Handler {
 	h := withoutDeadline(api)
-	h = withAuthorization(h, cfg)
+	h = withSpan(withAuthorization(h, cfg), cfg, string(authorizationFilter))
 	if cfg.Fairness != nil {
-		h = withFairness(h, cfg)
+		h = withSpan(withFairness(h, cfg), cfg, string(fairnessFilter))
 	} else {
 		h = withMaxInFlight(h, cfg)
 	}
 	h = impersonation.WithConstrainedImpersonation(h, cfg.Authorizer, cfg.Serializer)
+	h = withSpan(h, cfg, "constrainedimpersonation")
 	h = withAudit(h, cfg)
 	h = withTracing(h, cfg)
 	h = withAuthentication(h, cfg)

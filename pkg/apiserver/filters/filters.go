@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"go.opentelemetry.io/otel/attribute"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -17,6 +18,8 @@ import (
 	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"keelson.dev/apiserver/tracing"
 )
 
 var errNoUser = errors.New("no User found in the context")
@@ -81,6 +84,22 @@ func withTracing(next http.Handler, cfg Config) http.Handler {
 		return next
 	}
 	return genericfilters.WithTracing(next, cfg.Spans)
+}
+
+// withSpan records a span for the next filter in each traced request. As in Kubernetes, the span
+// contains those of all later filters and of the API.
+func withSpan(next http.Handler, cfg Config, name string) http.Handler {
+	if cfg.Spans == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, span := tracing.Start(r.Context(), name, func() []attribute.KeyValue { return nil })
+		defer span.End()
+		if span != nil {
+			r = r.WithContext(ctx)
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func withAuthentication(next http.Handler, cfg Config) http.Handler {

@@ -28,6 +28,11 @@ type Span struct {
 	Trace, ID, Parent string
 	// Links has the IDs of the traces that the span links to.
 	Links []string
+	// Start is the time at which the span began, in nanoseconds since 1970.
+	Start uint64
+	// Attributes are the attributes with text values. Events are the names of the events.
+	Attributes map[string]string
+	Events     []string
 }
 
 // Collector receives and stores spans. It is safe for concurrent use.
@@ -77,6 +82,13 @@ func (c *Collector) Export(_ context.Context, r *otlp.ExportTraceServiceRequest)
 				span := Span{
 					Name: s.Name, Process: strings.Join(about, " "),
 					Trace: hex.EncodeToString(s.TraceId), ID: hex.EncodeToString(s.SpanId), Parent: hex.EncodeToString(s.ParentSpanId),
+				}
+				span.Start, span.Attributes = s.StartTimeUnixNano, map[string]string{}
+				for _, a := range s.Attributes {
+					span.Attributes[a.Key] = a.Value.GetStringValue()
+				}
+				for _, e := range s.Events {
+					span.Events = append(span.Events, e.Name)
 				}
 				for _, l := range s.Links {
 					span.Links = append(span.Links, hex.EncodeToString(l.TraceId))

@@ -23,6 +23,7 @@ import (
 	"keelson.dev/apiserver/patch"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/tracing"
 )
 
 // Patch applies p and stores the result. A server-side apply creates the object if it does not
@@ -72,6 +73,8 @@ type patching struct {
 // apply computes the patched object from cur, and checks that it has the namespace and name in the
 // request's path.
 func (pp *patching) apply(ctx context.Context, cur resource.Object) (obj resource.Object, err error) {
+	span := tracing.Current(ctx)
+	span.Event("About to apply patch")
 	switch pp.p.Type {
 	case types.ApplyYAMLPatchType:
 		obj, err = pp.configuration(ctx, cur)
@@ -99,6 +102,7 @@ func (pp *patching) apply(ctx context.Context, cur resource.Object) (obj resourc
 	if pp.versionless {
 		return nil, apierrors.NewInternalError(runtime.NewMissingVersionErr("object has no apiVersion field"))
 	}
+	span.Event("About to check admission control") // the next step, see updating.next
 	return obj, nil
 }
 

@@ -205,7 +205,7 @@ func (s *Server) auditPage(r *http.Request, out negotiate.Output, v *view, page 
 	}
 	if out.As != "" {
 		auditForm(r, out, func(w http.ResponseWriter, r *http.Request, out negotiate.Output) error {
-			return s.respondPage(w, r, out, v, page)
+			return s.writePage(w, r, out, v, page)
 		})
 		return
 	}

@@ -62,6 +62,7 @@ func (s *Server) readBody(r *http.Request) ([]byte, error) {
 func (s *Server) readBodyOf(r *http.Request, t *target) ([]byte, error) {
 	body, err := s.readBody(r)
 	t.bodyRead, t.bodySize = err == nil, len(body)
+	t.span.Sized("limitedReadBody", len(body), err)
 	return body, err
 }
 

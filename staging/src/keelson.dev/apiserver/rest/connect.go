@@ -20,6 +20,7 @@ import (
 	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/tracing"
 )
 
 var errNoObject = errors.New("object does not implement the Object interfaces")
@@ -28,11 +29,12 @@ var errNoObject = errors.New("object does not implement the Object interfaces")
 type connection struct {
 	resource.Request
 	server *Server
+	span   *tracing.Span
 }
 
 // connect passes a request to the function Create or Connect of its resource or subresource.
 func (s *Server) connect(w http.ResponseWriter, r *http.Request, t *target) error {
-	req := &connection{server: s, Request: resource.Request{
+	req := &connection{server: s, span: t.span, Request: resource.Request{
 		Info: t.info, Row: t.row, Version: t.info.APIVersion, Kind: t.view.gvk, Subresource: t.sub,
 		Namespace: t.namespace, Name: t.name,
 	}}
@@ -76,9 +78,11 @@ func (req *connection) decode(r *http.Request, into runtime.Object, defaults fun
 		return err
 	}
 	body, err := req.server.readBody(r)
+	req.span.Sized("limitedReadBody", len(body), err)
 	if err != nil {
 		return err
 	}
+	req.span.Event(eventConvert)
 	mode := ""
 	if q := query(r); q != nil {
 		mode = q.Get("fieldValidation")
@@ -95,6 +99,7 @@ func (req *connection) decode(r *http.Request, into runtime.Object, defaults fun
 	if defaults != nil {
 		defaults(into)
 	}
+	req.span.Event(eventConverted)
 	req.server.auditConnect(r, req, into, req.Kind.GroupVersion())
 	if obj, ok := into.(metav1.Object); ok && req.Row.Ephemeral && !req.Row.Namespaced {
 		obj.SetNamespace("") // the kind is not namespaced
@@ -240,7 +245,9 @@ func (req *connection) create(w http.ResponseWriter, r *http.Request, c *resourc
 		return req.validate(ctx, req.attributes(ctx, admission.Create, obj.DeepCopyObject(), nil, &options,
 			len(options.DryRun) > 0))
 	}
+	req.span.Event(eventStore)
 	result, err := c.Create(ctx, &req.Request, obj, validate, &options)
+	req.span.Result("Write to database call", err)
 	if err != nil {
 		return err
 	}
@@ -251,6 +258,8 @@ func (req *connection) create(w http.ResponseWriter, r *http.Request, c *resourc
 	if status, ok := result.(*metav1.Status); ok && status.Code == 0 {
 		status.Code = int32(code) // an HTTP status code fits
 	}
+	req.span.Event(eventRespond)
+	defer req.span.Event(eventResponded)
 	return req.server.respond(w, r, code, result)
 }
 

@@ -337,6 +337,9 @@ func byPriority[G any](d *documents, groups []G, name func(*G) string) {
 
 func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, prefix string, out negotiate.Output) {
 	list := d.aggregated(prefix)
+	w, r, span := serialize(w, r, negotiate.Output{MediaType: out.MediaType, Pretty: out.Pretty},
+		schema.GroupVersion{Group: "apidiscovery.k8s.io", Version: out.AsVersion})
+	defer span.end()
 	bare, err := json.Marshal(list)
 	if err != nil {
 		WriteError(w, r, err)

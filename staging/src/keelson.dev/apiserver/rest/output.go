@@ -254,6 +254,8 @@ func (p *pools) writeJSON(w http.ResponseWriter, r *http.Request, out negotiate.
 // gvk.
 func (p *pools) writeObject(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int,
 	obj runtime.Object, gvk schema.GroupVersionKind) error {
+	w, r, span := serialize(w, r, out, gvk.GroupVersion())
+	defer span.end()
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 	if out.MediaType == negotiate.Protobuf {
 		message, ok := obj.(wire.Message)

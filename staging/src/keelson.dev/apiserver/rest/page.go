@@ -33,8 +33,17 @@ func revision(rev int64) string {
 	return strconv.FormatInt(rev, 10)
 }
 
-// respondPage sends a list.
+// respondPage sends a list, and adds it to the audit event.
 func (s *Server) respondPage(w http.ResponseWriter, r *http.Request, out negotiate.Output, v *view,
+	page *store.Page) error {
+	s.auditPage(r, out, v, page)
+	w, r, span := serialize(w, r, out, v.listGVK.GroupVersion())
+	defer span.end()
+	return s.writePage(w, r, out, v, page)
+}
+
+// writePage sends a list.
+func (s *Server) writePage(w http.ResponseWriter, r *http.Request, out negotiate.Output, v *view,
 	page *store.Page) error {
 	switch {
 	case out.As == "PartialObjectMetadata":

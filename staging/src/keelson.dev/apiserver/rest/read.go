@@ -25,9 +25,10 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, t *target, out nego
 	if err := t.checkKey(); err != nil {
 		return err
 	}
+	t.span.Event(eventRead)
 	rec, err := t.registry.Get(r.Context(), t.namespace, t.name, options.ResourceVersion)
 	if err == nil {
-		err = s.respondRecord(w, r, out, http.StatusOK, t.view, rec)
+		err = s.respondRecord(w, r, out, http.StatusOK, t, rec)
 	}
 	return unreadable(t.row, err)
 }
@@ -113,6 +114,5 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t *target, out neg
 	if err != nil {
 		return err
 	}
-	s.auditPage(r, out, t.view, page)
 	return unreadableList(t.row, page, s.respondPage(w, r, out, t.view, page))
 }

@@ -22,10 +22,14 @@ import (
 var errNoList = errors.New("content is not a list")
 
 // respondRecord sends one object, and adds it to the audit event.
-func (s *Server) respondRecord(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view,
+func (s *Server) respondRecord(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, t *target,
 	rec *store.Record) error {
-	s.auditResponse(r, out, v, rec)
-	return s.writeRecord(w, r, out, code, v, rec)
+	s.auditResponse(r, out, t.view, rec)
+	t.span.Event(eventRespond)
+	defer t.span.Event(eventResponded)
+	w, r, span := serialize(w, r, out, t.view.gvk.GroupVersion())
+	defer span.end()
+	return s.writeRecord(w, r, out, code, t.view, rec)
 }
 
 // writeRecord sends one object.

@@ -60,6 +60,8 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, t *target) error 
 		return err
 	}
 	scale = shown(scale)
+	t.span.Event(eventRespond)
+	defer t.span.Event(eventResponded)
 	switch out.As {
 	case "":
 	case "Table":
@@ -106,6 +108,8 @@ func (s *Server) scaleTable(w http.ResponseWriter, r *http.Request, t *target, o
 	if doc, err = table.AppendRow(doc, table.Line{Cells: cells}, object); err != nil {
 		return err
 	}
+	w, r, span := serialize(w, r, out, scaleKind().GroupVersion())
+	defer span.end()
 	return s.pools.writeJSON(w, r, out, http.StatusOK, table.AppendTail(doc))
 }
 
@@ -117,6 +121,7 @@ func (s *Server) getScale(r *http.Request, t *target) (resource.Object, error) {
 	if err := t.checkKey(); err != nil {
 		return nil, err
 	}
+	t.span.Event(eventRead)
 	rec, err := t.registry.Get(r.Context(), t.namespace, t.name, options.ResourceVersion)
 	if err != nil {
 		return nil, err
@@ -173,9 +178,11 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 		mode = metav1.FieldValidationWarn
 	}
 	want := &autoscaling.Scale{}
+	t.span.Event(eventConvert)
 	if _, err := s.decode(r, body, scaleKind(), want, mode, nil); err != nil {
 		return nil, t.behaviour.unreadScale(err)
 	}
+	t.span.Event(eventConverted)
 	s.auditScale(r, t, want)
 	if err := sameObject(t, want); err != nil {
 		return nil, err
@@ -203,11 +210,13 @@ func (s *Server) applyScale(ctx context.Context, t *target, options metav1.Updat
 	same *metav1.Preconditions, change scaleChange) (resource.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
+	t.span.Event(eventStore)
 	rec, _, err := t.registry.Update(ctx, registry.Update{
 		Namespace: t.namespace, Name: t.name, Subresource: "scale", Version: t.info.APIVersion,
 		Options: options, OwnFields: true,
 		As: s.facadeOf(t, options.FieldManager, change), Preconditions: same,
 	})
+	t.wrote(err)
 	if err != nil {
 		return nil, err
 	}
@@ -349,6 +358,7 @@ func (s *Server) patchScale(r *http.Request, t *target) (resource.Object, error)
 		return nil, err
 	}
 	auditPatch(r, body)
+	t.span.Event(eventRecorded)
 	if err := t.checkKey(); err != nil {
 		return nil, err
 	}

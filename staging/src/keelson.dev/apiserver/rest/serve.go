@@ -19,6 +19,7 @@ import (
 	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/tracing"
 )
 
 // writeTimeout is the maximum duration of a write.
@@ -40,6 +41,7 @@ type target struct {
 	webhooks        time.Duration // time that admission webhooks took for the request
 	bodyRead        bool          // whether the body of the request has been read
 	bodySize        int           // size of the body in bytes
+	span            *tracing.Span // the span of the request's handler, nil if it is not recorded
 }
 
 // subresource returns the name of the subresource, or "" if the request is for the resource itself.
@@ -93,6 +95,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = t.checkName()
 	}
 	if err == nil {
+		r = t.trace(r, t.spanName())
+		defer func() { t.span.End() }() // after an error is sent; a watch may set the span
 		err = s.serve(rec, r, t)
 	}
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/table"
+	"keelson.dev/apiserver/tracing"
 	"keelson.dev/apiserver/wire"
 )
 
@@ -36,6 +37,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	if timeout == 0 {
 		// The timeout is random, so that clients do not all reconnect at the same time.
 		timeout = time.Duration(float64(s.cfg.MinWatchTimeout) * (1 + s.cfg.Jitter()))
+	}
+	lists := o.SendInitialEvents != nil && *o.SendInitialEvents && o.AllowWatchBookmarks
+	if lists {
+		r = t.trace(r, "WatchList")
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -65,6 +70,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	}
 	if isWebSocket(r) {
 		return s.serveWebSocket(ctx, cancel, w, r, watcher, enc)
+	}
+	if lists {
+		enc.startStream(r, t)
+		defer enc.span.End()
 	}
 	return s.stream(ctx, t.done, w, watcher, enc)
 }
@@ -100,6 +109,7 @@ func (s *Server) stream(ctx, removed context.Context, to http.ResponseWriter, wa
 	w.Header().Set("Content-Type", enc.contentType())
 	w.WriteHeader(http.StatusOK)
 	_ = w.FlushError()
+	enc.span.Event(eventFirstBytes)
 	defer enc.v.frames.begin()()
 	for {
 		events, err := watcher.Next(ctx)
@@ -160,7 +170,9 @@ type eventEncoder struct {
 	tables  tableOptions
 	headers bool   // the column definitions of a Table have been sent
 	listed  func() // called when the initial events have been sent; may be nil
-	count   watchMetrics
+	// The spans of the request, and of sending the initial events. They are nil if not recorded.
+	request, span *tracing.Span
+	count         watchMetrics
 }
 
 // sent calls e.listed once the initial events have been sent completely. The argument events has
@@ -169,6 +181,9 @@ func (e *eventEncoder) sent(events []store.Event) {
 	if e.listed != nil && slices.ContainsFunc(events, func(ev store.Event) bool { return ev.InitialEventsEnd }) {
 		e.listed()
 		e.listed = nil
+		e.span.Event("Writing initial events done")
+		e.span.End()
+		e.request.End()
 	}
 }
 

@@ -46,17 +46,25 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, t *target, out n
 	if err != nil {
 		return err
 	}
+	t.span.Event(eventStore)
 	rec, err := t.registry.CreateIn(r.Context(), t.info.APIVersion, t.namespace, obj, options)
+	t.wrote(err)
 	if err != nil {
 		return err
 	}
-	return s.respondRecord(w, r, out, http.StatusCreated, t.view, rec)
+	return s.respondRecord(w, r, out, http.StatusCreated, t, rec)
 }
 
 // decodeObject decodes a body into an object, applies defaults, and converts the object to the
 // storage version.
-func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldValidation string) (resource.Object,
-	error) {
+func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldValidation string) (_ resource.Object,
+	err error) {
+	t.span.Event(eventConvert)
+	defer func() {
+		if err == nil {
+			t.span.Event(eventConverted)
+		}
+	}()
 	v := t.view.version
 	into := t.row.New
 	if v != nil && v.New != nil {
@@ -66,7 +74,6 @@ func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldVali
 	if fieldValidation == "" {
 		fieldValidation = metav1.FieldValidationWarn
 	}
-	var err error
 	if t.options.Structure != nil {
 		err = s.decodeCustom(r, t, body, obj, fieldValidation)
 	} else {
@@ -176,11 +183,13 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request, t *target, out n
 	if uid != "" {
 		u.Preconditions = &metav1.Preconditions{UID: &uid}
 	}
+	t.span.Event(eventStore)
 	rec, created, err := t.registry.Update(r.Context(), u)
+	t.wrote(err)
 	if err != nil {
 		return err
 	}
-	return s.respondRecord(w, r, out, codeOf(created), t.view, rec)
+	return s.respondRecord(w, r, out, codeOf(created), t, rec)
 }
 
 func codeOf(created bool) int {
@@ -265,6 +274,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t *target, out ne
 		return err
 	}
 	auditPatch(r, body)
+	t.span.Event(eventRecorded)
 	if err := t.checkKey(); err != nil {
 		return err
 	}
@@ -275,7 +285,8 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	if err != nil {
 		return err
 	}
-	return s.respondRecord(w, r, out, codeOf(created), t.view, rec)
+	t.span.Event("Object stored in database")
+	return s.respondRecord(w, r, out, codeOf(created), t, rec)
 }
 
 // deleteOptions returns the options of a delete, from its body or its query.
@@ -293,7 +304,9 @@ func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions
 		if err := decodeDeleteOptions(mediaType, body, &options); err != nil {
 			return options, apierrors.NewBadRequest(err.Error())
 		}
+		t.span.Event("Decoded delete options")
 		auditDeleteOptions(r, t, options)
+		t.span.Event(eventRecorded)
 	} else if err := parameters(query(r), &options); err != nil {
 		return options, err
 	}
@@ -331,35 +344,45 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t *target, out n
 		return s.deleteCorrupt(w, r, t, out, options)
 	}
 	orphan := options.OrphanDependents // deprecated, but a part of the API
+	t.span.Event(eventDelete)
 	rec, gone, err := t.registry.DeleteIn(r.Context(), t.info.APIVersion, t.namespace, t.name, options)
 	if err != nil {
 		return unreadable(t.row, err)
 	}
+	t.span.Event(eventDeleted)
 	code := http.StatusOK
 	if !gone && orphan != nil && !*orphan {
 		code = http.StatusAccepted
 	}
 	if !gone || t.row.ReturnDeleted || rec.Revision == 0 {
-		return s.respondRecord(w, r, out, code, t.view, rec)
+		return s.respondRecord(w, r, out, code, t, rec)
 	}
 	status := &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
 		Name: t.name, Group: t.row.Group, Kind: t.row.Resource, // Kubernetes has the resource in this field
 	}}
 	status.Details.UID = uidOf(rec)
-	auditStatus(r, status)
-	return s.pools.writeObject(w, r, out, code, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
+	return s.respondStatus(w, r, t, out, code, status)
 }
 
 // deleteCorrupt removes an object that cannot be read.
 func (s *Server) deleteCorrupt(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output,
 	options metav1.DeleteOptions) error {
+	t.span.Event(eventDelete)
 	if err := t.registry.DeleteCorrupt(r.Context(), t.info.APIVersion, t.namespace, t.name, options); err != nil {
 		return err
 	}
-	status := &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusOK,
-		Details: &metav1.StatusDetails{Name: t.name, Kind: t.view.gvk.Kind}}
+	t.span.Event(eventDeleted)
+	return s.respondStatus(w, r, t, out, http.StatusOK, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusOK,
+		Details: &metav1.StatusDetails{Name: t.name, Kind: t.view.gvk.Kind}})
+}
+
+// respondStatus sends a Status, and adds it to the audit event.
+func (s *Server) respondStatus(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output, code int,
+	status *metav1.Status) error {
 	auditStatus(r, status)
-	return s.pools.writeObject(w, r, out, http.StatusOK, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
+	t.span.Event(eventRespond)
+	defer t.span.Event(eventResponded)
+	return s.pools.writeObject(w, r, out, code, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
 }
 
 // uidOf returns the uid of a record's object. If possible, it does not decode the whole object.
@@ -392,6 +415,7 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t *tar
 	if err != nil {
 		return unreadableList(t.row, &store.Page{}, err)
 	}
-	s.auditPage(r, out, t.view, page)
+	t.span.Event(eventRespond)
+	defer t.span.Event(eventResponded)
 	return s.respondPage(w, r, out, t.view, page)
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/apiserver/tracing"
 )
 
 // listPlan is what ListOptions mean for the cache and the key-value store.
@@ -25,6 +26,8 @@ type listPlan struct {
 	exact, atLeast int64
 	current        bool
 	token          bool // the list continues another one from its token
+	span           *tracing.Span
+	asked          *ListOptions // set if the span is recorded
 
 	// The list counts the objects that it reads, and those that it compares with the selectors.
 	fetched, evaluated int
@@ -87,6 +90,12 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, p.span = s.startAll(ctx, "cacher.GetList")
+	defer p.span.End()
+	if p.span != nil {
+		asked := opts
+		p.asked = &asked
+	}
 	page, err := s.list(ctx, p)
 	if err != nil {
 		return nil, err
@@ -99,11 +108,13 @@ func (s *Store) list(ctx context.Context, p *listPlan) (page *Page, err error) {
 		if err := s.cache.wait(ctx); err != nil {
 			return nil, err
 		}
+		p.span.Event("Ready")
 		want := max(p.exact, p.atLeast)
 		if p.current {
 			if want, err = s.b.revision.current(ctx); err != nil {
 				return nil, translate(ctx, err)
 			}
+			p.span.Event(eventCurrent)
 		}
 		if err := s.b.barrier.wait(ctx, want); err != nil {
 			if p.current && isTooLarge(err) {
@@ -111,6 +122,7 @@ func (s *Store) list(ctx context.Context, p *listPlan) (page *Page, err error) {
 			}
 			return nil, s.uncached(err)
 		}
+		p.span.Event(eventFresh)
 		if p.exact > 0 && p.exact < s.b.compacted.Load() {
 			return s.listStored(ctx, p)
 		}
@@ -119,6 +131,8 @@ func (s *Store) list(ctx context.Context, p *listPlan) (page *Page, err error) {
 		case ready:
 			snap.undoChanges(later, p.match.prefix())
 			page := s.page(p, &snap)
+			p.span.Count("Listed items from cache", "count", p.fetched)
+			p.span.Count("Filtered items", "count", len(page.Records))
 			s.countCached(p, page)
 			return page, nil
 		case outside:
@@ -135,6 +149,7 @@ func (c *cache) snapshot(p *listPlan) (snap snapshot, later []*change, state cac
 	// The first snapshot after a change modifies the tree, so a read lock is not enough.
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	p.span.Event(eventLocked)
 	if c.state != ready {
 		return snapshot{}, nil, c.state
 	}
@@ -144,11 +159,14 @@ func (c *cache) snapshot(p *listPlan) (snap snapshot, later []*change, state cac
 			m = &matcher{} // remaining depends on all keys of the prefix, but an index contains only some of them
 		}
 		if snap, later, ok := c.pastLocked(m, p.exact); ok {
+			p.span.Event("GetExactSnapshotLocked success")
 			return snap, later, ready
 		}
 		return snapshot{}, nil, outside
 	}
-	return c.snapshotLocked(&p.match), nil, ready
+	snap = c.snapshotLocked(&p.match)
+	p.span.Event(p.snapshotEvent(c))
+	return snap, nil, ready
 }
 
 // page returns a page of a list from a snapshot of the cache. The caller holds no lock.
@@ -251,6 +269,8 @@ func (s *Store) listStored(ctx context.Context, p *listPlan) (*Page, error) {
 	if p.start != "" {
 		opts.Start = s.fullKey(p.start)
 	}
+	ctx, span := s.startListStored(ctx, p)
+	defer span.End()
 	page := &Page{Revision: p.exact}
 	defer func() { s.cache.storedLists.add(p.fetched, p.evaluated, len(page.Records)) }() // also if the list fails
 	for {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/apiserver/tracing"
 )
 
 // Config is the configuration of a Store. Backend, Prefix, GroupResource, Codec and Attrs are
@@ -25,6 +26,7 @@ type Config struct {
 	// "services/specs", "stable.example.com/crontabs".
 	Prefix        string
 	GroupResource schema.GroupResource // resource that errors name
+	TypeName      string               // name of the objects' type in trace spans, for example "*core.Pod"
 	// Alias is set if this store serves the objects of another store. The fields that belong to the
 	// cache, such as Backend, Prefix, Attrs and IndexFields, are then those of that store.
 	Alias *Alias
@@ -138,13 +140,16 @@ func (s *Store) Get(ctx context.Context, key string, resourceVersion string) (*R
 	if resourceVersion == "" {
 		return s.getCurrent(ctx, key)
 	}
+	ctx, span := s.startGet(ctx, key, resourceVersion)
+	defer span.End()
 	if err := s.cache.wait(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.b.barrier.wait(ctx, rev); err != nil {
 		return nil, s.uncached(err)
 	}
-	if r := s.cached(key); r != nil {
+	span.Event(eventFresh)
+	if r := s.cached(span, key); r != nil {
 		return r, nil
 	}
 	return nil, s.notFound(key)
@@ -154,36 +159,59 @@ func (s *Store) Get(ctx context.Context, key string, resourceVersion string) (*R
 // If the cache is not ready or does not reach it in time, it reads the key-value store.
 func (s *Store) getCurrent(ctx context.Context, key string) (*Record, error) {
 	if s.cache.isReady() {
-		rev, err := s.b.revision.current(ctx)
-		if err != nil {
-			return nil, translate(ctx, err)
-		}
-		err = s.b.barrier.wait(ctx, rev)
-		if err != nil && !isTooLarge(err) {
-			return nil, err
-		}
-		if r := s.cached(key); r != nil && err == nil {
-			return r, nil
-		}
-		if err == nil && s.cache.isReady() {
-			return nil, s.notFound(key)
+		if r, err := s.getConsistent(ctx, key); r != nil || err != nil {
+			return r, err
 		}
 	}
+	ctx, span := s.startStored(ctx, key)
+	defer span.End()
 	item, _, err := s.b.kv.Get(ctx, s.fullKey(key))
+	span.Result("Get call", err)
 	if err != nil {
 		return nil, translate(ctx, err)
 	}
-	return s.found(key, item)
+	r, err := s.found(key, item)
+	if item != nil {
+		span.Sized("Decode", len(item.Value), err)
+	}
+	return r, err
+}
+
+// getConsistent returns the present state from the cache. It returns nil and no error if the cache
+// is not ready, or does not reach the present revision in time.
+func (s *Store) getConsistent(ctx context.Context, key string) (*Record, error) {
+	ctx, span := s.startGet(ctx, key, "")
+	defer span.End()
+	rev, err := s.b.revision.current(ctx)
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	span.Event(eventCurrent)
+	if err := s.b.barrier.wait(ctx, rev); err != nil {
+		if isTooLarge(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	span.Event(eventFresh)
+	r := s.cached(span, key)
+	if r == nil && s.cache.isReady() {
+		return nil, s.notFound(key)
+	}
+	return r, nil
 }
 
 // cached returns the record in the cache, which may be out of date, or nil if there is none.
-func (s *Store) cached(key string) *Record {
+func (s *Store) cached(span *tracing.Span, key string) *Record {
 	s.cache.mu.RLock()
 	defer s.cache.mu.RUnlock()
+	span.Event(eventLocked)
 	if s.cache.state != ready {
 		return nil
 	}
-	return s.view(s.cache.records.get(key))
+	r := s.view(s.cache.records.get(key))
+	span.Event("GetByKey success")
+	return r
 }
 
 // found returns the record of an item of the key-value store, or NotFound if item is nil.

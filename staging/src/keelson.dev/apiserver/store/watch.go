@@ -3,10 +3,16 @@
 
 package store
 
-import "context"
+import (
+	"context"
+
+	"keelson.dev/apiserver/tracing"
+)
 
 // Watch implements Reader.
 func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
+	ctx, span := s.startAll(ctx, "cacher.Watch")
+	defer span.End()
 	rev, err := parseRevision(opts.ResourceVersion)
 	if err != nil {
 		return nil, err
@@ -29,6 +35,7 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 		if err := s.b.barrier.wait(ctx, rev); err != nil {
 			return nil, err
 		}
+		span.Event(eventFresh)
 	}
 	if opts.SendInitialEvents == nil && rev == 0 {
 		wantState = true // without SendInitialEvents, "" and "0" ask for the present state too
@@ -39,7 +46,7 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 		bookmarks: opts.AllowBookmarks, wake: make(chan struct{}, 1),
 	}
 	for {
-		joined, err := s.cache.join(w, wantState)
+		joined, err := s.cache.join(w, wantState, span)
 		if err != nil {
 			return nil, err
 		}
@@ -61,9 +68,10 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 
 // join adds w to the cache's watchers. If wantState is set, w starts with the present state, and
 // otherwise after revision w.after. join returns false if the cache is not ready.
-func (c *cache) join(w *watcher, wantState bool) (bool, error) {
+func (c *cache) join(w *watcher, wantState bool, span *tracing.Span) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	span.Event(eventLocked)
 	if c.state != ready {
 		return false, nil
 	}

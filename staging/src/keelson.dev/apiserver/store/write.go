@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/apiserver/tracing"
 )
 
 // Create implements Writer.
@@ -26,11 +27,16 @@ func (s *Store) Create(ctx context.Context, key string, obj Object, ttl int64,
 	// Start the cache before the write: a client may watch from the revision of the new object, and
 	// must then see all later changes.
 	s.cache.start()
+	ctx, span := s.startWrite(ctx, "Create etcd3", key)
+	defer span.End()
+	span.Event("About to Encode")
 	data, err := s.Codec.Encode(obj)
+	span.Sized("Encode", len(data), err)
 	if err != nil {
 		return nil, err
 	}
 	rec, res, err := s.put(ctx, key, obj, data, nil, ttl, conditions...)
+	span.Result("Txn call", err)
 	if err != nil {
 		return nil, err
 	}
@@ -45,13 +51,24 @@ func (s *Store) Create(ctx context.Context, key string, obj Object, ttl int64,
 
 // Update implements Writer.
 func (s *Store) Update(ctx context.Context, key string, fn UpdateFunc) (*Record, error) {
+	inside, span := s.startWrite(ctx, "GuaranteedUpdate etcd3", key)
+	defer span.End()
+	return s.update(inside, span, key, withContext(ctx, span, fn))
+}
+
+func (s *Store) update(ctx context.Context, span *tracing.Span, key string, fn UpdateFunc) (*Record, error) {
 	cur, current, err := s.present(ctx, key)
+	if err == nil {
+		span.Event("initial value restored")
+	}
 	for err == nil {
 		var next *Record
 		var conflict *kv.WriteResult
 		next, conflict, err = s.attempt(ctx, key, cur, current, fn)
 		if conflict != nil {
-			cur, err = s.found(key, conflict.Current)
+			if cur, err = s.found(key, conflict.Current); err == nil {
+				span.Event("Retry value restored")
+			}
 			current = true
 			continue
 		}
@@ -92,7 +109,10 @@ func (s *Store) attempt(
 	if obj == nil {
 		return s.deleteOnce(ctx, key, cur)
 	}
+	span := tracing.Current(ctx)
+	span.Event("About to Encode")
 	data, err := s.Codec.Encode(obj)
+	span.Sized("Encode", len(data), err)
 	if err != nil {
 		return nil, nil, refusal{err}
 	}
@@ -108,7 +128,9 @@ func (s *Store) attempt(
 	if s.TTL != nil {
 		ttl = s.TTL(obj)
 	}
+	span.Event("Transaction prepared")
 	rec, res, err := s.put(ctx, key, obj, data, cur, ttl)
+	committed(span, res, err)
 	if err == nil && !res.OK {
 		return nil, &res, nil
 	}
@@ -191,7 +213,7 @@ func (s *Store) present(ctx context.Context, key string) (cur *Record, current b
 		return nil, false, err
 	}
 	s.cache.start()
-	cur = s.cached(key)
+	cur = s.cached(nil, key)
 	if r := s.cache.pending.latest(key); r != nil && (cur == nil || cur.Revision < r.Revision) {
 		cur = s.view(r)
 	}
