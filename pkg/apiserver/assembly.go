@@ -193,7 +193,7 @@ func (a *assembly) buildServices() error {
 	for _, r := range a.cfg.ServiceClusterIPRanges {
 		families = append(families, services.Family(r))
 	}
-	known, ranges := services.Follow(a.self.informers.Networking().V1(), a.cfg.ServiceClusterIPRanges)
+	known, ranges := services.Follow(a.self.informers.Networking().V1())
 	a.ports = services.NewPorts(a.stores.portRanges(), a.cfg.ServiceNodePorts, newRand())
 	a.services = &services.Allocator{
 		IPs:   services.NewIPs(a.self.client.NetworkingV1().IPAddresses(), known, ranges, newRand()),

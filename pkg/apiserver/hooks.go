@@ -61,7 +61,7 @@ func (a *assembly) buildHooks() error {
 			run: func(ctx context.Context) error {
 				return bootstrap.ServiceCIDR(ctx, client, a.cfg.ServiceClusterIPRanges)
 			}},
-		{name: "bootstrap-controller", run: kubernetes.Ensure, after: kubernetes.Run},
+		{name: "bootstrap-controller", run: a.withRanges(kubernetes.Ensure), after: kubernetes.Run},
 		{name: "start-cluster-authentication-info-controller", run: a.publishAuthentication,
 			after: a.keepAuthentication},
 		a.identityHook(identity),
@@ -188,6 +188,22 @@ func (a *assembly) poll(ctx context.Context, done func(context.Context) bool) er
 		}
 	}
 	return nil
+}
+
+// withRanges returns a function that waits until the server's cache has the default ServiceCIDR, and
+// then calls fn. Services get addresses only from the ranges in this cache.
+func (a *assembly) withRanges(fn func(context.Context) error) func(context.Context) error {
+	lister := a.self.informers.Networking().V1().ServiceCIDRs().Lister()
+	return func(ctx context.Context) error {
+		err := a.poll(ctx, func(context.Context) bool {
+			_, err := lister.Get(bootstrap.DefaultServiceCIDR)
+			return err == nil
+		})
+		if err != nil {
+			return err
+		}
+		return fn(ctx)
+	}
 }
 
 // announce closes Server.Ready once every check of readyz passes.

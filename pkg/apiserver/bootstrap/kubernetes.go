@@ -31,6 +31,9 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/services"
 )
 
+// DefaultServiceCIDR is the name of the ServiceCIDR object with the configured service ranges.
+const DefaultServiceCIDR = "kubernetes"
+
 const (
 	kubernetesService = "kubernetes"
 
@@ -332,9 +335,9 @@ func (k Kubernetes) slice(ctx context.Context, family discoveryv1.AddressType, a
 // ServiceCIDR creates the ServiceCIDR object "kubernetes" with the configured service ranges.
 func ServiceCIDR(ctx context.Context, client kubernetes.Interface, ranges []netip.Prefix) error {
 	api := client.NetworkingV1().ServiceCIDRs()
-	cur, err := api.Get(ctx, kubernetesService, metav1.GetOptions{})
+	cur, err := api.Get(ctx, DefaultServiceCIDR, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		want := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: kubernetesService}}
+		want := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: DefaultServiceCIDR}}
 		for _, r := range ranges {
 			want.Spec.CIDRs = append(want.Spec.CIDRs, r.String())
 		}

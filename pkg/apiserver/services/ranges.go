@@ -24,9 +24,10 @@ func Family(r netip.Prefix) corev1.IPFamily {
 }
 
 // Follow returns two functions that read informers. The result known reports whether an IPAddress
-// with a name exists. ranges returns the ranges of a family: the configured ranges, and those of
-// ServiceCIDR objects that are ready and not being deleted.
-func Follow(informers networkinginformers.Interface, configured []netip.Prefix) (known func(name string) bool,
+// with a name exists. ranges returns the ranges of a family: those of ServiceCIDR objects that are
+// ready and not being deleted. The configured ranges count only as part of the default ServiceCIDR
+// object, so that an administrator can delete it to move services to other ranges.
+func Follow(informers networkinginformers.Interface) (known func(name string) bool,
 	ranges func(corev1.IPFamily) []netip.Prefix) {
 	addresses := informers.IPAddresses().Informer().GetIndexer()
 	known = func(name string) bool {
@@ -41,9 +42,6 @@ func Follow(informers networkinginformers.Interface, configured []netip.Prefix) 
 			if Family(r) == family && !slices.Contains(out, r) {
 				out = append(out, r)
 			}
-		}
-		for _, r := range configured {
-			add(r)
 		}
 		objects, err := lister.List(labels.Everything())
 		if err != nil {

@@ -1,0 +1,56 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+// TestDeletedRangeIsNotUsed checks that a new Service gets no address of a ServiceCIDR that is being
+// deleted, even if this is the default ServiceCIDR.
+func TestDeletedRangeIsNotUsed(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	ranges, api := s.Client.NetworkingV1().ServiceCIDRs(), s.Client.CoreV1().Services("default")
+	second := netip.MustParsePrefix("10.200.0.0/24")
+	if _, err := ranges.Create(t.Context(), &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "second"},
+		Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{second.String()}}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ranges.Patch(t.Context(), "kubernetes", types.MergePatchType,
+		[]byte(`{"metadata":{"finalizers":["example.com/keep"]}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := ranges.Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	accepted := func(ctx context.Context, ip string) bool {
+		_, err := api.Create(ctx, service("dry", func(s *corev1.Service) { s.Spec.ClusterIP = ip }),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil && !apierrors.IsInvalid(err) {
+			t.Error(err)
+		}
+		return err == nil
+	}
+	// Wait until the server has seen both changes.
+	eventually(t, func(ctx context.Context) bool {
+		return accepted(ctx, "10.200.0.9") && !accepted(ctx, "10.96.0.9")
+	})
+	svc, err := api.Create(t.Context(), service("s", nil), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !second.Contains(netip.MustParseAddr(svc.Spec.ClusterIP)) {
+		t.Errorf("address %s, want one of %s", svc.Spec.ClusterIP, second)
+	}
+}
