@@ -90,6 +90,7 @@ type assembly struct {
 	fairness        *filters.Fairness // nil if MaxReads and MaxWrites limit requests instead
 	members         store.ReadWriter  // store of the leases by which running servers announce themselves
 
+	ranges       *bootstrap.ServiceCIDR // set by buildHooks; run sets its recorder of events
 	leaveCluster func(context.Context) error
 	close        []func() // functions that close idle connections
 
@@ -408,6 +409,7 @@ func (a *assembly) run(ctx context.Context) {
 			c()
 		}
 	}()
+	a.startEvents(ctx)
 	a.self.informers.Start(ctx.Done())
 	wg.Go(func() {
 		// Shut the informers down only after ctx is done. A factory that is shutting down starts no

@@ -45,6 +45,9 @@ func (a *assembly) buildHooks() error {
 		Ranges: a.cfg.ServiceClusterIPRanges, Renew: serverRenew, TTL: serverLease,
 		Clock: a.server.deps.Clock, Log: a.server.log,
 	}
+	a.ranges = &bootstrap.ServiceCIDR{
+		Client: client, Ranges: a.cfg.ServiceClusterIPRanges, Clock: a.server.deps.Clock, Log: a.server.log,
+	}
 	identity, err := bootstrap.NewIdentity(client, a.address(), a.server.deps.Clock, a.server.log)
 	if err != nil {
 		return err
@@ -58,9 +61,7 @@ func (a *assembly) buildHooks() error {
 		{name: "scheduling/bootstrap-system-priority-classes", group: schedulingv1.GroupName,
 			run: func(ctx context.Context) error { return bootstrap.PriorityClasses(ctx, client) }},
 		{name: "start-kubernetes-service-cidr-controller",
-			run: func(ctx context.Context) error {
-				return bootstrap.ServiceCIDR(ctx, client, a.cfg.ServiceClusterIPRanges)
-			}},
+			run: a.ranges.Sync, after: a.keep(serviceCIDRInterval, a.ranges.Sync)},
 		{name: "bootstrap-controller", run: a.withRanges(kubernetes.Ensure), after: kubernetes.Run},
 		{name: "start-cluster-authentication-info-controller", run: a.publishAuthentication,
 			after: a.keepAuthentication},

@@ -19,6 +19,8 @@ const (
 	informerResync = 0
 	// hookRetry is how long a start hook waits before another attempt.
 	hookRetry = 500 * time.Millisecond
+	// serviceCIDRInterval is how often the default ServiceCIDR is checked, as in Kubernetes.
+	serviceCIDRInterval = 10 * time.Second
 	// policySeen is how long bootstrapRoles waits for the authorizer to see the default policy
 	// before it reconciles the policy again.
 	policySeen = 10 * time.Second

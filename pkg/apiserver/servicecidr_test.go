@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
@@ -53,4 +54,29 @@ func TestDeletedRangeIsNotUsed(t *testing.T) {
 	if !second.Contains(netip.MustParseAddr(svc.Spec.ClusterIP)) {
 		t.Errorf("address %s, want one of %s", svc.Spec.ClusterIP, second)
 	}
+}
+
+// withRanges returns a configuration of a server that has the given address and service ranges.
+func withRanges(address string, ranges ...string) func(*config.Config) {
+	return func(c *config.Config) {
+		c.AdvertiseAddress, c.ServiceClusterIPRanges = address, nil
+		for _, r := range ranges {
+			c.ServiceClusterIPRanges = append(c.ServiceClusterIPRanges, netip.MustParsePrefix(r))
+		}
+	}
+}
+
+// TestSecondRangeIsAdded checks that a server that starts with a second range adds it to the default
+// ServiceCIDR, so that Services get addresses of both families.
+func TestSecondRangeIsAdded(t *testing.T) {
+	one := testserver.Start(t, testserver.Options{Configure: withRanges("192.0.2.1", "10.96.0.0/16")})
+	one.Stop(t)
+	two := testserver.Start(t, testserver.Options{KV: one.KV, Dir: one.Dir,
+		Configure: withRanges("192.0.2.1", "10.96.0.0/16", "fd00::/112")})
+	both := corev1.IPFamilyPolicyRequireDualStack
+	eventually(t, func(ctx context.Context) bool {
+		svc, err := two.Client.CoreV1().Services("default").Create(ctx,
+			service("s", func(s *corev1.Service) { s.Spec.IPFamilyPolicy = &both }), metav1.CreateOptions{})
+		return err == nil && len(svc.Spec.ClusterIPs) == 2
+	})
 }

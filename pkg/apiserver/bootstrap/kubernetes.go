@@ -15,13 +15,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	applymetav1 "k8s.io/client-go/applyconfigurations/meta/v1"
-	applynetworkingv1 "k8s.io/client-go/applyconfigurations/networking/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
@@ -31,15 +28,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/services"
 )
 
-// DefaultServiceCIDR is the name of the ServiceCIDR object with the configured service ranges.
-const DefaultServiceCIDR = "kubernetes"
-
-const (
-	kubernetesService = "kubernetes"
-
-	// serviceCIDRController is the field manager of the status of the service ranges.
-	serviceCIDRController = "kubernetes-service-cidr-controller"
-)
+const kubernetesService = "kubernetes"
 
 // Kubernetes maintains the service default/kubernetes and its endpoints, which are the addresses of
 // the running servers. Each server writes a record of itself, which expires unless it is renewed.
@@ -330,33 +319,4 @@ func (k Kubernetes) slice(ctx context.Context, family discoveryv1.AddressType, a
 	cur.Endpoints, cur.Ports = want.Endpoints, want.Ports
 	_, err = api.Update(ctx, cur, metav1.UpdateOptions{})
 	return wrapped("endpoint slice", err)
-}
-
-// ServiceCIDR creates the ServiceCIDR object "kubernetes" with the configured service ranges.
-func ServiceCIDR(ctx context.Context, client kubernetes.Interface, ranges []netip.Prefix) error {
-	api := client.NetworkingV1().ServiceCIDRs()
-	cur, err := api.Get(ctx, DefaultServiceCIDR, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		want := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: DefaultServiceCIDR}}
-		for _, r := range ranges {
-			want.Spec.CIDRs = append(want.Spec.CIDRs, r.String())
-		}
-		if cur, err = api.Create(ctx, want, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
-			return nil // another server has created it in the meantime
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("service CIDR: %w", err)
-	}
-	for _, c := range cur.Status.Conditions {
-		if c.Type == networkingv1.ServiceCIDRConditionReady && c.Status == metav1.ConditionTrue {
-			return nil
-		}
-	}
-	condition := applymetav1.Condition().WithType(networkingv1.ServiceCIDRConditionReady).WithStatus(metav1.ConditionTrue).
-		WithMessage("Kubernetes default Service CIDR is ready").WithLastTransitionTime(cur.CreationTimestamp)
-	want := applynetworkingv1.ServiceCIDR(cur.Name).WithStatus(
-		applynetworkingv1.ServiceCIDRStatus().WithConditions(condition))
-	_, err = api.ApplyStatus(ctx, want, metav1.ApplyOptions{FieldManager: serviceCIDRController, Force: true})
-	return wrapped("service CIDR", err)
 }
