@@ -62,7 +62,13 @@ func (a *assembly) buildHooks() error {
 			run: func(ctx context.Context) error { return bootstrap.PriorityClasses(ctx, client) }},
 		{name: "start-kubernetes-service-cidr-controller",
 			run: a.ranges.Sync, after: a.keep(serviceCIDRInterval, a.ranges.Sync)},
-		{name: "bootstrap-controller", run: a.withRanges(kubernetes.Ensure), after: kubernetes.Run},
+		{name: "bootstrap-controller", run: func(ctx context.Context) error {
+			if err := a.awaitRanges(ctx); err != nil {
+				return err
+			}
+			kubernetes.Start(ctx)
+			return nil
+		}, after: kubernetes.Run},
 		{name: "start-cluster-authentication-info-controller", run: a.publishAuthentication,
 			after: a.keepAuthentication},
 		a.identityHook(identity),
@@ -191,20 +197,14 @@ func (a *assembly) poll(ctx context.Context, done func(context.Context) bool) er
 	return nil
 }
 
-// withRanges returns a function that waits until the server's cache has the default ServiceCIDR, and
-// then calls fn. Services get addresses only from the ranges in this cache.
-func (a *assembly) withRanges(fn func(context.Context) error) func(context.Context) error {
+// awaitRanges waits until the server's cache has the default ServiceCIDR, because Services get
+// addresses only from the ranges in this cache.
+func (a *assembly) awaitRanges(ctx context.Context) error {
 	lister := a.self.informers.Networking().V1().ServiceCIDRs().Lister()
-	return func(ctx context.Context) error {
-		err := a.poll(ctx, func(context.Context) bool {
-			_, err := lister.Get(bootstrap.DefaultServiceCIDR)
-			return err == nil
-		})
-		if err != nil {
-			return err
-		}
-		return fn(ctx)
-	}
+	return a.poll(ctx, func(context.Context) bool {
+		_, err := lister.Get(bootstrap.DefaultServiceCIDR)
+		return err == nil
+	})
 }
 
 // announce closes Server.Ready once every check of readyz passes.

@@ -80,3 +80,26 @@ func TestSecondRangeIsAdded(t *testing.T) {
 		return err == nil && len(svc.Spec.ClusterIPs) == 2
 	})
 }
+
+// TestOtherFamily checks that a server becomes ready if its service ranges have another family than the
+// address of the Service default/kubernetes, which the server cannot update for this reason. It also
+// checks that the server reports the difference between its ranges and the default ServiceCIDR.
+func TestOtherFamily(t *testing.T) {
+	one := testserver.Start(t, testserver.Options{Configure: withRanges("192.0.2.1", "10.96.0.0/16")})
+	one.Stop(t)
+	two := testserver.Start(t, testserver.Options{KV: one.KV, Dir: one.Dir,
+		Configure: withRanges("2001:db8::1", "fd00::/112")})
+	svc, err := two.Client.CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+	if err != nil || svc.Spec.ClusterIP != "10.96.0.1" {
+		t.Errorf("address %s, %v; want the old one", svc.Spec.ClusterIP, err)
+	}
+	if got := endpointsOf(t, two.Client, "default"); got != "2001:db8::1" {
+		t.Errorf("endpoints %q", got)
+	}
+	eventually(t, func(ctx context.Context) bool {
+		events, err := two.Client.CoreV1().Events("default").List(ctx, metav1.ListOptions{
+			FieldSelector: "involvedObject.kind=ServiceCIDR,reason=KubernetesDefaultServiceCIDRInconsistent"})
+		return err == nil && len(events.Items) == 1 &&
+			events.Items[0].Source.Component == "kubernetes-service-cidr-controller"
+	})
+}

@@ -28,7 +28,14 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/services"
 )
 
-const kubernetesService = "kubernetes"
+const (
+	kubernetesService = "kubernetes"
+
+	// startAttempts is how often Kubernetes.Start tries to write its objects. Attempts can fail because
+	// other servers start at the same time. startRetry is the time between attempts.
+	startAttempts = 4
+	startRetry    = 500 * time.Millisecond
+)
 
 // Kubernetes maintains the service default/kubernetes and its endpoints, which are the addresses of
 // the running servers. Each server writes a record of itself, which expires unless it is renewed.
@@ -45,16 +52,29 @@ type Kubernetes struct {
 	Log        *slog.Logger
 }
 
-// Ensure creates the service, the server's record and the endpoints. If the service exists, its
-// type and ports are reset.
-func (k Kubernetes) Ensure(ctx context.Context) error {
-	if err := k.service(ctx, true); err != nil {
-		return err
+// Start creates the service, the server's record and the endpoints, so that they exist when the
+// server becomes ready. If the service exists, Start resets its type and ports. After startAttempts
+// failures, Start logs the error and returns, because as in Kubernetes a server becomes ready even if
+// it cannot do this. For example, it cannot change the service if the service's address has a family
+// that the server no longer has. Run tries again to create what is missing.
+func (k Kubernetes) Start(ctx context.Context) {
+	for attempt := 1; ctx.Err() == nil; attempt++ {
+		err := errors.Join(k.service(ctx, true), k.publish(ctx))
+		if err == nil {
+			return
+		}
+		if attempt == startAttempts {
+			k.Log.Error("Failed to update the Service default/kubernetes and its endpoints", "err", err)
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-k.Clock.After(startRetry):
+		}
 	}
-	return k.publish(ctx)
 }
 
-// keep is like Ensure, but does not change an existing service.
+// keep is like Start, but does not change an existing service.
 func (k Kubernetes) keep(ctx context.Context) error {
 	if err := k.service(ctx, false); err != nil {
 		return err
