@@ -16,7 +16,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -90,7 +89,8 @@ type assembly struct {
 	fairness        *filters.Fairness // nil if MaxReads and MaxWrites limit requests instead
 	members         store.ReadWriter  // store of the leases by which running servers announce themselves
 
-	ranges       *bootstrap.ServiceCIDR // set by buildHooks; run sets its recorder of events
+	ranges       *bootstrap.ServiceCIDR // set by buildHooks, except its recorder of events, which run sets
+	repair       *services.Repair       // as ranges
 	leaveCluster func(context.Context) error
 	close        []func() // functions that close idle connections
 
@@ -402,6 +402,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 
 // run runs all background work and returns when ctx is done and the work has ended.
 func (a *assembly) run(ctx context.Context) {
+	defer a.startEvents(ctx)()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer func() {
@@ -409,7 +410,6 @@ func (a *assembly) run(ctx context.Context) {
 			c()
 		}
 	}()
-	a.startEvents(ctx)
 	a.self.informers.Start(ctx.Done())
 	wg.Go(func() {
 		// Shut the informers down only after ctx is done. A factory that is shutting down starts no
@@ -435,14 +435,4 @@ func (a *assembly) run(ctx context.Context) {
 	wg.Go(func() { a.custom.Run(ctx) })
 	wg.Go(func() { a.aggregator.Run(ctx) })
 	wg.Go(func() { a.runFairness(ctx) })
-	wg.Go(func() { a.services.RunRepair(ctx, a.allocations(), a.self.client, a.server.deps.Clock) })
-}
-
-// allocations returns the registries of services and of IPAddresses. The repair loop compares the
-// addresses and ports in services with the allocated ones.
-func (a *assembly) allocations() services.Lists {
-	return services.Lists{
-		Services:  a.api.Registry(schema.GroupResource{Resource: "services"}),
-		Addresses: a.api.Registry(schema.GroupResource{Group: networkingv1.GroupName, Resource: "ipaddresses"}),
-	}
 }

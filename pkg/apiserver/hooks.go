@@ -5,6 +5,7 @@ package apiserver
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
 	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/services"
 	"keelson.dev/keelson/pkg/features"
 	"keelson.dev/keelson/pkg/health"
 )
@@ -48,6 +50,12 @@ func (a *assembly) buildHooks() error {
 	a.ranges = &bootstrap.ServiceCIDR{
 		Client: client, Ranges: a.cfg.ServiceClusterIPRanges, Clock: a.server.deps.Clock, Log: a.server.log,
 	}
+	var err error
+	a.repair, err = a.services.NewRepair(services.RepairDeps{Client: client, Informers: a.self.informers,
+		Clock: a.server.deps.Clock})
+	if err != nil {
+		return fmt.Errorf("repair of cluster IPs: %w", err)
+	}
 	identity, err := bootstrap.NewIdentity(client, a.address(), a.server.deps.Clock, a.server.log)
 	if err != nil {
 		return err
@@ -77,7 +85,12 @@ func (a *assembly) buildHooks() error {
 			after: a.keep(time.Minute,
 				func(ctx context.Context) error { return bootstrap.TokenTracking(ctx, client, a.server.deps.Clock) })},
 		{name: "start-service-ip-repair-controllers",
-			run: func(ctx context.Context) error { return a.services.Repair(ctx, a.allocations(), client) }},
+			run: func(ctx context.Context) error {
+				if err := a.awaitRanges(ctx); err != nil {
+					return err
+				}
+				return a.repair.First(ctx)
+			}, after: a.repair.Run},
 	}
 	// Create the configuration even if this server does not use it, because another server may use
 	// it.
@@ -197,13 +210,13 @@ func (a *assembly) poll(ctx context.Context, done func(context.Context) bool) er
 	return nil
 }
 
-// awaitRanges waits until the server's cache has the default ServiceCIDR, because Services get
-// addresses only from the ranges in this cache.
+// awaitRanges waits until the server's caches are loaded and have the default ServiceCIDR, because
+// Services get addresses only from the ranges in the cache.
 func (a *assembly) awaitRanges(ctx context.Context) error {
 	lister := a.self.informers.Networking().V1().ServiceCIDRs().Lister()
-	return a.poll(ctx, func(context.Context) bool {
+	return a.poll(ctx, func(ctx context.Context) bool {
 		_, err := lister.Get(bootstrap.DefaultServiceCIDR)
-		return err == nil
+		return err == nil && a.started.Check().Run(ctx) == nil
 	})
 }
 

@@ -4,15 +4,19 @@
 package apiserver_test
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"keelson.dev/keelson/pkg/apiserver/config"
@@ -229,4 +233,57 @@ func TestLostAddressIsRecordedAgain(t *testing.T) {
 			t.Errorf("the server asked itself: %s", line)
 		}
 	}
+}
+
+// TestChangesAreRepaired checks that a running server creates the missing IPAddress of a service when the
+// service changes, and deletes an IPAddress of the allocator that belongs to no service when it appears.
+// Both are reported as events.
+func TestChangesAreRepaired(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	services, addresses := s.Client.CoreV1().Services("default"), s.Client.NetworkingV1().IPAddresses()
+	svc, err := services.Create(t.Context(), service("s", nil), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := addresses.Delete(t.Context(), svc.Spec.ClusterIP, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	changes := 0
+	eventually(t, func(ctx context.Context) bool {
+		changes++
+		// A change has no effect before the server has seen the deletion.
+		if _, err := services.Patch(ctx, "s", types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"labels":{"changes":"%d"}}}`, changes), metav1.PatchOptions{}); err != nil {
+			t.Error(err)
+		}
+		_, err := addresses.Get(ctx, svc.Spec.ClusterIP, metav1.GetOptions{})
+		return err == nil
+	})
+	labels := map[string]string{networkingv1.LabelManagedBy: "ipallocator.k8s.io"}
+	if _, err := addresses.Create(t.Context(), &networkingv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{Name: "10.96.0.77", Labels: labels},
+		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Group: "example.com",
+			Resource: "gateways", Name: "g"}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func(ctx context.Context) bool {
+		_, err := addresses.Get(ctx, "10.96.0.77", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	eventually(t, func(ctx context.Context) bool {
+		events, err := s.Client.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Error(err)
+			return false
+		}
+		var got []string
+		for _, e := range events.Items {
+			got = append(got, e.ReportingController+" "+e.Regarding.Kind+" "+e.Reason+" "+e.Action)
+		}
+		slices.Sort(got)
+		return slices.Equal(got, []string{
+			"ipallocator-repair-controller IPAddress IPAddressNotAllocated IPAddressAllocation",
+			"ipallocator-repair-controller Service ClusterIPNotAllocated ClusterIPAllocation"})
+	})
 }

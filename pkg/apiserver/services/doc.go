@@ -7,7 +7,8 @@
 // by setting its bit in one stored bitmap (/registry/ranges/servicenodeports, in Kubernetes'
 // format). Both are done by transactions of the store, so that several servers can allocate
 // concurrently and never allocate the same address or port twice. If a server is killed between an
-// allocation and the write of its service, the repair loop frees the allocation.
+// allocation and the write of its service, Repair frees the allocation. It also allocates the addresses
+// and ports of services that an old server or another program stored without an allocation.
 //
 // The package does not validate services. It leaves malformed fields as they are, for validation to
 // reject.

@@ -85,7 +85,7 @@ func (a *Allocator) undo(ctx context.Context, svc *corev1.Service, c *change, dr
 	}
 }
 
-// free releases addresses and ports. If that fails, the repair loop (RunRepair) releases them
+// free releases addresses and ports. If that fails, Repair releases them
 // later.
 func (a *Allocator) free(ctx context.Context, svc *corev1.Service, ips []string, ports []int) {
 	var errs []error

@@ -7,99 +7,171 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
+	"maps"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 
 	"keelson.dev/api/clock"
-	"keelson.dev/apiserver/registry"
-	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/follow"
 )
 
+// RepairController is the component that repairs IPAddresses. It is the source of its events.
+const RepairController = "ipallocator-repair-controller"
+
 const (
-	// repairInterval is how often allocations are compared with services.
+	// repairInterval is how often all allocations are compared with services.
 	repairInterval = 3 * time.Minute
-	// leakGrace is the minimum age at which an address without a service is released. A service for
-	// a younger address may still be in the process of being created.
-	leakGrace = time.Minute
+	// settleTime is the time between a change and the check of the changed object. By then, the cache
+	// usually has both the service and its IPAddress.
+	settleTime = time.Second
 	// leakRounds is the number of consecutive rounds without a service after which a port is
 	// released.
 	leakRounds = 3
 )
 
-// Lists are the registries that the repair loop lists, without requests to the server.
-type Lists struct{ Services, Addresses *registry.Registry }
+// Repair compares services with IPAddresses and with the bitmap of node ports, and repairs
+// differences. It compares all of them at the start and every repairInterval. It also checks each
+// service and each IPAddress that is new or changes. As in Kubernetes, every server does this.
+//
+// A check reads the caches of informers. Only if it finds a difference, Repair reads the current
+// objects, checks these, and repairs them. If several servers do this at the same time, the first one
+// succeeds, and the others find no difference any more.
+type Repair struct {
+	RepairDeps
+	// Events records differences. It must be set before First is called.
+	Events events.EventRecorder
 
-// repair is the state of the loop that repairs the allocations of cluster IPs and node ports.
-type repair struct {
-	a      *Allocator
-	lists  Lists
-	client kubernetes.Interface
-	now    func() time.Time
-	leaked map[int]int // consecutive rounds without a service, by port
+	a        *Allocator
+	services corelisters.ServiceLister
+	ips      networkinglisters.IPAddressLister
+	ranges   networkinglisters.ServiceCIDRLister
+	watching atomic.Bool            // whether changes are noted
+	changes  *follow.Changes[names] // objects to check
+	failed   names                  // objects to check again after an error
+	leaked   map[int]int            // consecutive rounds without a service, by port
 }
 
-// Repair runs one round of RunRepair. It allocates addresses and ports that services have and that
-// are not allocated yet. Unlike RunRepair, it frees nothing.
-func (a *Allocator) Repair(ctx context.Context, lists Lists, client kubernetes.Interface) error {
-	r := &repair{a: a, lists: lists, client: client, leaked: map[int]int{}}
-	return r.round(ctx)
+// names are those of services, and of IPAddresses, which have no namespace.
+type names map[types.NamespacedName]struct{}
+
+// RepairDeps are the arguments of NewRepair.
+type RepairDeps struct {
+	Client    kubernetes.Interface
+	Informers informers.SharedInformerFactory
+	Clock     clock.Clock
 }
 
-// RunRepair repairs the allocations of cluster IPs and node ports at intervals until ctx is done.
-func (a *Allocator) RunRepair(ctx context.Context, lists Lists, client kubernetes.Interface, clk clock.Clock) {
-	r := &repair{a: a, lists: lists, client: client, now: clk.Now, leaked: map[int]int{}}
-	ticker := clk.NewTicker(repairInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-			if err := r.round(ctx); err != nil && ctx.Err() == nil {
-				a.Log.Info("Failed to repair the records of cluster IPs and node ports", "err", err)
+// NewRepair returns a Repair that follows the informers. It must be called before these start.
+func (a *Allocator) NewRepair(d RepairDeps) (*Repair, error) {
+	services, networking := d.Informers.Core().V1().Services(), d.Informers.Networking().V1()
+	r := &Repair{
+		RepairDeps: d, a: a, services: services.Lister(), ips: networking.IPAddresses().Lister(),
+		ranges: networking.ServiceCIDRs().Lister(), leaked: map[int]int{}, failed: names{},
+		changes: follow.NewChanges(func() names { return names{} }),
+	}
+	_, err := services.Informer().AddEventHandler(onChange(func(svc *corev1.Service) {
+		if r.watching.Load() {
+			r.noteService(svc, r.note)
+		}
+	}))
+	_, err2 := networking.IPAddresses().Informer().AddEventHandler(onChange(func(o *networkingv1.IPAddress) {
+		if r.watching.Load() {
+			r.noteAddress(o, r.note)
+		}
+	}))
+	return r, errors.Join(err, err2)
+}
+
+// onChange returns an event handler that calls check with each object that is new or has changed.
+func onChange[T any](check func(T)) cache.ResourceEventHandlerFuncs {
+	changed := func(obj any) {
+		if o, ok := obj.(T); ok {
+			check(o)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }}
+}
+
+// note adds an object to the objects that the next round checks.
+func (r *Repair) note(key types.NamespacedName) {
+	r.changes.Note(func(n *names) { (*n)[key] = struct{}{} })
+}
+
+// First repairs all allocations. The informers must have synced before. Changes are noted from now on,
+// for Run.
+func (r *Repair) First(ctx context.Context) error {
+	r.watching.Store(true)
+	var errs []error
+	r.noteAll(func(key types.NamespacedName) { errs = append(errs, r.sync(ctx, key)) })
+	return errors.Join(append(errs, r.ports(ctx))...)
+}
+
+// Run repairs allocations until ctx is done.
+func (r *Repair) Run(ctx context.Context) {
+	follow.Loop{
+		Clock: r.Clock, Wake: r.changes.Signal, Settle: func(time.Duration) time.Duration { return settleTime },
+		FirstRetry: settleTime, LastRetry: repairInterval, Period: repairInterval,
+		Check: func() {
+			r.noteAll(r.note)
+			if err := r.ports(ctx); err != nil && ctx.Err() == nil {
+				r.a.Log.Info("Failed to repair the records of node ports", "err", err)
+			}
+		},
+	}.Run(ctx, r.round)
+}
+
+// round checks and repairs the objects that were noted, and those of the last round that failed.
+func (r *Repair) round(ctx context.Context) bool {
+	due := r.changes.Take()
+	maps.Copy(due, r.failed)
+	clear(r.failed)
+	for key := range due {
+		if err := r.sync(ctx, key); err != nil {
+			r.failed[key] = struct{}{}
+			if ctx.Err() == nil {
+				r.a.Log.Info("Failed to repair the records of cluster IPs, retrying", "key", key, "err", err)
 			}
 		}
 	}
+	return len(r.failed) == 0
 }
 
-func (r *repair) round(ctx context.Context) error {
-	all, err := list[*corev1.Service](ctx, r.lists.Services, metav1.ListOptions{})
+// noteAll calls note for each service and IPAddress that needs a sync.
+func (r *Repair) noteAll(note func(types.NamespacedName)) {
+	services, err := r.services.List(labels.Everything())
 	if err != nil {
-		return fmt.Errorf("services: %w", err)
+		return // cannot happen: List of a cache returns no error
 	}
-	return errors.Join(r.ports(ctx, all), r.addresses(ctx, all))
-}
-
-// list returns the current objects of a registry, in all namespaces.
-func list[T resource.Object](ctx context.Context, from *registry.Registry, options metav1.ListOptions) ([]T, error) {
-	page, err := from.List(ctx, metav1.NamespaceAll, options)
+	for _, svc := range services {
+		r.noteService(svc, note)
+	}
+	addresses, err := r.ips.List(labels.Everything())
 	if err != nil {
-		return nil, err
+		return // cannot happen
 	}
-	out := make([]T, 0, len(page.Records))
-	for _, record := range page.Records {
-		obj, err := record.Object()
-		if err != nil {
-			return nil, err
-		}
-		o, ok := obj.(T)
-		if !ok {
-			return nil, fmt.Errorf("unexpected %T", obj)
-		}
-		out = append(out, o)
+	for _, o := range addresses {
+		r.noteAddress(o, note)
 	}
-	return out, nil
 }
 
 // ports marks the node ports of all services as allocated. It frees ports that no service had in
 // the last leakRounds rounds.
-func (r *repair) ports(ctx context.Context, all []*corev1.Service) error {
+func (r *Repair) ports(ctx context.Context) error {
+	all, err := r.services.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("services: %w", err)
+	}
 	used := map[int]bool{}
 	for _, svc := range all {
 		for _, p := range portsOf(svc) {
@@ -108,7 +180,7 @@ func (r *repair) ports(ctx context.Context, all []*corev1.Service) error {
 	}
 	pool := r.a.Ports.pool
 	var leaked map[int]int
-	err := r.a.Ports.change(ctx, false, func(b *bitmap) error {
+	err = r.a.Ports.change(ctx, false, func(b *bitmap) error {
 		leaked = map[int]int{}
 		for port := range used {
 			if pool.Contains(port) {
@@ -132,46 +204,4 @@ func (r *repair) ports(ctx context.Context, all []*corev1.Service) error {
 	}
 	r.leaked = leaked
 	return nil
-}
-
-// addresses creates missing IPAddress objects, and deletes those that belong to no service.
-func (r *repair) addresses(ctx context.Context, all []*corev1.Service) error {
-	objects, err := list[*networkingv1.IPAddress](ctx, r.lists.Addresses,
-		metav1.ListOptions{LabelSelector: managerLabel + "=" + manager})
-	if err != nil {
-		return fmt.Errorf("addresses: %w", err)
-	}
-	byName := map[string]*networkingv1.IPAddress{}
-	for _, o := range objects {
-		byName[o.Name] = o
-	}
-	held := map[string]bool{}
-	var errs []error
-	for _, svc := range all {
-		for _, ip := range clusterIPs(svc) {
-			held[ip] = true
-			if byName[ip] != nil {
-				continue
-			}
-			family, _ := familyOf(ip)
-			addr, err := netip.ParseAddr(ip)
-			if err == nil {
-				err = r.a.IPs.create(ctx, svc, family, addr)
-			}
-			if err != nil && !errors.Is(err, errAllocated) {
-				errs = append(errs, fmt.Errorf("address %s: %w", ip, err))
-			}
-		}
-	}
-	for name, o := range byName {
-		if held[name] || r.now == nil || r.now().Sub(o.CreationTimestamp.Time) < leakGrace {
-			continue
-		}
-		err := r.client.NetworkingV1().IPAddresses().Delete(ctx, name,
-			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			errs = append(errs, fmt.Errorf("address %s: %w", name, err))
-		}
-	}
-	return errors.Join(errs...)
 }
