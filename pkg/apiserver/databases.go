@@ -134,7 +134,7 @@ func (d *databases) follow(ctx context.Context, s *Server) error {
 			Clock: s.deps.Clock, Log: s.log, Undecodable: metrics.undecodable}
 		if d.sealed != nil {
 			values := d.sealed.Over(backend.KV)
-			backend.KV, backend.Outdated = values, values.Outdated
+			backend.KV, backend.Outdated, backend.Recheck = values, values.Outdated, d.sealed.Reloaded
 		}
 		db.backend = store.NewBackend(backend)
 	}

@@ -5,14 +5,22 @@ package apiserver_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/server/options/encryptionconfig/controller"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/store/kv/memory"
@@ -103,13 +111,111 @@ func TestEncryption(t *testing.T) {
 	if _, err := s.Client.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for path, named := range map[string]bool{"/api/v1/namespaces/default/secrets/s": false,
-		"/api/v1/namespaces/default/secrets": true} {
-		poll(t, path, func(context.Context) bool {
-			resp, body := answerTo(t, s.Config, path)
-			return resp.StatusCode == http.StatusInternalServerError &&
-				strings.Contains(body, `unable to transform key`) == named
-		})
+	checkUndecryptable(t, s, "no matching prefix found")
+}
+
+// checkUndecryptable checks the answers to requests for the secret default/s, which cannot be decrypted
+// for the given reason. Then it deletes the secret.
+func checkUndecryptable(t *testing.T, s *testserver.Server, reason string) {
+	t.Helper()
+	ctx, secrets := t.Context(), s.Client.CoreV1().Secrets("default")
+	text := "data from the storage is not transformable revision=0: " + reason
+	check := func(what string, err error, want metav1.StatusReason, message string) *metav1.Status {
+		t.Helper()
+		var status apierrors.APIStatus
+		if !errors.As(err, &status) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		got := status.Status()
+		if got.Code != http.StatusInternalServerError || got.Reason != want || got.Message != message {
+			t.Errorf("%s: %d %s %q, want %s %q", what, got.Code, got.Reason, got.Message, want, message)
+		}
+		return &got
+	}
+	corrupt := "StorageError: corrupt object, Code: 7, Key: %s/secrets/default/s, ResourceVersion: 0, " +
+		"AdditionalErrorMsg: " + text
+	internal := "Internal error occurred: " + fmt.Sprintf(corrupt, "")
+	_, err := secrets.Get(ctx, "s", metav1.GetOptions{})
+	check("get", err, metav1.StatusReasonInternalError, internal)
+	check("delete", secrets.Delete(ctx, "s", metav1.DeleteOptions{}), metav1.StatusReasonInternalError, internal)
+	_, err = secrets.Patch(ctx, "s", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+	check("patch", err, metav1.StatusReasonInternalError, "Internal error occurred: "+text)
+	_, err = secrets.List(ctx, metav1.ListOptions{})
+	listed := fmt.Sprintf(corrupt, "/registry")
+	status := check("list", err, metav1.StatusReasonStoreReadError,
+		"failed to read one or more secrets from the storage: "+listed)
+	want := &metav1.StatusDetails{Name: "list", Kind: "secrets", Causes: []metav1.StatusCause{{
+		Type: metav1.CauseTypeUnexpectedServerResponse, Field: "/registry/secrets/default/s", Message: listed}}}
+	if !reflect.DeepEqual(status.Details, want) {
+		t.Errorf("list: %+v, want %+v", status.Details, want)
+	}
+	ignore := true
+	for _, dryRun := range [][]string{{metav1.DryRunAll}, nil} {
+		if err := secrets.Delete(ctx, "s", metav1.DeleteOptions{DryRun: dryRun,
+			IgnoreStoreReadErrorWithClusterBreakingPotential: &ignore}); err != nil {
+			t.Errorf("unsafe delete, dry run %s: %v", dryRun, err)
+		}
+	}
+	if _, err := secrets.Get(ctx, "s", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("after the unsafe delete: %v", err)
+	}
+	if list, err := secrets.List(ctx, metav1.ListOptions{}); err != nil || len(list.Items) > 0 {
+		t.Errorf("after the unsafe delete: %v, %v", list, err)
+	}
+}
+
+// TestLostKey removes the key of an object while the server runs. As in Kubernetes, a client then cannot
+// get or delete the object, but a list shows it. An unsafe deletion removes it, also from watches.
+func TestLostKey(t *testing.T) {
+	old := controller.EncryptionConfigFileChangePollDuration
+	controller.EncryptionConfigFileChangePollDuration = 10 * time.Millisecond
+	t.Cleanup(func() { controller.EncryptionConfigFileChangePollDuration = old })
+	const (
+		a = "aesgcm: {keys: [{name: a, secret: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=}]}"
+		b = "aescbc: {keys: [{name: b, secret: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=}]}"
+	)
+	file := encryptionConfig(t, a)
+	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
+		c.EncryptionConfig, c.EncryptionReload = file, true
+	}})
+	ctx, secrets := t.Context(), s.Client.CoreV1().Secrets("default")
+	made, err := secrets.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "s", Finalizers: []string{"a.b/c"}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := secrets.Watch(ctx, metav1.ListOptions{ResourceVersion: made.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if err := os.Rename(encryptionConfig(t, b), file); err != nil {
+		t.Fatal(err)
+	}
+	const reason = "data from the storage is not transformable revision=0: no matching prefix found"
+	lost := func(err error) bool {
+		return apierrors.IsInternalError(err) && strings.Contains(err.Error(), reason)
+	}
+	poll(t, "reload", func(ctx context.Context) bool {
+		_, err := secrets.Get(ctx, "s", metav1.GetOptions{})
+		return lost(err)
+	})
+	if list, err := secrets.List(ctx, metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
+		t.Errorf("list: %v, %v", list, err)
+	}
+	if err := secrets.Delete(ctx, "s", metav1.DeleteOptions{}); !lost(err) {
+		t.Errorf("delete: %v", err)
+	}
+	ignore := true
+	if err := secrets.Delete(ctx, "s",
+		metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: &ignore}); err != nil {
+		t.Errorf("unsafe delete: %v", err)
+	}
+	if _, err := secrets.Get(ctx, "s", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("after the unsafe delete: %v", err)
+	}
+	if e := <-w.ResultChan(); e.Type != watch.Deleted {
+		t.Errorf("event %+v", e)
 	}
 }
 

@@ -7,8 +7,8 @@
 // writes, and vice versa. The providers aesgcm and kms also authenticate the key of a value, so
 // that a value copied to another key cannot be decrypted.
 //
-// If a value cannot be decrypted, reads of it fail, and watches report an event with an error and
-// continue.
+// A value that cannot be decrypted is missing in the results of reads and in events, and the item has
+// an error instead. The other values of the same read are not affected.
 //
 // Without an EncryptionConfiguration, the package is not used.
 package encryption

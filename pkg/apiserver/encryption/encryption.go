@@ -6,6 +6,7 @@ package encryption
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -36,6 +37,7 @@ type Encryption struct {
 	resource func(key string) (schema.GroupResource, bool)
 	checks   []health.Check
 	follow   *controller.DynamicEncryptionConfigContent // reloads the file; nil if it is not reloaded
+	reloaded atomic.Bool                                // the file has changed, and was reloaded
 }
 
 // Open reads the configuration and connects to key servers. Connections and health probes end when
@@ -58,8 +60,13 @@ func Open(ctx context.Context, cfg Config) (*Encryption, error) {
 		context.AfterFunc(ctx, closeProviders)
 		return e, nil
 	}
+	// The library calls the function that closes the first providers soon after it has replaced them.
+	replaced := func() {
+		e.reloaded.Store(true)
+		closeProviders()
+	}
 	dynamic := encryptionconfig.NewDynamicTransformers(loaded.Transformers, loaded.HealthChecks[0],
-		closeProviders, loaded.KMSCloseGracePeriod)
+		replaced, loaded.KMSCloseGracePeriod)
 	e.source = dynamic
 	e.checks = []health.Check{check(dynamic)}
 	e.follow = controller.NewDynamicEncryptionConfiguration("encryption-provider-config-automatic-reload-controller",
@@ -71,6 +78,10 @@ func Open(ctx context.Context, cfg Config) (*Encryption, error) {
 func (e *Encryption) Over(inner kv.Store) *Store {
 	return &Store{inner: inner, source: e.source, resource: e.resource}
 }
+
+// Reloaded reports whether the configuration has changed since Open. A value that could be decrypted
+// before may be unreadable now.
+func (e *Encryption) Reloaded() bool { return e.reloaded.Load() }
 
 // Checks returns the health checks of the key servers. They belong to readiness and not to
 // liveness, because a restart of the API server would not repair a key server.

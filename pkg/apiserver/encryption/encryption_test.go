@@ -118,7 +118,8 @@ func TestProviders(t *testing.T) {
 			if _, err := inner.Put(t.Context(), "/registry/secrets/a/c", raw.Value, 0, 0); err != nil {
 				t.Fatal(err)
 			}
-			if it, _, err := s.Get(t.Context(), "/registry/secrets/a/c"); !errors.Is(err, kv.ErrUnreadable) {
+			it, _, err = s.Get(t.Context(), "/registry/secrets/a/c")
+			if err != nil || !errors.Is(it.Err, kv.ErrUnreadable) {
 				t.Errorf("a value in another's place: %v, %v", it, err)
 			}
 		})
@@ -164,8 +165,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestUnreadable checks that a watch continues after an event that cannot be decrypted, and the
-// errors of requests for such a value.
+// TestUnreadable checks that a value that cannot be decrypted has an error in the results of all
+// requests, and that the other values of the same request or watch can be read.
 func TestUnreadable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, file, local("secretbox", "a", key()))
@@ -194,21 +195,27 @@ func TestUnreadable(t *testing.T) {
 		string(events[1].Value) != "v" {
 		t.Errorf("%+v", events)
 	}
-	// The error of a Get does not contain the key, and that of a Range does.
 	const reason = "no matching key was found for the provided Secretbox transformer"
-	if _, err := s.Range(t.Context(), kv.RangeOptions{Prefix: "/registry/"}); !errors.Is(err,
-		kv.ErrUnreadable) || err.Error() != `unable to transform key "/registry/a": `+reason {
-		t.Errorf("range: %v", err)
+	unreadable := func(what string, it *kv.Item, err error) {
+		t.Helper()
+		if err != nil || it == nil || it.Key != "/registry/a" || it.ModRevision != events[0].ModRevision ||
+			it.Value != nil || !errors.Is(it.Err, kv.ErrUnreadable) || it.Err.Error() != reason {
+			t.Errorf("%s: %+v, %v", what, it, err)
+		}
 	}
-	if _, _, err := s.Get(t.Context(), "/registry/a"); !errors.Is(err, kv.ErrUnreadable) || err.Error() != reason {
-		t.Errorf("get: %v", err)
+	all, err := s.Range(t.Context(), kv.RangeOptions{Prefix: "/registry/"})
+	if err != nil || len(all.Items) != 2 || all.Items[1].Err != nil || string(all.Items[1].Value) != "v" {
+		t.Fatalf("range: %+v, %v", all, err)
 	}
-	if res, err := s.Put(t.Context(), "/registry/a", []byte("v"), 0, 0); err != nil || res.OK {
-		t.Errorf("to make what is there: %+v, %v, want a conflict", res, err)
-	}
-	if _, err := s.Put(t.Context(), "/registry/a", []byte("v"), 99, 0); !errors.Is(err, kv.ErrUnreadable) {
-		t.Errorf("to change what cannot be read: %v", err)
-	}
+	unreadable("range", &all.Items[0], err)
+	it, _, err := s.Get(t.Context(), "/registry/a")
+	unreadable("get", it, err)
+	res, err := s.Put(t.Context(), "/registry/a", []byte("v"), 0, 0)
+	unreadable("create", res.Current, err)
+	res, err = s.Put(t.Context(), "/registry/a", []byte("v"), 99, 0)
+	unreadable("update", res.Current, err)
+	res, err = s.Delete(t.Context(), "/registry/a", 99)
+	unreadable("delete", res.Current, err)
 }
 
 // TestReload checks that a new key in the file is used, and that an invalid file is ignored.
@@ -254,8 +261,8 @@ func TestReload(t *testing.T) {
 		t.Fatalf("stored %q", v)
 	}
 	write(t, file, "nonsense: {}")
-	if v := put(); !strings.HasPrefix(v, "k8s:enc:aescbc:v1:a:") {
-		t.Fatalf("with a broken file: stored %q", v)
+	if v := put(); !strings.HasPrefix(v, "k8s:enc:aescbc:v1:a:") || e.Reloaded() {
+		t.Fatalf("with a broken file: stored %q, reloaded %t", v, e.Reloaded())
 	}
 	write(t, file, newer, older)
 	for deadline := time.Now().Add(3 * time.Minute); !strings.HasPrefix(put(), "k8s:enc:secretbox:v1:b:"); {
@@ -263,6 +270,11 @@ func TestReload(t *testing.T) {
 			t.Fatal("the new key is not used")
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+	for deadline := time.Now().Add(3 * time.Minute); !e.Reloaded(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the reload was not reported")
+		}
 	}
 	for _, c := range e.Checks() {
 		if err := c.Run(t.Context()); err != nil || c.Name != "kms-providers" {

@@ -68,13 +68,9 @@ type unreadable struct{ reason error }
 func (e *unreadable) Error() string   { return e.reason.Error() }
 func (e *unreadable) Unwrap() []error { return []error{kv.ErrUnreadable, e.reason} }
 
-func (s *Store) openItem(ctx context.Context, it *kv.Item) error {
-	if it == nil {
-		return nil
-	}
-	plain, _, err := s.open(ctx, it.Key, it.Value)
-	it.Value = plain
-	return err
+// openItem decrypts the value of an item, or sets the item's error.
+func (s *Store) openItem(ctx context.Context, it *kv.Item) {
+	it.Value, _, it.Err = s.open(ctx, it.Key, it.Value)
 }
 
 // Get implements kv.Store.
@@ -84,9 +80,9 @@ func (s *Store) Get(ctx context.Context, key string) (*kv.Item, int64, error) {
 		return it, rev, err
 	}
 	opened := *it
-	err = s.openItem(ctx, &opened)
-	tracing.Current(ctx).Result("TransformFromStorage", err)
-	return &opened, rev, err
+	s.openItem(ctx, &opened)
+	tracing.Current(ctx).Result("TransformFromStorage", opened.Err)
+	return &opened, rev, nil
 }
 
 // Outdated reports whether writing the value of a key now would encrypt it differently.
@@ -99,7 +95,7 @@ func (s *Store) Outdated(ctx context.Context, key string) (bool, error) {
 	return stale, err
 }
 
-// Range implements kv.Store. If a value cannot be decrypted, it returns an error and no values.
+// Range implements kv.Store.
 func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult, error) {
 	res, err := s.inner.Range(ctx, opts)
 	if err != nil {
@@ -108,9 +104,7 @@ func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult
 	items := make([]kv.Item, len(res.Items))
 	copy(items, res.Items)
 	for i := range items {
-		if err := s.openItem(ctx, &items[i]); err != nil {
-			return kv.RangeResult{}, fmt.Errorf("unable to transform key %q: %w", items[i].Key, err)
-		}
+		s.openItem(ctx, &items[i])
 	}
 	res.Items = items
 	return res, nil
@@ -124,16 +118,12 @@ func (s *Store) Put(ctx context.Context, key string, data []byte, expect, ttl in
 	if err != nil {
 		return kv.WriteResult{}, err
 	}
-	res, err := s.inner.Put(ctx, key, data, expect, ttl, conditions...)
-	if opened, oerr := s.result(ctx)(res, err); oerr == nil || expect != 0 {
-		return opened, oerr
-	}
-	return res, err // a create failed because the key exists; its value is not needed
+	return s.opened(ctx)(s.inner.Put(ctx, key, data, expect, ttl, conditions...))
 }
 
 // Delete implements kv.Store.
 func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteResult, error) {
-	return s.result(ctx)(s.inner.Delete(ctx, key, expect))
+	return s.opened(ctx)(s.inner.Delete(ctx, key, expect))
 }
 
 // WriteAll implements kv.Store.
@@ -165,16 +155,16 @@ func (s *Store) seal(ctx context.Context, key string, data []byte) ([]byte, erro
 	return sealed, nil
 }
 
-// result returns a function that decrypts the current value in the result of a write.
-func (s *Store) result(ctx context.Context) func(kv.WriteResult, error) (kv.WriteResult, error) {
+// opened returns a function that decrypts the current value in the result of a write.
+func (s *Store) opened(ctx context.Context) func(kv.WriteResult, error) (kv.WriteResult, error) {
 	return func(res kv.WriteResult, err error) (kv.WriteResult, error) {
 		if err != nil || res.Current == nil {
 			return res, err
 		}
-		opened := *res.Current
-		err = s.openItem(ctx, &opened)
-		res.Current = &opened
-		return res, err
+		current := *res.Current
+		s.openItem(ctx, &current)
+		res.Current = &current
+		return res, nil
 	}
 }
 
@@ -201,8 +191,7 @@ type watch struct {
 	s *Store
 }
 
-// Next implements kv.Watch. If a value cannot be decrypted, its event has an error, and the watch
-// continues.
+// Next implements kv.Watch.
 func (w *watch) Next(ctx context.Context) (kv.Batch, error) {
 	b, err := w.Watch.Next(ctx)
 	if err != nil || len(b.Events) == 0 {
@@ -212,9 +201,7 @@ func (w *watch) Next(ctx context.Context) (kv.Batch, error) {
 	copy(events, b.Events)
 	for i := range events {
 		if !events[i].Deleted {
-			if err := w.s.openItem(ctx, &events[i].Item); err != nil {
-				events[i].Err = fmt.Errorf("unable to transform key %q: %w", events[i].Key, err)
-			}
+			w.s.openItem(ctx, &events[i].Item)
 		}
 	}
 	b.Events = events

@@ -28,7 +28,8 @@ func (r *Registry) DeleteCollection(ctx context.Context, namespace string, optio
 	return r.DeleteCollectionIn(ctx, r.row.Version, namespace, options, list)
 }
 
-// DeleteCollectionIn is like DeleteCollection, for a request in the given served version.
+// DeleteCollectionIn is like DeleteCollection, for a request in the given served version. If objects
+// cannot be read, it returns an error and the page with these objects.
 func (r *Registry) DeleteCollectionIn(ctx context.Context, version, namespace string,
 	options metav1.DeleteOptions, list metav1.ListOptions) (*store.Page, error) {
 	limited := list.Limit > 0
@@ -40,6 +41,9 @@ func (r *Registry) DeleteCollectionIn(ctx context.Context, version, namespace st
 		page, err := r.List(ctx, namespace, list)
 		if err != nil {
 			return nil, err
+		}
+		if err := page.ReadError(); err != nil {
+			return page, err // as in Kubernetes, no object of the page is deleted
 		}
 		if err := r.deletePage(ctx, version, page.Records, options); err != nil {
 			return nil, err

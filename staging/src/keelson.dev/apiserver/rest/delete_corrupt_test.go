@@ -5,6 +5,7 @@ package rest_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -87,6 +88,37 @@ func TestDeleteCorrupt(t *testing.T) {
 	}
 	if r := e.do(t, "GET", configMaps+"/bad", ""); r.code != 404 {
 		t.Errorf("after the delete: %d %s", r.code, r.body)
+	}
+	e.must(t, "GET", configMaps+"/good", "")
+}
+
+// TestListCorrupt lists more objects that cannot be decoded than an error names, and tries to delete all
+// objects. As in Kubernetes, both fail with the same error, and no object is deleted.
+func TestListCorrupt(t *testing.T) {
+	e := newEnv(t, nil)
+	e.must(t, "POST", configMaps, `{"metadata":{"name":"good"}}`)
+	for i := range 105 {
+		if res, err := e.kv.Put(t.Context(), fmt.Sprintf("/registry/configmaps/t/z%03d", i), []byte("{"), 0, 0); err != nil ||
+			!res.OK {
+			t.Fatal(res, err)
+		}
+	}
+	for _, method := range []string{"GET", "DELETE"} {
+		r := e.do(t, method, configMaps, "")
+		got := parse[metav1.Status](t, r)
+		if r.code != 500 || got.Reason != metav1.StatusReasonStoreReadError || got.Details == nil ||
+			!strings.HasSuffix(got.Message, " (and 99 more)") || len(got.Details.Causes) != 101 {
+			t.Fatalf("%s: %d %s", method, r.code, r.body)
+		}
+		const many = "too many errors, the list is truncated"
+		if last := got.Details.Causes[100]; last.Type != metav1.CauseTypeTooMany || last.Message != many {
+			t.Errorf("%s: last cause %+v", method, last)
+		}
+		for i, c := range got.Details.Causes[:100] {
+			if want := fmt.Sprintf("/registry/configmaps/t/z%03d", i); c.Field != want {
+				t.Errorf("%s: cause %d is %+v, want the object %s", method, i, c, want)
+			}
+		}
 	}
 	e.must(t, "GET", configMaps+"/good", "")
 }

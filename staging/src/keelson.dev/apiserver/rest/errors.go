@@ -23,7 +23,7 @@ func StatusOf(err error) *metav1.Status {
 	var known apierrors.APIStatus
 	if errors.As(err, &known) {
 		status = known.Status()
-	} else if errors.Is(err, store.ErrEncrypted) {
+	} else if u := (*store.UnreadableError)(nil); errors.As(err, &u) && u.Encrypted() {
 		status = apierrors.NewInternalError(err).ErrStatus
 	} else if errors.Is(err, context.DeadlineExceeded) {
 		status = apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).ErrStatus

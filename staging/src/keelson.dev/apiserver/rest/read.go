@@ -114,5 +114,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t *target, out neg
 	if err != nil {
 		return err
 	}
-	return unreadableList(t.row, page, s.respondPage(w, r, out, t.view, page))
+	if err = page.ReadError(); err == nil {
+		err = s.respondPage(w, r, out, t.view, page)
+	}
+	return unreadableList(t.row, page, err)
 }

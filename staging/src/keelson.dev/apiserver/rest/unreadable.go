@@ -37,8 +37,8 @@ func unreadable(row *resource.Row, err error) error {
 	return err
 }
 
-// unreadableList returns the error for a list that has failed with err. It differs from err only if an
-// object cannot be read, and then names all such objects of the page.
+// unreadableList returns the error for a list. It differs from err only if an object cannot be read, and
+// then names all such objects of the page.
 func unreadableList(row *resource.Row, page *store.Page, err error) error {
 	first := (*store.UnreadableError)(nil)
 	if !errors.As(err, &first) {
@@ -47,8 +47,11 @@ func unreadableList(row *resource.Row, page *store.Page, err error) error {
 	found := []*store.UnreadableError{}
 	for _, rec := range page.Records {
 		_, err := rec.Object()
-		if u := (*store.UnreadableError)(nil); errors.As(err, &u) && len(found) < maxUnreadable {
+		if u := (*store.UnreadableError)(nil); errors.As(err, &u) {
 			found = append(found, u)
+		}
+		if len(found) == maxUnreadable {
+			break
 		}
 	}
 	if len(found) == 0 {

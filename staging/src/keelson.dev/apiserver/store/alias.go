@@ -88,7 +88,9 @@ func (s *Store) writtenView(r *Record, obj Object) *Record {
 // withCodec returns a copy of the record that decodes the stored bytes with codec.
 func (r *Record) withCodec(codec Codec) *Record {
 	out := r.at(r.Revision)
-	out.codec = codec
+	if !r.sealed() {
+		out.codec = codec
+	}
 	return out
 }
 

@@ -37,6 +37,10 @@ type BackendConfig struct {
 	// encrypted by another key. key is the full key. If Outdated returns true, an update that
 	// changes nothing writes the object all the same. It is nil if values never become outdated.
 	Outdated func(ctx context.Context, key string) (bool, error)
+	// Recheck reports whether values that were read before may be unreadable now, for example because
+	// the server has lost a key. Consistent reads of single objects then do not use the cache. It is
+	// nil if values always stay readable.
+	Recheck func() bool
 	// Undecodable is called for each value that was read and could not be decoded. key is the full key. It
 	// may be nil.
 	Undecodable func(key string)
@@ -67,6 +71,7 @@ type BackendConfig struct {
 type Backend struct {
 	kv       kv.Store
 	outdated func(ctx context.Context, key string) (bool, error)
+	recheck  func() bool // not nil
 
 	undecodable func(key string) // not nil
 	root        string           // with a slash at its end
@@ -99,6 +104,8 @@ type Backend struct {
 	dispatching atomic.Int64
 	missed      bool // the last watch lost events to a compaction; used by Run's goroutine only
 
+	sealed chan struct{} // receives when a cache has an object that cannot be decrypted
+
 	mu    sync.RWMutex
 	watch kv.Watch // nil between watches
 }
@@ -115,8 +122,12 @@ func NewBackend(cfg BackendConfig) *Backend {
 	if cfg.Undecodable == nil {
 		cfg.Undecodable = func(string) {}
 	}
+	if cfg.Recheck == nil {
+		cfg.Recheck = func() bool { return false }
+	}
 	b := &Backend{
-		kv: cfg.KV, outdated: cfg.Outdated, undecodable: cfg.Undecodable, root: root, clock: cfg.Clock, log: cfg.Log,
+		kv: cfg.KV, outdated: cfg.Outdated, recheck: cfg.Recheck, undecodable: cfg.Undecodable, root: root,
+		clock: cfg.Clock, log: cfg.Log, sealed: make(chan struct{}, 1),
 		caches:    &cacheTable{root: root, byPrefix: map[string]*prefixCaches{}},
 		forms:     newFormBudget(cfg.FormBytes / 3),
 		encodings: newEncodingCache(cfg.FormBytes / 3 * 2),
@@ -142,6 +153,7 @@ func (b *Backend) Run(ctx context.Context) error {
 	wg.Go(func() { b.runHousekeeping(ctx) })
 	wg.Go(func() { b.loader.run(ctx) })
 	wg.Go(func() { b.runPacking(ctx) })
+	wg.Go(func() { b.runRecovery(ctx) })
 	defer b.closeAll()
 	for {
 		err := b.follow(ctx)

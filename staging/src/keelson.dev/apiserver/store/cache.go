@@ -60,12 +60,11 @@ type cache struct {
 	mu sync.RWMutex
 
 	// Loading of the cache.
-	state   cacheState
-	gen     int           // counts resets
-	loadAt  int64         // revision at which to load; 0 for the present one
-	loaded  chan struct{} // closed when the load is complete or has failed
-	loadErr error         // why the last load failed, if the waiting callers should get the error
-	base    int64         // revision of the loaded state
+	state  cacheState
+	gen    int           // counts resets
+	loadAt int64         // revision at which to load; 0 for the present one
+	loaded chan struct{} // closed when the load is complete
+	base   int64         // revision of the loaded state
 	// buffer contains the events that the function install applies to the loaded state: all events
 	// since loading began and, if loadAt is not 0, the older events since revision loadAt. An idle
 	// cache drops it at keepUntil.
@@ -73,11 +72,12 @@ type cache struct {
 	keepUntil time.Time
 
 	// The state of the resource, once the cache is ready.
-	rev      int64 // revision of the last event applied, or of the load
-	records  *tree
-	indexes  map[string]index // indexes by field
-	window   window
-	watchers watcherSet
+	rev        int64 // revision of the last event applied, or of the load
+	records    *tree
+	indexes    map[string]index // indexes by field
+	window     window
+	watchers   watcherSet
+	unreadable map[string]bool // keys of the objects that cannot be decrypted or decoded
 }
 
 func newCache(b *Backend, prefix string, cfg *Config) *cache {
@@ -97,6 +97,7 @@ func (c *cache) clearLocked() {
 	for _, f := range c.fields {
 		c.indexes[f] = index{}
 	}
+	c.unreadable = map[string]bool{}
 }
 
 // start queues an idle cache for loading, and does not wait. From then on watches can start at any
@@ -129,17 +130,13 @@ func (c *cache) startAlone() {
 	c.b.loader.add(c)
 }
 
-// wait starts the cache and blocks until it is ready. If stored values cannot be read, it returns
-// an internal error.
+// wait starts the cache and blocks until it is ready.
 func (c *cache) wait(ctx context.Context) error {
 	c.start()
 	for {
 		c.mu.RLock()
-		state, loaded, loadErr := c.state, c.loaded, c.loadErr
+		state, loaded := c.state, c.loaded
 		c.mu.RUnlock()
-		if loadErr != nil {
-			return apierrors.NewInternalError(loadErr)
-		}
 		switch state {
 		case ready:
 			return nil
@@ -229,6 +226,9 @@ func (c *cache) install(gen int, records []*Record, rev int64) {
 		return
 	}
 	c.records.fill(records)
+	for _, r := range records {
+		c.noteReadableLocked(r.Key, r)
+	}
 	for f, ix := range c.indexes {
 		ix.fill(c.b.encodings, f, records)
 	}
@@ -242,7 +242,7 @@ func (c *cache) install(gen int, records []*Record, rev int64) {
 		}
 	}
 	c.buffer = nil
-	c.state, c.loadErr = ready, nil
+	c.state = ready
 	close(c.loaded)
 }
 
@@ -262,32 +262,9 @@ func (c *cache) restoreChangesLocked(records []*Record) {
 	}
 }
 
-// fail records that stored values cannot be read, and makes all waiting callers return err. The
-// loader retries.
-func (c *cache) fail(gen int, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.state != loading || c.gen != gen {
-		return
-	}
-	c.loadErr = err
-	close(c.loaded)
-	c.loaded = make(chan struct{})
-}
-
-// unreadable reports whether one of the events lacks its value.
-func unreadable(events []kv.Event) bool {
-	return slices.ContainsFunc(events, func(e kv.Event) bool { return e.Err != nil })
-}
-
 // apply processes the next events of the resource, which are in revision order. Only the dispatcher
 // calls it.
 func (c *cache) apply(events []kv.Event) {
-	if unreadable(events) {
-		// Load the cache again, repeatedly if necessary, until all values can be read.
-		c.reset(0, time.Time{})
-		return
-	}
 	c.received.Add(int64(len(events)))
 	records, live := c.presentRecords(events)
 	if live { // before taking the lock, decode the objects that other servers wrote
@@ -345,11 +322,15 @@ func (c *cache) record(e *kv.Event, prev *Record) *Record {
 	return c.decode(&e.Item, prev)
 }
 
-// decode returns the record of an item that this server did not write. If the bytes cannot be
-// decoded, the record has no attributes, so lists contain the object and readers that decode it get
-// the error.
+// decode returns the record of an item that this server did not write. If the value cannot be
+// decrypted or decoded, the record has no attributes, so lists contain the object and readers that
+// decode it get the error.
 func (c *cache) decode(it *kv.Item, prev *Record) *Record {
 	key := strings.TrimPrefix(it.Key, c.prefix)
+	if it.Err != nil {
+		c.log.Error("Failed to decrypt stored object", "key", key, "err", it.Err)
+		return c.newSealed(key, it)
+	}
 	data, reencoded := c.reencoded(it.Value)
 	attrs, err := c.attrsOf(data, it.ModRevision)
 	if err != nil {
@@ -405,6 +386,7 @@ func (c *cache) applyLocked(e *kv.Event, cur *Record) {
 	key := strings.TrimPrefix(e.Key, c.prefix)
 	prev := c.records.get(key)
 	c.rev = max(c.rev, e.ModRevision)
+	c.noteReadableLocked(key, cur)
 	if prev == nil && cur == nil {
 		return // the object was created and deleted before the load
 	}
@@ -415,6 +397,10 @@ func (c *cache) applyLocked(e *kv.Event, cur *Record) {
 	}
 	for f, ix := range c.indexes {
 		ix.move(c.b.encodings, f, prev, cur)
+	}
+	if prev != nil && prev.broken || cur != nil && cur.broken {
+		c.endWatchesLocked()
+		return
 	}
 	ch := &change{rev: e.ModRevision, cur: cur, prev: prev, at: c.b.clock.Now(), finalState: c.finalState}
 	pos := c.window.end()

@@ -36,8 +36,8 @@ var ErrCondition = errors.New("a condition of the write does not hold")
 // ErrEncrypted is the error of a Codec for bytes that are encrypted.
 var ErrEncrypted = errors.New("identity transformer tried to read encrypted data")
 
-// UnreadableError is the error for an object whose stored bytes cannot be decoded. Key is relative to the keys
-// of its resource, and Revision is that of the object's last write.
+// UnreadableError is the error for an object whose stored bytes cannot be decrypted or decoded. Key is relative
+// to the keys of its resource, and Revision is that of the object's last write.
 type UnreadableError struct {
 	Key      string
 	Revision int64
@@ -46,13 +46,18 @@ type UnreadableError struct {
 
 // Error returns Kubernetes' text.
 func (u *UnreadableError) Error() string {
-	if errors.Is(u.Err, ErrEncrypted) {
+	if u.Encrypted() {
 		return "data from the storage is not transformable revision=0: " + u.Err.Error()
 	}
 	return fmt.Sprintf("object not decodable revision=%d: %v", u.Revision, u.Err)
 }
 
 func (u *UnreadableError) Unwrap() error { return u.Err }
+
+// Encrypted reports whether the stored bytes cannot be decrypted.
+func (u *UnreadableError) Encrypted() bool {
+	return errors.Is(u.Err, ErrEncrypted) || errors.Is(u.Err, kv.ErrUnreadable)
+}
 
 // ErrNotCorrupt is returned by DeleteCorrupt for an object that can be read.
 var ErrNotCorrupt = errors.New("unsafe deletion is not allowed because the object is decodable from storage")

@@ -185,6 +185,7 @@ func (s *Store) page(p *listPlan, snap *snapshot) *Page {
 	} else {
 		remaining = p.fillRange(page, snap, prefix)
 	}
+	page.broken = snap.broken && slices.ContainsFunc(page.Records, func(r *Record) bool { return r.broken })
 	s.addContinue(p, page, remaining > 0, remaining)
 	return page
 }
@@ -315,6 +316,7 @@ func (s *Store) addItems(p *listPlan, page *Page, items []kv.Item) (int, error) 
 		p.evaluated++
 		if r := s.cache.decode(&items[i], nil); p.match.matches(r) {
 			page.Records = append(page.Records, r)
+			page.broken = page.broken || r.broken
 		}
 	}
 	return -1, nil

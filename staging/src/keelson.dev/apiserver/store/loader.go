@@ -115,9 +115,6 @@ func (l *loader) load(ctx context.Context, c *cache, target int64) {
 			c.loadPresent(gen) // the past state has been compacted, before or during the load
 		} else {
 			c.log.Error("Failed to load the cache of a resource", "err", err)
-			if errors.Is(err, kv.ErrUnreadable) {
-				c.fail(gen, err)
-			}
 			if !sleep(ctx, c.b.clock, loadRetry) {
 				return
 			}

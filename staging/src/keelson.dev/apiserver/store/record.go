@@ -20,7 +20,7 @@ type Record struct {
 
 	// These fields do not change once other goroutines can see the record.
 	size      int  // size of the stored bytes
-	broken    bool // the stored bytes cannot be decoded
+	broken    bool // the stored bytes cannot be decrypted or decoded
 	reencoded bool // the bytes differ from those in the key-value store, see Config.Reencode
 	codec     Codec
 	budget    *formBudget // nil if the record keeps its encodings as long as it exists
@@ -251,7 +251,7 @@ func (r *Record) last(rev int64, finalState func([]byte) ([]byte, bool)) *Record
 // or ceased to match a selector.
 func (r *Record) at(rev int64) *Record {
 	last := NewRecord(r.Key, rev, nil, r.Attrs, r.codec, nil)
-	last.budget, last.size = r.budget, r.size
+	last.budget, last.size, last.broken = r.budget, r.size, r.broken
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last.data, last.packed, last.slot, last.incompressible = r.data, r.packed, r.slot, r.incompressible

@@ -155,10 +155,11 @@ func (s *Store) Get(ctx context.Context, key string, resourceVersion string) (*R
 	return nil, s.notFound(key)
 }
 
-// getCurrent returns the present state. It waits until the cache has reached the present revision.
-// If the cache is not ready or does not reach it in time, it reads the key-value store.
+// getCurrent returns the present state. It waits until the cache has reached the present revision. If
+// the cache is not ready or does not reach it in time, it reads the key-value store. It does so too if
+// only the key-value store can show whether the object can be decrypted now.
 func (s *Store) getCurrent(ctx context.Context, key string) (*Record, error) {
-	if s.cache.isReady() {
+	if s.cache.isReady() && !s.b.recheck() {
 		if r, err := s.getConsistent(ctx, key); r != nil || err != nil {
 			return r, err
 		}
@@ -178,7 +179,8 @@ func (s *Store) getCurrent(ctx context.Context, key string) (*Record, error) {
 }
 
 // getConsistent returns the present state from the cache. It returns nil and no error if the cache
-// is not ready, or does not reach the present revision in time.
+// is not ready, does not reach the present revision in time, or has the object only in the form that
+// it could not decrypt.
 func (s *Store) getConsistent(ctx context.Context, key string) (*Record, error) {
 	ctx, span := s.startGet(ctx, key, "")
 	defer span.End()
@@ -195,8 +197,11 @@ func (s *Store) getConsistent(ctx context.Context, key string) (*Record, error) 
 	}
 	span.Event(eventFresh)
 	r := s.cached(span, key)
-	if r == nil && s.cache.isReady() {
+	switch {
+	case r == nil && s.cache.isReady():
 		return nil, s.notFound(key)
+	case r != nil && r.sealed():
+		return nil, nil
 	}
 	return r, nil
 }
@@ -218,6 +223,9 @@ func (s *Store) cached(span *tracing.Span, key string) *Record {
 func (s *Store) found(key string, item *kv.Item) (*Record, error) {
 	if item == nil {
 		return nil, s.notFound(key)
+	}
+	if item.Err != nil {
+		return nil, &UnreadableError{key, item.ModRevision, item.Err}
 	}
 	obj, err := s.Codec.Decode(item.Value, item.ModRevision)
 	if err != nil {

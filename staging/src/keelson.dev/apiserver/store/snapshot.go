@@ -17,11 +17,13 @@ type snapshot struct {
 	// undo maps the key of each object that changed after rev to the object's state at rev, which
 	// is nil if the object did not exist. undo itself is nil for the present state.
 	undo map[string]*Record
+	// broken reports whether some records of the resource cannot be decrypted or decoded.
+	broken bool
 }
 
 // snapshotLocked returns the present state of all records that m may match.
 func (c *cache) snapshotLocked(m *matcher) snapshot {
-	s := snapshot{rev: c.reachedLocked()}
+	s := snapshot{rev: c.reachedLocked(), broken: len(c.unreadable) > 0}
 	if t := c.treeLocked(m); t != nil {
 		s.records = t.snapshot()
 	}

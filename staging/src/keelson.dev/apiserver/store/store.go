@@ -45,7 +45,8 @@ type Reader interface {
 	// state; another value returns a state that is not older. The error is NotFound, BadRequest for
 	// an invalid resourceVersion, or Timeout with the cause ResourceVersionTooLarge.
 	Get(ctx context.Context, key string, resourceVersion string) (*Record, error)
-	// List returns the objects that opts selects. The error is BadRequest for invalid options,
+	// List returns the objects that opts selects, including those that cannot be decrypted or decoded
+	// (see Page.ReadError). The error is BadRequest for invalid options,
 	// Timeout with the cause ResourceVersionTooLarge, or Expired (410) if the revision has been
 	// compacted.
 	List(ctx context.Context, opts ListOptions) (*Page, error)
@@ -170,6 +171,21 @@ type Page struct {
 	Revision  int64     // the revision of the list
 	Continue  string    // token for the next page; empty on the last page
 	Remaining *int64    // number of items after this page; nil if unknown, as with selectors
+	broken    bool      // some records cannot be decrypted or decoded
+}
+
+// ReadError returns the error of the first record that cannot be decrypted or decoded, or nil.
+func (p *Page) ReadError() error {
+	if !p.broken {
+		return nil
+	}
+	for _, r := range p.Records {
+		if r.broken {
+			_, err := r.Object()
+			return err
+		}
+	}
+	return nil
 }
 
 // WatchOptions selects the events that a Watch delivers.

@@ -168,13 +168,13 @@ func (s *Store) DeleteCorrupt(ctx context.Context, key string, dryRun bool) erro
 	}
 	for {
 		item, _, err := s.b.kv.Get(ctx, s.fullKey(key))
-		if err != nil && !errors.Is(err, kv.ErrUnreadable) {
+		if err != nil {
 			return translate(ctx, err)
 		}
 		if item == nil {
 			return s.notFound(key)
 		}
-		if err == nil {
+		if item.Err == nil {
 			if _, err := s.Codec.Decode(item.Value, item.ModRevision); err == nil {
 				return ErrNotCorrupt
 			}
@@ -183,7 +183,7 @@ func (s *Store) DeleteCorrupt(ctx context.Context, key string, dryRun bool) erro
 			return nil
 		}
 		res, err := s.b.kv.Delete(ctx, s.fullKey(key), item.ModRevision)
-		if err != nil && !errors.Is(err, kv.ErrUnreadable) {
+		if err != nil {
 			return translate(ctx, err)
 		}
 		if res.OK {
@@ -313,8 +313,12 @@ func (s *Store) outdated(ctx context.Context, key string, cur *Record) (bool, er
 	if cur.reencoded {
 		return true, nil
 	}
-	if s.b.outdated != nil {
-		return s.b.outdated(ctx, s.fullKey(key))
+	if s.b.outdated == nil {
+		return false, nil
 	}
-	return false, nil
+	old, err := s.b.outdated(ctx, s.fullKey(key))
+	if errors.Is(err, kv.ErrUnreadable) {
+		err = &UnreadableError{key, cur.Revision, err}
+	}
+	return old, err
 }

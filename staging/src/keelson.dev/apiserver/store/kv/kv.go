@@ -39,6 +39,8 @@ type Item struct {
 	Key         string
 	Value       []byte
 	ModRevision int64
+	// Err says why Value is missing (ErrUnreadable). It is usually nil.
+	Err error
 }
 
 // WriteResult is the result of a Put, Delete or WriteAll.
@@ -100,8 +102,6 @@ type Event struct {
 	// deletion.
 	Item
 	Deleted bool
-	// Err says why Value is missing (ErrUnreadable). It is usually nil.
-	Err error
 }
 
 // Batch is the result of one Next of a watch.
@@ -127,8 +127,7 @@ type Watch interface {
 
 // Store is a key-value store. It is safe for concurrent use.
 type Store interface {
-	// Get returns a key's present state, or nil if the key is absent, and the store's revision. With
-	// ErrUnreadable it returns the state without the value.
+	// Get returns a key's present state, or nil if the key is absent, and the store's revision.
 	Get(ctx context.Context, key string) (*Item, int64, error)
 	// Range returns the keys with a prefix. The error is ErrCompacted or ErrFutureRevision if
 	// opts.Revision cannot be read.
