@@ -36,7 +36,7 @@ var budget = map[string]int{
 	"pkg/scheduler":                     6260,
 	"staging/src/keelson.dev/apiserver": 13970,
 	"test/bench":                        800,
-	"test/conformance":                  780,
+	"test/conformance":                  790,
 	"test/csi":                          620,
 	"test/images":                       260,
 	"test/soak":                         280,

@@ -43,6 +43,7 @@ func StartRealAPIServerOrDie(t *testing.T, configure ...func(*options.ServerRunO
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = raw.Close() }) // if the test ends before it calls Cleanup
 	if _, err := kv.Delete(t.Context(), "/registry/", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}

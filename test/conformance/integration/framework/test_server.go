@@ -54,6 +54,7 @@ func StartTestServer(ctx context.Context, t testing.TB, setup TestServerSetup) (
 		os.RemoveAll(dir)
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { os.RemoveAll(dir) }) // if the test does not call the function that is returned
 	client, err := kubernetes.NewForConfig(s.Client)
 	if err != nil {
 		t.Fatal(err)

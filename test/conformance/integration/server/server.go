@@ -55,6 +55,7 @@ const (
 type Logger interface {
 	Helper()
 	Logf(format string, args ...any)
+	Cleanup(f func())
 }
 
 // Config says how to start a server.
@@ -82,7 +83,8 @@ type Server struct {
 	err   error
 }
 
-// Start starts a server and waits until it is healthy and has created the namespace default.
+// Start starts a server and waits until it is healthy and has created the namespace default. The server
+// ends with the test at the latest.
 func Start(ctx context.Context, t Logger, c Config) (*Server, error) {
 	t.Helper()
 	path := os.Getenv(program)
@@ -115,6 +117,7 @@ func Start(ctx context.Context, t Logger, c Config) (*Server, error) {
 			s.err = fmt.Errorf("API server: %w: %s", err, output)
 		}
 	}()
+	t.Cleanup(func() { _ = s.Stop() })
 	s.Client = &rest.Config{
 		Host: "https://127.0.0.1:" + strconv.Itoa(port), BearerToken: token, QPS: 1000, Burst: 10000,
 		TLSClientConfig: rest.TLSClientConfig{CAFile: certificate(c)},
@@ -172,7 +175,8 @@ func (s *Server) ready(ctx context.Context, skipHealthz bool) error {
 	})
 }
 
-// Stop ends the server and returns its error if it did not end with success.
+// Stop ends the server and returns its error if it did not end with success. It may be called more than
+// once.
 func (s *Server) Stop() error {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	select {

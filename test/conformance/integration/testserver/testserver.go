@@ -131,9 +131,12 @@ func StartTestServer(t ktesting.TB, o *TestServerInstanceOptions, flags []string
 	}
 	etcd, _, err := GetEtcdClients(storage.Transport)
 	if err != nil {
-		_ = s.Stop()
 		return result, fmt.Errorf("create etcd client: %w", err)
 	}
+	t.Cleanup(func() { // if the test does not call tearDown
+		_ = etcd.Close()
+		os.RemoveAll(dir)
+	})
 	config.Options.SecureServing.BindPort = s.Port
 	tearDown := func() {
 		if !o.DisableInvariantChecks && tCtx.Err() == nil {
