@@ -137,6 +137,12 @@ func StartTestServer(t ktesting.TB, o *TestServerInstanceOptions, flags []string
 		_ = etcd.Close()
 		os.RemoveAll(dir)
 	})
+	client := rest.CopyConfig(s.Client)
+	// As in Kubernetes, the configuration has the certificate itself, because some tests copy it.
+	if client.CAData, err = os.ReadFile(client.CAFile); err != nil {
+		return result, fmt.Errorf("server's certificate: %w", err)
+	}
+	client.CAFile = ""
 	config.Options.SecureServing.BindPort = s.Port
 	tearDown := func() {
 		if !o.DisableInvariantChecks && tCtx.Err() == nil {
