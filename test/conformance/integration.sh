@@ -87,15 +87,32 @@ rm -rf "$logs"
 mkdir -p "$logs"
 echo "integration: ${#packages[@]} packages of Kubernetes $version (logs: $logs)"
 
-# Each package has its own etcd. go test ends a package that runs longer than LIMIT; limit.sh ends go
-# test if that does not help.
+# start_etcd starts an etcd for the rest of the shell, which must be a subshell.
+start_etcd() {
+	data=$(mktemp -d)
+	"$work/bin/etcd" --data-dir "$data/etcd" --listen-client-urls "unix://$data/socket" --log-level error \
+		--advertise-client-urls http://127.0.0.1:0 --listen-peer-urls http://127.0.0.1:0 2>"$log.etcd" &
+	etcd=$!
+	trap 'kill "$etcd"; wait "$etcd" || true; rm -rf "$data"' EXIT
+	until [[ -S $data/socket ]]; do
+		kill -0 "$etcd" || exit
+		sleep 0.1
+	done
+	export KUBE_INTEGRATION_ETCD_URL=unix://$data/socket
+}
+
+# Each package has its own etcd, which most packages start themselves. go test ends a package that runs
+# longer than LIMIT; limit.sh ends go test if that does not help.
 number=0
 for package in "${packages[@]}"; do
 	name=${package#k8s.io/kubernetes/test/integration/}
 	log=$logs/${name//\//+}
 	echo "integration: $((++number)) of ${#packages[@]}: $name"
 	# The exit code is that of the report, which knows the failures that are expected.
-	"$root/hack/limit.sh" "$((minutes + 15))m" go test "${flags[@]}" -json -p 2 -count=1 -vet=off \
-		-timeout "${minutes}m" -run "${RUN:-.}" "$package" >"$log.json" 2>"$log.err" || true
+	(
+		grep -qE 'EtcdMain|StartEtcd' "$kubernetes/test/integration/$name"/*_test.go || start_etcd
+		"$root/hack/limit.sh" "$((minutes + 15))m" go test "${flags[@]}" -json -p 2 -count=1 -vet=off \
+			-timeout "${minutes}m" -run "${RUN:-.}" "$package" >"$log.json" 2>"$log.err"
+	) || true
 done
 go run ./integration/report -logs "$logs" -known integration/known.txt ${OUT:+-out "$OUT"}
