@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -237,6 +238,7 @@ func (a *assembly) buildAPI() error {
 	_, write := filters.ConnectionTimeouts(a.cfg.RequestTimeout)
 	a.api, err = rest.New(rest.Config{
 		Rows: a.rows, Scheme: a.scheme, Store: a.storeOf, Clock: a.server.deps.Clock, Log: a.server.log,
+		KeyRoot:   path.Join("/", a.cfg.EtcdPrefix),
 		Admission: a.admission, Authorizer: a.authz,
 		TypeConverter: newTypeConverter(a.scheme, openapi.Source{}),
 		OpenAPI:       openapi.Source{},

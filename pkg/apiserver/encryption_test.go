@@ -61,8 +61,9 @@ func TestEncryption(t *testing.T) {
 	}
 	serve := func(providers ...string) *testserver.Server {
 		file := encryptionConfig(t, providers...)
-		return testserver.Start(t,
-			testserver.Options{KV: store, Configure: func(c *config.Config) { c.EncryptionConfig = file }})
+		return testserver.Start(t, testserver.Options{KV: store, Configure: func(c *config.Config) {
+			c.EncryptionConfig, c.EtcdPrefix = file, "a/registry"
+		}})
 	}
 	ctx := t.Context()
 	s := serve(a)
@@ -75,11 +76,11 @@ func TestEncryption(t *testing.T) {
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if v := raw("/registry/secrets/default/s"); !strings.HasPrefix(v, "k8s:enc:secretbox:v1:a:") ||
+	if v := raw("/a/registry/secrets/default/s"); !strings.HasPrefix(v, "k8s:enc:secretbox:v1:a:") ||
 		strings.Contains(v, "hush-hush") {
 		t.Fatalf("secret: %q", v)
 	}
-	if v := raw("/registry/configmaps/default/c"); !strings.HasPrefix(v, "k8s\x00") {
+	if v := raw("/a/registry/configmaps/default/c"); !strings.HasPrefix(v, "k8s\x00") {
 		t.Fatalf("config map: %q", v)
 	}
 	s.Stop(t)
@@ -97,7 +98,7 @@ func TestEncryption(t *testing.T) {
 	if err != nil || renewed.ResourceVersion == got.ResourceVersion {
 		t.Fatalf("resource version %s, %v", renewed.ResourceVersion, err)
 	}
-	if v := raw("/registry/secrets/default/s"); !strings.HasPrefix(v, "k8s:enc:aesgcm:v1:b:") {
+	if v := raw("/a/registry/secrets/default/s"); !strings.HasPrefix(v, "k8s:enc:aesgcm:v1:b:") {
 		t.Fatalf("after rotation: %q", v)
 	}
 	again, err := s.Client.CoreV1().Secrets("default").Update(ctx, renewed, metav1.UpdateOptions{})
@@ -141,11 +142,11 @@ func checkUndecryptable(t *testing.T, s *testserver.Server, reason string) {
 	_, err = secrets.Patch(ctx, "s", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
 	check("patch", err, metav1.StatusReasonInternalError, "Internal error occurred: "+text)
 	_, err = secrets.List(ctx, metav1.ListOptions{})
-	listed := fmt.Sprintf(corrupt, "/registry")
+	listed := fmt.Sprintf(corrupt, "/a/registry")
 	status := check("list", err, metav1.StatusReasonStoreReadError,
 		"failed to read one or more secrets from the storage: "+listed)
 	want := &metav1.StatusDetails{Name: "list", Kind: "secrets", Causes: []metav1.StatusCause{{
-		Type: metav1.CauseTypeUnexpectedServerResponse, Field: "/registry/secrets/default/s", Message: listed}}}
+		Type: metav1.CauseTypeUnexpectedServerResponse, Field: "/a/registry/secrets/default/s", Message: listed}}}
 	if !reflect.DeepEqual(status.Details, want) {
 		t.Errorf("list: %+v, want %+v", status.Details, want)
 	}

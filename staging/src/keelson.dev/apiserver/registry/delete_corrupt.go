@@ -40,8 +40,8 @@ func (r *Registry) DeleteCorrupt(ctx context.Context, version, namespace, name s
 	err := r.store.DeleteCorrupt(ctx, key, isDryRun(options.DryRun))
 	if errors.Is(err, store.ErrNotCorrupt) {
 		return apierrors.NewConflict(r.row.GroupResource(), name, fmt.Errorf(
-			"StorageError: invalid object, Code: 4, Key: /registry/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: %w",
-			r.row.StoragePrefix, key, err))
+			"StorageError: invalid object, Code: 4, Key: %s/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: %w",
+			r.cfg.KeyRoot, r.row.StoragePrefix, key, err))
 	}
 	return err
 }

@@ -4,6 +4,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -34,6 +35,7 @@ type Registry struct {
 // New returns the registry of the resource that row, a row of the kind table, declares. The objects
 // of the resource must be stored.
 func New(row *resource.Row, cfg Config) (*Registry, error) {
+	cfg.KeyRoot = cmp.Or(cfg.KeyRoot, "/registry")
 	r := &Registry{
 		row: row, cfg: cfg, store: cfg.Store(row),
 		codec: Codec(row), attrs: Attrs(row),
@@ -49,6 +51,9 @@ func New(row *resource.Row, cfg Config) (*Registry, error) {
 
 // Row returns the row of the kind table for the registry's resource.
 func (r *Registry) Row() *resource.Row { return r.row }
+
+// KeyRoot returns the beginning of all keys in the store.
+func (r *Registry) KeyRoot() string { return r.cfg.KeyRoot }
 
 // Store returns the registry's store.
 func (r *Registry) Store() store.Interface { return r.store }

@@ -28,6 +28,9 @@ type Config struct {
 	Scheme *runtime.Scheme
 	Store  func(*resource.Row) store.Interface
 	Clock  clock.Clock
+	// KeyRoot is the beginning of all keys in the store, which some errors contain. If it is empty,
+	// it is "/registry".
+	KeyRoot string
 
 	// Rules of writes. All fields are optional.
 

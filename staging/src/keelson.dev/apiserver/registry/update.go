@@ -319,7 +319,7 @@ func (r *Registry) CheckPreconditions(obj resource.Object, p *metav1.Preconditio
 	default:
 		return nil
 	}
-	root := "/registry"
+	root := r.cfg.KeyRoot
 	if dryRun {
 		root = "" // the root is a part of the key in the store, which a dry run does not reach
 	}

@@ -37,8 +37,11 @@ type Config struct {
 	// Store returns the store of a resource. It is called once for each resource that is not
 	// ephemeral. The store must use Codec(row) and Attrs(row) of package registry.
 	Store func(*resource.Row) store.Interface
-	Clock clock.Clock
-	Log   *slog.Logger // if nil, nothing is logged
+	// KeyRoot is the beginning of all keys in the stores, which some errors contain. If it is empty,
+	// it is "/registry".
+	KeyRoot string
+	Clock   clock.Clock
+	Log     *slog.Logger // if nil, nothing is logged
 	// Metrics registers the apiserver_request_* metrics. It may be nil.
 	Metrics prometheus.Registerer
 	// Missing reports whether a resource that the server does not serve has just been added, for

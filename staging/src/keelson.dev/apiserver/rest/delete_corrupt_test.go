@@ -95,7 +95,13 @@ func TestDeleteCorrupt(t *testing.T) {
 // TestListCorrupt lists more objects that cannot be decoded than an error names, and tries to delete all
 // objects. As in Kubernetes, both fail with the same error, and no object is deleted.
 func TestListCorrupt(t *testing.T) {
-	e := newEnv(t, nil)
+	e := newEnv(t, func(c *rest.Config) {
+		c.KeyRoot = "/root"
+		c.Authorizer = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision,
+			string, error) {
+			return authorizer.DecisionAllow, "", nil
+		})
+	})
 	e.must(t, "POST", configMaps, `{"metadata":{"name":"good"}}`)
 	for i := range 105 {
 		if res, err := e.kv.Put(t.Context(), fmt.Sprintf("/registry/configmaps/t/z%03d", i), []byte("{"), 0, 0); err != nil ||
@@ -115,9 +121,18 @@ func TestListCorrupt(t *testing.T) {
 			t.Errorf("%s: last cause %+v", method, last)
 		}
 		for i, c := range got.Details.Causes[:100] {
-			if want := fmt.Sprintf("/registry/configmaps/t/z%03d", i); c.Field != want {
+			want := fmt.Sprintf("/root/configmaps/t/z%03d", i)
+			if c.Field != want || !strings.Contains(c.Message, "Key: "+want+", ") {
 				t.Errorf("%s: cause %d is %+v, want the object %s", method, i, c, want)
 			}
+		}
+	}
+	for _, r := range []reply{
+		e.do(t, "DELETE", configMaps+"/good?ignoreStoreReadErrorWithClusterBreakingPotential=true", ""),
+		e.do(t, "PUT", configMaps+"/good", `{"metadata":{"name":"good","uid":"other"}}`),
+	} {
+		if r.code != 409 || !strings.Contains(parse[metav1.Status](t, r).Message, "Key: /root/configmaps/t/good, ") {
+			t.Errorf("an object that can be read: %d %s", r.code, r.body)
 		}
 	}
 	e.must(t, "GET", configMaps+"/good", "")

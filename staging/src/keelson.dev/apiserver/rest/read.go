@@ -117,5 +117,5 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t *target, out neg
 	if err = page.ReadError(); err == nil {
 		err = s.respondPage(w, r, out, t.view, page)
 	}
-	return unreadableList(t.row, page, err)
+	return unreadableList(t, page, err)
 }

@@ -193,7 +193,7 @@ func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoin
 			}
 			return e.store
 		},
-		Clock: s.cfg.Clock, Admission: s.cfg.Admission,
+		Clock: s.cfg.Clock, KeyRoot: s.cfg.KeyRoot, Admission: s.cfg.Admission,
 		Authorizer: s.cfg.Authorizer, TypeConverter: options.TypeConverter,
 		Ownership: s.ownership, Structure: options.Structure, Random: s.cfg.Random, UID: s.cfg.UID,
 		NoGarbageCollection: s.cfg.NoGarbageCollection, NamespaceCheck: s.namespaceCheck(row),

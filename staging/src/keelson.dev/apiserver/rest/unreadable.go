@@ -29,7 +29,7 @@ func corrupt(root string, row *resource.Row, u *store.UnreadableError) string {
 }
 
 // unreadable returns the error for a get or a delete that has failed with err. It differs from err only
-// if the object cannot be read. As in Kubernetes, the key does not begin with /registry.
+// if the object cannot be read. As in Kubernetes, the key does not have its beginning.
 func unreadable(row *resource.Row, err error) error {
 	if u := (*store.UnreadableError)(nil); errors.As(err, &u) {
 		return apierrors.NewInternalError(errors.New(corrupt("", row, u)))
@@ -39,7 +39,8 @@ func unreadable(row *resource.Row, err error) error {
 
 // unreadableList returns the error for a list. It differs from err only if an object cannot be read, and
 // then names all such objects of the page.
-func unreadableList(row *resource.Row, page *store.Page, err error) error {
+func unreadableList(t *target, page *store.Page, err error) error {
+	row, root := t.row, t.registry.KeyRoot()
 	first := (*store.UnreadableError)(nil)
 	if !errors.As(err, &first) {
 		return err
@@ -60,7 +61,7 @@ func unreadableList(row *resource.Row, page *store.Page, err error) error {
 	var causes []metav1.StatusCause
 	for _, u := range found {
 		causes = append(causes, metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse,
-			Field: "/registry/" + row.StoragePrefix + "/" + u.Key, Message: corrupt("/registry", row, u)})
+			Field: root + "/" + row.StoragePrefix + "/" + u.Key, Message: corrupt(root, row, u)})
 	}
 	if len(found) == maxUnreadable {
 		causes = append(causes, metav1.StatusCause{Type: metav1.CauseTypeTooMany, Message: tooManyUnreadable})

@@ -414,7 +414,7 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t *tar
 	}
 	page, err := t.registry.DeleteCollectionIn(r.Context(), t.info.APIVersion, t.namespace, options, list)
 	if err != nil {
-		return unreadableList(t.row, cmp.Or(page, &store.Page{}), err)
+		return unreadableList(t, cmp.Or(page, &store.Page{}), err)
 	}
 	t.span.Event(eventRespond)
 	defer t.span.Event(eventResponded)
