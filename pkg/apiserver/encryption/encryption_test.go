@@ -22,6 +22,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig/controller"
 	kms "k8s.io/kms/apis/v2"
@@ -312,6 +314,47 @@ func TestKeyServer(t *testing.T) {
 	}
 }
 
+// TestSilentKeyServer checks that a key server that does not answer is asked once for each range of
+// values, and not once for each value.
+func TestSilentKeyServer(t *testing.T) {
+	plugin := startPlugin(t)
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	write(t, file, plugin.provider("a"))
+	inner := memory.New(clock.Real())
+	e := openAll(t, file, false, inner)
+	for i := range 10 {
+		if _, err := e.Store.Put(t.Context(), fmt.Sprint("/registry/k", i), []byte("v"), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		err  error
+		asks int64
+	}{
+		"silent": {status.Error(codes.DeadlineExceeded, "timeout"), 1},
+		"gone":   {status.Error(codes.Unavailable, "connection refused"), 1},
+		"ill":    {errors.New("ill"), 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plugin.decrypting.Store(&tc.err)
+			restarted := openAll(t, file, false, inner)
+			before := plugin.decryptions.Load()
+			res, err := restarted.Store.Range(t.Context(), kv.RangeOptions{Prefix: "/registry/"})
+			if err != nil || len(res.Items) != 10 {
+				t.Fatalf("%v, %v", res, err)
+			}
+			for _, it := range res.Items {
+				if it.Value != nil || !errors.Is(it.Err, kv.ErrUnreadable) {
+					t.Errorf("%s: value %q, error %v", it.Key, it.Value, it.Err)
+				}
+			}
+			if asks := plugin.decryptions.Load() - before; asks != tc.asks {
+				t.Errorf("the key server was asked %d times, want %d", asks, tc.asks)
+			}
+		})
+	}
+}
+
 // TestSpans checks that encryption adds its events to the span of a read or write, and that the
 // library adds the span of a key server below it.
 func TestSpans(t *testing.T) {
@@ -352,8 +395,10 @@ func TestSpans(t *testing.T) {
 // plugin is a key server on a unix socket. It encrypts a value by reversing its bytes.
 type plugin struct {
 	kms.UnimplementedKeyManagementServiceServer
-	socket string
-	ill    atomic.Bool
+	socket      string
+	ill         atomic.Bool
+	decrypting  atomic.Pointer[error] // if set, the error of each decryption
+	decryptions atomic.Int64          // how often a decryption was requested
 }
 
 func startPlugin(t *testing.T) *plugin {
@@ -404,6 +449,10 @@ func (p *plugin) Encrypt(_ context.Context, r *kms.EncryptRequest) (*kms.Encrypt
 func (p *plugin) Decrypt(_ context.Context, r *kms.DecryptRequest) (*kms.DecryptResponse, error) {
 	if p.ill.Load() {
 		return nil, errors.New("ill")
+	}
+	p.decryptions.Add(1)
+	if err := p.decrypting.Load(); err != nil {
+		return nil, *err
 	}
 	return &kms.DecryptResponse{Plaintext: turned(r.Ciphertext)}, nil
 }

@@ -5,11 +5,15 @@ package encryption
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"keelson.dev/apiserver/store/kv"
@@ -85,6 +89,16 @@ func (s *Store) Get(ctx context.Context, key string) (*kv.Item, int64, error) {
 	return &opened, rev, nil
 }
 
+// noAnswer reports whether a decryption failed because a key server did not answer.
+func noAnswer(err error) bool {
+	var several utilerrors.Aggregate // one error for each provider
+	if errors.As(err, &several) && slices.ContainsFunc(several.Errors(), noAnswer) {
+		return true
+	}
+	code := status.Code(err)
+	return code == codes.Unavailable || code == codes.DeadlineExceeded
+}
+
 // Outdated reports whether writing the value of a key now would encrypt it differently.
 func (s *Store) Outdated(ctx context.Context, key string) (bool, error) {
 	it, _, err := s.inner.Get(ctx, key)
@@ -95,7 +109,8 @@ func (s *Store) Outdated(ctx context.Context, key string) (bool, error) {
 	return stale, err
 }
 
-// Range implements kv.Store.
+// Range implements kv.Store. If a key server does not answer for a value, it is not asked for the later
+// values, because each of them could take as long. They get the same error.
 func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult, error) {
 	res, err := s.inner.Range(ctx, opts)
 	if err != nil {
@@ -103,8 +118,15 @@ func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult
 	}
 	items := make([]kv.Item, len(res.Items))
 	copy(items, res.Items)
+	var silent error
 	for i := range items {
-		s.openItem(ctx, &items[i])
+		if silent != nil {
+			items[i].Value, items[i].Err = nil, silent
+			continue
+		}
+		if s.openItem(ctx, &items[i]); noAnswer(items[i].Err) {
+			silent = items[i].Err
+		}
 	}
 	res.Items = items
 	return res, nil
