@@ -154,7 +154,6 @@ func StartTestServer(t ktesting.TB, o *TestServerInstanceOptions, flags []string
 		_ = etcd.Close()
 		os.RemoveAll(dir)
 	}
-	client := rest.CopyConfig(s.Client)
 	if config.Options.Traces.ConfigFile != "" {
 		// As the client that a traced server of Kubernetes has: it continues the traces of its callers, and
 		// its header Accept, which is an attribute of spans, has protobuf and any other type.
