@@ -22,6 +22,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -132,12 +133,14 @@ func Start(ctx context.Context, t Logger, c Config) (*Server, error) {
 	return s, nil
 }
 
-// refused reports whether a server ended because it does not have a feature gate or an emulated
-// release. The documentation lists both as differences. Kubernetes' server accepts locked gates in
+// refused reports whether a server ended because it does not have a feature gate, an emulated release
+// or an API version that is off by default. The documentation lists these as differences. Kubernetes' server accepts locked gates in
 // these tests, because the tests make it emulate an earlier release.
 func refused(output string) bool {
-	return strings.Contains(output, "cannot be had: this server has these features as they are by default") ||
-		strings.Contains(output, "this server cannot emulate ") || strings.Contains(output, "feature is locked to ")
+	return slices.ContainsFunc([]string{
+		"cannot be had: this server has these features as they are by default",
+		"runtime-config: this server does not have ", "this server cannot emulate ", "feature is locked to ",
+	}, func(reason string) bool { return strings.Contains(output, reason) })
 }
 
 // certificate returns the file with the server's certificate.
