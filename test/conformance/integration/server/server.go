@@ -134,8 +134,8 @@ func Start(ctx context.Context, t Logger, c Config) (*Server, error) {
 }
 
 // refused reports whether a server ended because it does not have a feature gate, an emulated release
-// or an API version that is off by default. The documentation lists these as differences. Kubernetes' server accepts locked gates in
-// these tests, because the tests make it emulate an earlier release.
+// or an API version that is off by default. The documentation lists these as differences. Kubernetes'
+// server accepts locked gates in these tests, because the tests make it emulate an earlier release.
 func refused(output string) bool {
 	return slices.ContainsFunc([]string{
 		"cannot be had: this server has these features as they are by default",
