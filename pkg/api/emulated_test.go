@@ -92,6 +92,9 @@ func TestServedEmulated(t *testing.T) {
 		"only version is later": {api.RuntimeConfig{"storagemigration.k8s.io/v1": true}, "StorageVersionMigrator", nil,
 			"cannot enable version storagemigration.k8s.io/v1 in runtime-config because all the resources have been " +
 				"introduced after the current version 1.36"},
+		"only version of workloads is later": {api.RuntimeConfig{"scheduling.k8s.io/v1beta1": true}, "GenericWorkload", nil,
+			"cannot enable version scheduling.k8s.io/v1beta1 in runtime-config because all the resources have been " +
+				"introduced after the current version 1.36"},
 		"resource is later": {api.RuntimeConfig{"storagemigration.k8s.io/v1/storageversionmigrations": true},
 			"StorageVersionMigrator", nil, "cannot enable resource storagemigration.k8s.io/v1, " +
 				"Resource=storageversionmigrations in runtime-config because it is introduced at 1.37 after the current " +

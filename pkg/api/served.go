@@ -33,7 +33,7 @@ type RuntimeConfig map[string]bool
 func Served(config RuntimeConfig, enabled func(feature string) bool, scheme *runtime.Scheme, deps Deps) (
 	[]*resource.Row, error) {
 	rows := Rows(deps)
-	if err := checkKeys(config, scheme); err != nil {
+	if err := checkKeys(config, enabled, scheme); err != nil {
 		return nil, err
 	}
 	if err := config.checkIntroduced(rows, enabled, deps.Emulated); err != nil {
@@ -148,13 +148,15 @@ func (c RuntimeConfig) checkIntroduced(rows []*resource.Row, enabled func(featur
 }
 
 // notImplemented reports whether Kubernetes can serve the group version gv but this server cannot,
-// because no row of the kind table has this version.
-func notImplemented(gv schema.GroupVersion) bool {
+// because no row of the kind table has this version. enabled reports whether a feature gate is on.
+func notImplemented(gv schema.GroupVersion, enabled func(feature string) bool) bool {
 	switch gv.String() {
 	case "admissionregistration.k8s.io/v1alpha1", "admissionregistration.k8s.io/v1beta1",
 		"coordination.k8s.io/v1alpha2", "coordination.k8s.io/v1beta1",
 		"resource.k8s.io/v1alpha3":
 		return true
+	case "scheduling.k8s.io/v1alpha3": // without the gate, the version has no resources in Kubernetes either
+		return enabled("GenericWorkload")
 	}
 	return false
 }
@@ -162,7 +164,7 @@ func notImplemented(gv schema.GroupVersion) bool {
 // checkKeys returns an error if config has invalid keys. It reports a malformed key first, then
 // unknown groups, then unknown versions, and then versions that are turned on although this server
 // does not have them.
-func checkKeys(config RuntimeConfig, scheme *runtime.Scheme) error {
+func checkKeys(config RuntimeConfig, enabled func(feature string) bool, scheme *runtime.Scheme) error {
 	var unknown, unregistered, unserved []string
 	for _, key := range report.Keys(config) {
 		switch key {
@@ -182,7 +184,7 @@ func checkKeys(config RuntimeConfig, scheme *runtime.Scheme) error {
 			unknown = append(unknown, version.String())
 		case !scheme.IsVersionRegistered(version):
 			unregistered = append(unregistered, version.String())
-		case config[key] && notImplemented(version):
+		case config[key] && notImplemented(version, enabled):
 			unserved = append(unserved, version.String())
 		}
 	}

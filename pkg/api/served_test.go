@@ -48,7 +48,14 @@ func TestServed(t *testing.T) {
 		"version behind a feature gate": {config: api.RuntimeConfig{"storagemigration.k8s.io/v1beta1": true},
 			feature: "StorageVersionMigrator", more: []string{stable, migrations}},
 		"version whose feature gate is off": {config: api.RuntimeConfig{"storagemigration.k8s.io/v1beta1": true}},
-		"feature gate without a version":    {feature: "StorageVersionMigrator", more: []string{stable}},
+		"workloads": {config: api.RuntimeConfig{"scheduling.k8s.io/v1beta1": true}, feature: "GenericWorkload",
+			more: []string{"podgroups.scheduling.k8s.io/v1beta1", "workloads.scheduling.k8s.io/v1beta1"}},
+		"workloads without their gate": {config: api.RuntimeConfig{"scheduling.k8s.io/v1beta1": true,
+			"scheduling.k8s.io/v1alpha3": true}},
+		"workloads without their version": {feature: "GenericWorkload"},
+		"later version of workloads": {config: api.RuntimeConfig{"scheduling.k8s.io/v1alpha3": true},
+			feature: "GenericWorkload", wrong: "runtime-config: this server does not have scheduling.k8s.io/v1alpha3"},
+		"feature gate without a version": {feature: "StorageVersionMigrator", more: []string{stable}},
 		"resource turned on": {
 			config: api.RuntimeConfig{"internal.apiserver.k8s.io/v1alpha1/storageversions": true}, more: []string{versions}},
 		"all": {config: api.RuntimeConfig{"api/all": true},
@@ -137,7 +144,7 @@ func names(t *testing.T, config api.RuntimeConfig, feature string, wrong ...stri
 			t.Fatal(err)
 		}
 	}
-	on := func(f string) bool { return f != "StorageVersionMigrator" || f == feature }
+	on := func(f string) bool { return f != "StorageVersionMigrator" && f != "GenericWorkload" || f == feature }
 	rows, err := api.Served(config, on, scheme, api.Deps{})
 	got := ""
 	if err != nil {

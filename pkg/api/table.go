@@ -31,6 +31,7 @@ import (
 	"keelson.dev/keelson/pkg/api/networking"
 	"keelson.dev/keelson/pkg/api/node"
 	"keelson.dev/keelson/pkg/api/podbatches"
+	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/policy"
 	"keelson.dev/keelson/pkg/api/rbac"
 	"keelson.dev/keelson/pkg/api/resourceclaims"
@@ -45,11 +46,14 @@ import (
 // subresources such as logs cannot be served, and no addresses or ports are allocated.
 type Deps struct {
 	// Emulated is the Kubernetes release whose kinds and rules the rows have.
-	Emulated       release.Emulated
-	Core           core.Deps
-	Authentication authentication.Deps
-	Authorization  authorization.Deps
-	Certificates   certificates.Deps
+	Emulated release.Emulated
+	// SchedulingGroups reports whether pods may have scheduling groups, as with the feature
+	// GenericWorkload.
+	SchedulingGroups bool
+	Core             core.Deps
+	Authentication   authentication.Deps
+	Authorization    authorization.Deps
+	Certificates     certificates.Deps
 	// CheckEscalation checks writes of roles and their bindings. It may be nil.
 	CheckEscalation rbac.CheckEscalation
 	// CheckParams checks writes of admission policies and their bindings. It may be nil.
@@ -94,5 +98,8 @@ func Rows(deps Deps) []*resource.Row {
 		podbatches.Rows(deps.Batches),
 	)
 	emulation.Apply(rows, deps.Emulated)
+	if !deps.SchedulingGroups {
+		podspec.DropSchedulingGroups(rows)
+	}
 	return rows
 }

@@ -24,6 +24,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/pods"
 	"keelson.dev/keelson/pkg/apiserver/rbac"
 	"keelson.dev/keelson/pkg/apiserver/reviews"
+	"keelson.dev/keelson/pkg/features"
 )
 
 // buildRows builds the kind table. Nothing changes its rows afterwards.
@@ -50,10 +51,11 @@ func (a *assembly) rowDeps() api.Deps {
 	access := &reviews.Access{Authorizer: a.authz, Rules: a.ruleSource}
 	identity := &reviews.Identity{Requests: a.authn, Audiences: a.audiences, Clock: a.server.deps.Clock}
 	return api.Deps{
-		Emulated:       a.cfg.Features.Emulated,
-		Core:           a.coreDeps(),
-		Authentication: identity.Rows(),
-		Authorization:  access.Rows(),
+		Emulated:         a.cfg.Features.Emulated,
+		SchedulingGroups: a.cfg.Features.Enabled(features.GenericWorkload),
+		Core:             a.coreDeps(),
+		Authentication:   identity.Rows(),
+		Authorization:    access.Rows(),
 		Certificates: certificates.Deps{Requests: a.certificates.hooks(),
 			MaySign: (&admission.SignerGuard{Authorizer: a.authz}).MaySign},
 		CheckEscalation: (&rbac.Guard{Rules: a.rules, Authorizer: a.authz}).CheckWrite,

@@ -25,6 +25,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/features"
 )
 
 func get(t *testing.T, cfg *rest.Config, path string) (status int, body string) {
@@ -218,6 +219,31 @@ func TestDefaultPolicy(t *testing.T) {
 		"system:kube-scheduler", "system:controller:replicaset-controller"} {
 		if !roles[want] {
 			t.Errorf("no role %s", want)
+		}
+	}
+}
+
+// TestPolicyOfFeature checks that a feature adds rules to roles that exist without it, and roles of
+// its own.
+func TestPolicyOfFeature(t *testing.T) {
+	rules := map[string]int{}
+	for _, on := range []bool{false, true} {
+		p, err := bootstrap.DefaultPolicy(func(feature string) bool { return on && feature == features.GenericWorkload })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range p.ClusterRoles {
+			if on {
+				rules[r.Name] += len(r.Rules)
+			} else {
+				rules[r.Name] -= len(r.Rules)
+			}
+		}
+	}
+	for role, more := range map[string]int{"system:aggregate-to-view": 1, "system:aggregate-to-edit": 1,
+		"system:kube-scheduler": 2, "system:controller:podgroup-protection-controller": 2, "view": 0} {
+		if rules[role] != more {
+			t.Errorf("%s has %d more rules with the feature, want %d", role, rules[role], more)
 		}
 	}
 }

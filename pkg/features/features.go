@@ -35,6 +35,8 @@ const (
 	ComponentStatusz = "ComponentStatusz"
 	// DRADeviceTaintRules lets administrators taint devices.
 	DRADeviceTaintRules = "DRADeviceTaintRules"
+	// GenericWorkload adds workloads, pod groups and the scheduling groups of pods.
+	GenericWorkload = "GenericWorkload"
 	// PersistentVolumeClaimUnusedSinceTime adds a condition to claims that no pod uses.
 	PersistentVolumeClaimUnusedSinceTime = "PersistentVolumeClaimUnusedSinceTime"
 	// PodCertificateRequest lets kubelets request certificates for pods.

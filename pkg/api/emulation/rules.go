@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/podspec"
 )
 
 // rulesOf returns the rules for objects of row.
@@ -25,7 +26,7 @@ func rulesOf(row *resource.Row) (rules []*rule) {
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		rules = append(rules, zeroReplicas())
 	}
-	if hasPods(obj) {
+	if podspec.Has(obj) {
 		rules = append(rules, droppedSource("clusterTrustBundle",
 			func(s *corev1.VolumeProjection) **corev1.ClusterTrustBundleProjection { return &s.ClusterTrustBundle }),
 			droppedSource("podCertificate",

@@ -15,10 +15,9 @@ import (
 // set. If drop is true it clears them.
 type feature func(spec *corev1.PodSpec, drop bool) bool
 
-// disabled returns the features that are off by default in Kubernetes 1.37.
+// disabled returns the features that are off by default in Kubernetes 1.37 and cannot be turned on.
 func disabled() []feature {
 	return []feature{
-		func(s *corev1.PodSpec, drop bool) bool { return visit(&s.SchedulingGroup, drop) },
 		func(s *corev1.PodSpec, drop bool) bool { return visitList(&s.EvictionResponders, drop) },
 		stopSignals, fileOwners, emptyDirModes, mountOptions, httpProtocols, grpcModes,
 	}

@@ -20,7 +20,6 @@ import (
 func TestDropDisabled(t *testing.T) {
 	volume := func(source string) string { return `{volumes: [{name: v, ` + source + `}]}` }
 	for name, text := range map[string]string{
-		"scheduling group":    `{schedulingGroup: {podGroupName: g}}`,
 		"eviction responders": `{evictionResponders: [{name: example.com/a, priority: 1000}]}`,
 		"owner of a certificate": volume(
 			`projected: {sources: [{podCertificate: {signerName: example.com/s, keyType: ED25519, user: 1}}]}`),

@@ -245,6 +245,10 @@ func TestPlacementRules(t *testing.T) {
 		{"toleration seconds with another effect",
 			pod(`tolerations: [{key: a, operator: Exists, effect: NoSchedule, tolerationSeconds: 5}]`),
 			"tolerations[0].effect: Invalid value"},
+		{"scheduling group", pod(`schedulingGroup: {podGroupName: a.b}`), ""},
+		{"scheduling group without a name", pod(`schedulingGroup: {}`), "schedulingGroup.podGroupName: Invalid value"},
+		{"scheduling group with an invalid name", pod(`schedulingGroup: {podGroupName: A}`),
+			"schedulingGroup.podGroupName: Invalid value"},
 	})
 }
 

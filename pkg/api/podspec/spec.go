@@ -72,6 +72,7 @@ func ValidateSpecUpdate(ctx context.Context, spec, old *corev1.PodSpec, meta *me
 	c.checkHostUsers(path)
 	c.checkNames(path)
 	c.checkOS(path)
+	c.checkSchedulingGroup(path.Child("schedulingGroup"))
 	c.checkFileKeys(path)
 	return c.Errors
 }
@@ -79,6 +80,22 @@ func ValidateSpecUpdate(ctx context.Context, spec, old *corev1.PodSpec, meta *me
 // isPod reports whether the specification is that of a pod, not of a template. In a pod, the server
 // has set some fields that a template may lack.
 func (c *check) isPod() bool { return c.meta != nil }
+
+// checkSchedulingGroup requires the name of a PodGroup, which does not have to exist.
+func (c *check) checkSchedulingGroup(path *field.Path) {
+	group := c.spec.SchedulingGroup
+	if group == nil {
+		return
+	}
+	if at := path.Child("podGroupName"); group.PodGroupName == nil {
+		c.Invalid(at, group.PodGroupName, "must specify one of: `podGroupName`")
+	} else {
+		c.Each(at, *group.PodGroupName, naming.NameIsDNSSubdomain(*group.PodGroupName, false))
+	}
+	if len(c.spec.EvictionResponders) > 0 {
+		c.Forbidden(path, "may not be set when evictionResponders is set")
+	}
+}
 
 func (c *check) checkGates(path *field.Path) {
 	for i, gate := range c.spec.ReadinessGates {

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scheduling declares priority classes.
+// Package scheduling declares priority classes, workloads and pod groups.
 //
 // Each kind has a row in the API server's kind table (type resource.Row), which describes the kind.
 // The functions to which the row refers (defaults, preparation, validation and table cells) are
@@ -31,6 +31,8 @@ import (
 func Rows() []*resource.Row {
 	return []*resource.Row{
 		priorityClassRow(),
+		podGroupRow(),
+		workloadRow(),
 	}
 }
 

@@ -135,7 +135,7 @@ func plugins() []plugin {
 		{name: "ExtendedResourceToleration", optional: true, build: newResourceToleration},
 		{name: "DefaultStorageClass", build: newDefaultStorageClass},
 		{name: "StorageObjectInUseProtection", build: newInUseProtection},
-		{name: "PodGroupProtection", build: newIdle},
+		{name: "PodGroupProtection", build: newGroupProtection},
 		{name: "OwnerReferencesPermissionEnforcement", optional: true, build: newOwnerReferences},
 		{name: "PersistentVolumeClaimResize", build: newClaimResize},
 		{name: "RuntimeClass", build: newRuntimeClass},

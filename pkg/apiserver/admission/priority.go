@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,8 +19,8 @@ import (
 	schedulinglisters "k8s.io/client-go/listers/scheduling/v1"
 )
 
-// priorities is the plugin Priority. It sets the priority of pods from their PriorityClass, and
-// allows at most one default PriorityClass.
+// priorities is the plugin Priority. It sets the priority of pods and pod groups from their
+// PriorityClass, and allows at most one default PriorityClass.
 type priorities struct {
 	*admission.Handler
 	client kubernetes.Interface
@@ -34,8 +35,13 @@ func newPriority(deps Deps) (admission.Interface, error) {
 	return p, nil
 }
 
-// Admit sets spec.priority and spec.preemptionPolicy of a pod from its priority class.
+// Admit sets spec.priority and spec.preemptionPolicy of a pod, and spec.priority of a pod group, from
+// its priority class.
 func (p *priorities) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if group, ok := a.GetObject().(*schedulingv1beta1.PodGroup); ok && a.GetSubresource() == "" &&
+		a.GetOperation() == admission.Create {
+		return p.admitGroup(ctx, a, group)
+	}
 	pod, ok := a.GetObject().(*corev1.Pod)
 	if r := a.GetResource(); !ok || r.Resource != "pods" || r.Group != "" || a.GetSubresource() != "" {
 		return nil
@@ -73,6 +79,24 @@ func (p *priorities) Admit(ctx context.Context, a admission.Attributes, _ admiss
 			"provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *v, policy))
 	}
 	pod.Spec.Priority, pod.Spec.PreemptionPolicy = &priority, &policy
+	return nil
+}
+
+// admitGroup sets spec.priority of a pod group from its priority class.
+func (p *priorities) admitGroup(ctx context.Context, a admission.Attributes, g *schedulingv1beta1.PodGroup) error {
+	class, err := p.class(ctx, a, g.Spec.PriorityClassName)
+	if err != nil {
+		return err
+	}
+	priority := int32(0)
+	if class != nil {
+		g.Spec.PriorityClassName, priority = class.Name, class.Value
+	}
+	if v := g.Spec.Priority; v != nil && *v != priority {
+		return admission.NewForbidden(a, fmt.Errorf("priority set in the pod group (%d) must match the priority "+
+			"computed (%d) based on the priority class set in the spec", *v, priority))
+	}
+	g.Spec.Priority = &priority
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -110,6 +111,22 @@ func (inUse) Admit(_ context.Context, a admission.Attributes, _ admission.Object
 		addFinalizer(o, "kubernetes.io/pv-protection")
 	case *storagev1.VolumeAttributesClass:
 		addFinalizer(o, "kubernetes.io/vac-protection")
+	}
+	return nil
+}
+
+// groupProtection is the plugin PodGroupProtection. It adds a finalizer to pod groups, so that a
+// group stays while pods refer to it.
+type groupProtection struct{ *admission.Handler }
+
+func newGroupProtection(Deps) (admission.Interface, error) {
+	return &groupProtection{admission.NewHandler(admission.Create)}, nil
+}
+
+// Admit adds the finalizer to a pod group.
+func (groupProtection) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if g, ok := a.GetObject().(*schedulingv1beta1.PodGroup); ok && a.GetSubresource() == "" {
+		addFinalizer(g, schedulingv1beta1.GroupName+"/podgroup-protection")
 	}
 	return nil
 }

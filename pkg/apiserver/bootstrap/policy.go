@@ -67,6 +67,7 @@ func DefaultPolicy(enabled func(feature string) bool) (*Policy, error) {
 			}
 		}
 	}
+	p.mergeRoles()
 	p.bindControllers()
 	return p, nil
 }
@@ -104,6 +105,21 @@ func decode[T any](doc []byte, into *[]*T, meta func(*T) *metav1.ObjectMeta) err
 	m.Annotations = map[string]string{rbacv1.AutoUpdateAnnotationKey: "true"}
 	*into = append(*into, obj)
 	return nil
+}
+
+// mergeRoles adds the rules of each cluster role to the first one with the same name, because features
+// add rules to roles.
+func (p *Policy) mergeRoles() {
+	first, merged := map[string]*rbacv1.ClusterRole{}, []*rbacv1.ClusterRole(nil)
+	for _, r := range p.ClusterRoles {
+		if role := first[r.Name]; role != nil {
+			role.Rules = append(role.Rules, r.Rules...)
+			continue
+		}
+		first[r.Name] = r
+		merged = append(merged, r)
+	}
+	p.ClusterRoles = merged
 }
 
 const controllerPrefix = "system:controller:"
