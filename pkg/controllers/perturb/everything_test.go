@@ -29,6 +29,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/csidrivers"
 	"keelson.dev/keelson/pkg/controllers/perturb"
+	"keelson.dev/keelson/pkg/features"
 )
 
 // full is the name of the namespace that gets an object of every kind.
@@ -38,12 +39,14 @@ const full = "everything"
 var widget = schema.GroupKind{Group: "example.com", Kind: "Widget"}
 
 // TestNamespaceOfEverything checks that a namespace with objects of every namespaced kind, and with
-// the finalizers of all controllers, is deleted within a minute and leaves nothing in the store.
+// the finalizers of all controllers, is deleted within a minute and leaves nothing in the store. It
+// leaves out the kinds of features that are off.
 func TestNamespaceOfEverything(t *testing.T) {
 	objects := everything(t)
 	resources := map[schema.GroupKind]string{widget: "widgets"}
+	var defaults features.Options
 	for _, row := range api.Rows(api.Deps{}) {
-		if !row.Namespaced || row.Ephemeral {
+		if !row.Namespaced || row.Ephemeral || row.Feature != "" && !defaults.Enabled(row.Feature) {
 			continue
 		}
 		kind := schema.GroupKind{Group: row.Group, Kind: row.Kind}
