@@ -31,6 +31,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/nodeipam"
 	"keelson.dev/keelson/pkg/controllers/nodelifecycle"
 	"keelson.dev/keelson/pkg/controllers/podgc"
+	"keelson.dev/keelson/pkg/controllers/podgroupprotection"
 	"keelson.dev/keelson/pkg/controllers/policystatus"
 	"keelson.dev/keelson/pkg/controllers/pvcprotection"
 	"keelson.dev/keelson/pkg/controllers/pvprotection"
@@ -104,6 +105,7 @@ func Table() []Entry {
 		{bootstraptoken.CleaningName, "token-cleaner", bootstraptoken.NewCleaning, nil},
 		{pvcprotection.Name, "pvc-protection-controller", pvcprotection.New, nil},
 		{pvprotection.Name, "pv-protection-controller", pvprotection.New, nil},
+		{podgroupprotection.Name, "podgroup-protection-controller", podgroupprotection.New, nil},
 		{resourceclaim.Name, "resource-claim-controller", resourceclaim.New, nil},
 		{devicetainteviction.Name, "device-taint-eviction-controller", devicetainteviction.New, nil},
 		{resourcequota.Name, "resourcequota-controller", resourcequota.New, nil},

@@ -76,7 +76,7 @@ var upstream = map[string]controllerInfo{
 	"persistentvolumeclaim-protection-controller": {alias: "pvc-protection"},
 	"pod-garbage-collector-controller":            {alias: "podgc"},
 	"podcertificaterequest-cleaner-controller":    {},
-	"podgroup-protection-controller":              {},
+	"podgroup-protection-controller":              {off: true},
 	"replicaset-controller": {alias: "replicaset",
 		flag: "concurrent-replicaset-syncs", workers: 5},
 	"replicationcontroller-controller": {alias: "replicationcontroller",

@@ -35,6 +35,7 @@ func queueName(controller string) string {
 		"persistentvolume-expander-controller":           "volume_expand",
 		"persistentvolume-protection-controller":         "pvprotection",
 		"persistentvolumeclaim-protection-controller":    "pvcprotection",
+		"podgroup-protection-controller":                 "podgroupprotection",
 		"replicaset-controller":                          "replicaset",
 		"replicationcontroller-controller":               "replicationmanager",
 		"resourceclaim-controller":                       "resource_claim",

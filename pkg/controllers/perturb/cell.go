@@ -57,6 +57,7 @@ func NewCell(tb testing.TB, serve map[string]bool) *Cell {
 		cfg.Features.Turned = features.Turned{
 			features.StorageVersionAPI:      serve["internal.apiserver.k8s.io/v1alpha1"],
 			features.StorageVersionMigrator: serve["storagemigration.k8s.io/v1"],
+			features.GenericWorkload:        serve["scheduling.k8s.io/v1beta1"],
 		}
 	}})
 	tlsConfig, err := rest.TLSConfigFor(c.server.Config)

@@ -29,7 +29,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/csidrivers"
 	"keelson.dev/keelson/pkg/controllers/perturb"
-	"keelson.dev/keelson/pkg/features"
 )
 
 // full is the name of the namespace that gets an object of every kind.
@@ -39,14 +38,12 @@ const full = "everything"
 var widget = schema.GroupKind{Group: "example.com", Kind: "Widget"}
 
 // TestNamespaceOfEverything checks that a namespace with objects of every namespaced kind, and with
-// the finalizers of all controllers, is deleted within a minute and leaves nothing in the store. It
-// leaves out the kinds of features that are off.
+// the finalizers of all controllers, is deleted within a minute and leaves nothing in the store.
 func TestNamespaceOfEverything(t *testing.T) {
 	objects := everything(t)
 	resources := map[schema.GroupKind]string{widget: "widgets"}
-	var defaults features.Options
 	for _, row := range api.Rows(api.Deps{}) {
-		if !row.Namespaced || row.Ephemeral || row.Feature != "" && !defaults.Enabled(row.Feature) {
+		if !row.Namespaced || row.Ephemeral {
 			continue
 		}
 		kind := schema.GroupKind{Group: row.Group, Kind: row.Kind}
@@ -61,7 +58,7 @@ func TestNamespaceOfEverything(t *testing.T) {
 	s := perturb.Scenario{
 		Options: options, Kubelet: perturb.Running, Settle: time.Second,
 		Serve: map[string]bool{"api/all": true, "internal.apiserver.k8s.io/v1alpha1": true,
-			"storagemigration.k8s.io/v1": true},
+			"storagemigration.k8s.io/v1": true, "scheduling.k8s.io/v1beta1": true},
 		Script: func(ctx context.Context, u *perturb.Users) error { return endEverything(ctx, u, objects, resources) },
 	}
 	for _, e := range controllers.Table() {

@@ -45,6 +45,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/nodelifecycle"
 	"keelson.dev/keelson/pkg/controllers/perturb"
 	"keelson.dev/keelson/pkg/controllers/podgc"
+	"keelson.dev/keelson/pkg/controllers/podgroupprotection"
 	"keelson.dev/keelson/pkg/controllers/policystatus"
 	"keelson.dev/keelson/pkg/controllers/pvcprotection"
 	"keelson.dev/keelson/pkg/controllers/pvprotection"
@@ -128,6 +129,8 @@ func rows(t *testing.T) []row {
 		{members: of(bootstraptoken.CleaningName), kinds: "v1/secrets"},
 		{members: of(pvcprotection.Name), kinds: "v1/persistentvolumeclaims", kubelet: perturb.Running},
 		{members: of(pvprotection.Name), kinds: "v1/persistentvolumes"},
+		{members: of(podgroupprotection.Name), kinds: "scheduling.k8s.io/v1beta1/podgroups",
+			serve: "scheduling.k8s.io/v1beta1", kubelet: perturb.Running},
 		{members: of(resourceclaim.Name), kinds: "resource.k8s.io/v1/resourceclaims " + podKinds, ignore: claimNames},
 		{members: of(devicetainteviction.Name, resourceclaim.Name), kinds: podKinds, kubelet: perturb.Running,
 			ignore: claimNames},
