@@ -59,19 +59,6 @@ func (c *check) oneOf(path *field.Path, members ...member) {
 	}
 }
 
-func (c *check) longName(path *field.Path, name string) {
-	c.Each(path, name, content.IsDNS1123Subdomain(name))
-}
-
-// shortName requires a DNS label.
-func (c *check) shortName(path *field.Path, name string) {
-	if name == "" {
-		c.Required(path, "")
-		return
-	}
-	c.Each(path, name, content.IsDNS1123Label(name))
-}
-
 // segmentName requires a name that fits into a segment of a URL path.
 func (c *check) segmentName(path *field.Path, name string) {
 	if name == "" {
@@ -121,7 +108,7 @@ func (c *check) checkDisruption(path *field.Path, m *schedulingv1beta1.Disruptio
 
 func (c *check) checkPriority(path *field.Path, class string, priority *int32) {
 	if class != "" {
-		c.longName(path.Child("priorityClassName"), class)
+		c.Subdomain(path.Child("priorityClassName"), class)
 	}
 	if priority != nil && *priority > highestForUsers {
 		c.Invalid(path.Child("priority"), *priority, content.MaxError(highestForUsers))

@@ -109,9 +109,9 @@ func validatePodGroup(_ context.Context, g *schedulingv1beta1.PodGroup) field.Er
 		if name := at.Child("workloadName"); ref.WorkloadName == "" {
 			c.Required(name, "")
 		} else {
-			c.longName(name, ref.WorkloadName)
+			c.Subdomain(name, ref.WorkloadName)
 		}
-		c.shortName(at.Child("templateName"), ref.TemplateName)
+		c.RequiredLabel(at.Child("templateName"), ref.TemplateName)
 	}
 	c.checkPolicy(path.Child("schedulingPolicy"), &g.Spec.SchedulingPolicy)
 	if at := path.Child("disruptionMode"); g.Spec.DisruptionMode == nil {

@@ -69,7 +69,7 @@ func validateWorkload(_ context.Context, w *schedulingv1beta1.Workload) field.Er
 	if ref := w.Spec.ControllerRef; ref != nil {
 		at := path.Child("controllerRef")
 		if ref.APIGroup != "" {
-			c.longName(at.Child("apiGroup"), ref.APIGroup)
+			c.Subdomain(at.Child("apiGroup"), ref.APIGroup)
 		}
 		c.segmentName(at.Child("kind"), ref.Kind)
 		c.segmentName(at.Child("name"), ref.Name)
@@ -143,7 +143,7 @@ func (c *check) checkTemplateNames(path *field.Path, templates []schedulingv1bet
 }
 
 func (c *check) checkTemplate(path *field.Path, t *schedulingv1beta1.PodGroupTemplate) {
-	c.shortName(path.Child("name"), t.Name)
+	c.RequiredLabel(path.Child("name"), t.Name)
 	c.checkPolicy(path.Child("schedulingPolicy"), &t.SchedulingPolicy)
 	if t.DisruptionMode != nil {
 		c.checkDisruption(path.Child("disruptionMode"), t.DisruptionMode)

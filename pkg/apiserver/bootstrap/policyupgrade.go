@@ -56,14 +56,14 @@ func copyRole(ctx context.Context, roles rbacclient.ClusterRoleInterface, from, 
 	}
 	role, err := roles.Get(ctx, from, metav1.GetOptions{})
 	if err != nil {
-		return ignore(err, apierrors.IsNotFound)
+		return ignoreNotFound(err)
 	}
 	if role.AggregationRule != nil {
 		return nil
 	}
 	role.Name, role.ResourceVersion = to, ""
 	_, err = roles.Create(ctx, role, metav1.CreateOptions{})
-	return ignore(err, apierrors.IsAlreadyExists)
+	return ignoreExists(err)
 }
 
 // copySubjects creates binding with the subjects, labels and annotations of the binding from, if
@@ -75,18 +75,10 @@ func copySubjects(ctx context.Context, bindings rbacclient.ClusterRoleBindingInt
 	}
 	old, err := bindings.Get(ctx, from, metav1.GetOptions{})
 	if err != nil {
-		return ignore(err, apierrors.IsNotFound)
+		return ignoreNotFound(err)
 	}
 	binding = binding.DeepCopy()
 	binding.Subjects, binding.Labels, binding.Annotations = old.Subjects, old.Labels, old.Annotations
 	_, err = bindings.Create(ctx, binding, metav1.CreateOptions{})
-	return ignore(err, apierrors.IsAlreadyExists)
-}
-
-// ignore returns err, or nil if expected reports true for it.
-func ignore(err error, expected func(error) bool) error {
-	if expected(err) {
-		return nil
-	}
-	return err
+	return ignoreExists(err)
 }
