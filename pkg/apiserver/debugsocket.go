@@ -50,7 +50,8 @@ func (s *Server) serveDebugSocket(ctx context.Context, background *sync.WaitGrou
 	m.addProfiling(false)
 	m.handle("/debug/pprof/cmdline", http.HandlerFunc(pprof.Cmdline))
 	m.addDebugFlags(s.cfg.Verbosity)
-	server := &http.Server{Handler: http.HandlerFunc(m.own), ReadHeaderTimeout: readHeaderTimeout}
+	own := func(w http.ResponseWriter, r *http.Request) { m.own(r.URL.Path).ServeHTTP(w, r) }
+	server := &http.Server{Handler: http.HandlerFunc(own), ReadHeaderTimeout: readHeaderTimeout}
 	background.Go(func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error("Debug socket stopped", "err", err)

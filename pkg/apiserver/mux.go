@@ -32,40 +32,35 @@ type mux struct {
 }
 
 // ServeHTTP routes a request that has passed all filters.
-func (m *mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	path := r.URL.Path
+func (m *mux) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.route(r.URL.Path).ServeHTTP(w, r) }
+
+// route returns the handler of a path.
+func (m *mux) route(path string) http.Handler {
 	switch {
 	case strings.HasPrefix(path, storagev1alpha1.NodesPath):
-		m.drivers(w, r)
-		return
+		return m.drivers
 	case isAPI(path):
-		m.api.ServeHTTP(w, r)
-		return
+		return m.api
 	case path == "/" || path == "/index.html":
-		m.index(w)
-		return
+		return http.HandlerFunc(m.index)
 	}
-	m.own(w, r)
+	return m.own(path)
 }
 
-// own routes a request to one of the server's own paths.
-func (m *mux) own(w http.ResponseWriter, r *http.Request) {
-	path := r.URL.Path
+// own returns the handler of one of the server's own paths.
+func (m *mux) own(path string) http.Handler {
 	if h, ok := m.exact[path]; ok {
-		h.ServeHTTP(w, r)
-		return
+		return h
 	}
 	for prefix, h := range m.prefixes {
 		if strings.HasPrefix(path, prefix) {
-			h.ServeHTTP(w, r)
-			return
+			return h
 		}
 	}
 	if m.delegate != nil {
-		m.delegate.ServeHTTP(w, r)
-		return
+		return m.delegate
 	}
-	http.NotFound(w, r)
+	return http.NotFoundHandler()
 }
 
 func isAPI(path string) bool {
@@ -117,7 +112,7 @@ func (m *mux) paths() []string {
 	return slices.Compact(out)
 }
 
-func (m *mux) index(w http.ResponseWriter) {
+func (m *mux) index(w http.ResponseWriter, _ *http.Request) {
 	writePaths(w, m.paths())
 }
 

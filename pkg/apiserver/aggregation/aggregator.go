@@ -335,18 +335,29 @@ func (a *Aggregator) Registered() error {
 // and all other requests to local.
 func (a *Aggregator) Handler(local http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		path, document := strings.CutPrefix(r.URL.Path, "/openapi/v3")
-		if gv, ok := groupVersion(path); ok {
-			if c := (*a.carriers.Load())[gv]; c != nil && (!document || a.documented(c)) {
-				c.ServeHTTP(w, r)
-				return
-			}
+		if c := a.carrierOf(r.URL.Path); c != nil {
+			c.ServeHTTP(w, r)
+			return
 		}
 		if r.URL.Path == "/openapi/v2" && a.serveMerged(w, r, local) {
 			return
 		}
 		local.ServeHTTP(w, r)
 	})
+}
+
+// carrierOf returns the carrier of a path's group version, or nil.
+func (a *Aggregator) carrierOf(path string) *carrier {
+	path, document := strings.CutPrefix(path, "/openapi/v3")
+	gv, ok := groupVersion(path)
+	if !ok {
+		return nil
+	}
+	c := (*a.carriers.Load())[gv]
+	if c == nil || document && !a.documented(c) {
+		return nil
+	}
+	return c
 }
 
 // groupVersion returns the group version in a path of the API.

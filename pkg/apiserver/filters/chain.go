@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"keelson.dev/api/clock"
@@ -69,14 +68,14 @@ type ProxyHeaders struct{ Names, ExtraPrefixes []string }
 // Chain returns a handler that passes requests through all filters and then to api. The filter that
 // is added last is the first to receive a request. The order is that of Kubernetes.
 func Chain(api http.Handler, cfg Config) http.Handler {
-	h := withoutDeadline(api)
+	h := withoutDeadline(api.ServeHTTP)
 	h = withSpan(withAuthorization(h, cfg), cfg, string(authorizationFilter))
 	if cfg.Fairness != nil {
 		h = withSpan(withFairness(h, cfg), cfg, string(fairnessFilter))
 	} else {
 		h = withMaxInFlight(h, cfg)
 	}
-	h = impersonation.WithConstrainedImpersonation(h, cfg.Authorizer, cfg.Serializer)
+	h = withImpersonation(h, cfg)
 	h = withSpan(h, cfg, "constrainedimpersonation")
 	h = withAudit(h, cfg)
 	h = withTracing(h, cfg)
@@ -99,7 +98,7 @@ func Chain(api http.Handler, cfg Config) http.Handler {
 // Trusted returns a handler for requests of the server to itself. It passes them through only those
 // filters that apply to requests that are already authenticated and have no limits.
 func Trusted(api http.Handler, cfg Config) http.Handler {
-	h := withTracing(withWarnings(api), cfg)
+	h := withTracing(withWarnings(api.ServeHTTP), cfg)
 	if cfg.Audit != nil {
 		h = auditApart(withAuditID(withRequestInfo(withAudit(h, cfg), cfg), cfg))
 		return withRecovery(h, cfg)

@@ -35,27 +35,32 @@ func ConnectionTimeouts(limit time.Duration) (read, write time.Duration) {
 // it is shorter. At the deadline, it cancels the context of the request and makes reads of the body
 // fail. All handlers return when their context is canceled. A client that does not read its answer
 // can block the handler for longer, at most as long as ConnectionTimeouts allows.
-func withDeadline(next http.Handler, cfg Config) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func withDeadline(next http.HandlerFunc, cfg Config) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || LongRunning(r, info) {
-			next.ServeHTTP(w, r)
+			next(w, r)
 			return
 		}
-		limit, err := timeout(r, cfg.RequestTimeout)
-		if err != nil {
-			failed(cfg, apierrors.NewBadRequest(err.Error())).ServeHTTP(w, r)
-			return
-		}
-		ctx, cancel := context.WithTimeout(r.Context(), limit)
-		defer cancel()
-		w, stop := endBody(ctx, w, r)
-		defer stop()
-		next.ServeHTTP(w, r.WithContext(ctx))
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) && r.Context().Err() == nil {
-			cfg.Metrics.terminate(info, http.StatusGatewayTimeout)
-		}
-	})
+		cfg.limit(next, w, r, info)
+	}
+}
+
+// limit serves an ordinary request and ends it at its deadline.
+func (c *Config) limit(next http.HandlerFunc, w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
+	limit, err := timeout(r, c.RequestTimeout)
+	if err != nil {
+		failed(*c, apierrors.NewBadRequest(err.Error()))(w, r)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
+	w, stop := endBody(ctx, w, r)
+	defer stop()
+	next(w, r.WithContext(ctx))
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && r.Context().Err() == nil {
+		c.Metrics.terminate(info, http.StatusGatewayTimeout)
+	}
 }
 
 // endBody makes reads of r's body fail once ctx is done, unless the caller has called stop before.
@@ -154,15 +159,15 @@ func (l *lastAnswer) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 // withoutDeadline removes the read and write timeouts of the connection for long-running requests.
 // It runs after all filters that can reject a request, so that the timeouts apply to rejected
 // requests.
-func withoutDeadline(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func withoutDeadline(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && LongRunning(r, info) {
 			control := http.NewResponseController(w)
 			_ = control.SetReadDeadline(time.Time{}) // fails if the client has closed the connection
 			_ = control.SetWriteDeadline(time.Time{})
 		}
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }
 
 func timeout(r *http.Request, limit time.Duration) (time.Duration, error) {

@@ -39,7 +39,7 @@ type Fairness struct {
 
 // fairness is the filter that withFairness adds.
 type fairness struct {
-	next     http.Handler
+	next     http.HandlerFunc
 	cfg      Config
 	control  flowcontrol.Interface
 	estimate flowrequest.WorkEstimatorFunc
@@ -51,7 +51,7 @@ type fairness struct {
 // withFairness makes requests wait until their priority level has a free seat, and rejects them if
 // their queue is full. It does not limit streams. A watch holds a seat only until its answer
 // begins.
-func withFairness(next http.Handler, cfg Config) http.Handler {
+func withFairness(next http.HandlerFunc, cfg Config) http.HandlerFunc {
 	f := &fairness{next: next, cfg: cfg, control: cfg.Fairness.Controller,
 		dropped: flowcontrol.NewDroppedRequestsTracker(), clock: cfg.Clock, turns: newTurns(runtime.GOMAXPROCS(0), cfg.Clock)}
 	count := func(resource string) (storage.Stats, error) {
@@ -63,7 +63,7 @@ func withFairness(next http.Handler, cfg Config) http.Handler {
 	}
 	f.estimate = flowrequest.NewWorkEstimator(count, f.control.GetInterestedWatchCount,
 		flowrequest.DefaultWorkEstimatorConfig(), f.control.GetMaxSeats)
-	return f
+	return f.serve
 }
 
 // class has the flow schema and the priority level of a request.
@@ -81,12 +81,12 @@ func (c *class) setHeaders(h http.Header) {
 	}
 }
 
-// ServeHTTP serves r once its priority level has a seat for it.
-func (f *fairness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// serve serves r once its priority level has a seat for it.
+func (f *fairness) serve(w http.ResponseWriter, r *http.Request) {
 	start := f.cfg.begin()
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
-		f.next.ServeHTTP(w, r)
+		f.next(w, r)
 		return
 	}
 	if _, ok := request.UserFrom(r.Context()); !ok {
@@ -98,7 +98,7 @@ func (f *fairness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.watch(w, r, info, start)
 	case LongRunning(r, info):
 		f.cfg.end(fairnessFilter, start)
-		f.next.ServeHTTP(w, r)
+		f.next(w, r)
 	default:
 		f.ordinary(w, r, info, start)
 	}
@@ -122,7 +122,7 @@ func (f *fairness) ordinary(w http.ResponseWriter, r *http.Request, info *reques
 		served = true
 		c.setHeaders(w.Header())
 		f.cfg.end(fairnessFilter, start)
-		f.next.ServeHTTP(w, r)
+		f.next(w, r)
 	})
 	if !served {
 		f.refuse(w, info, c)
@@ -155,33 +155,43 @@ func (f *fairness) patience(ctx context.Context) (context.Context, context.Cance
 // watch serves a watch. The watch holds a seat only until its answer begins. Afterwards, writes of
 // objects that it watches cost more seats, because they cause events.
 func (f *fairness) watch(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, start time.Time) {
+	begun, end := f.seatWatch(w, r, info)
+	if end == nil {
+		return
+	}
+	defer end()
+	f.cfg.end(fairnessFilter, start)
+	f.next(responsewriter.WrapForHTTP1Or2(&beginning{w, begun}), r)
+}
+
+// seatWatch waits until a watch has a seat. The caller calls begun when the answer begins, which
+// gives the seat back, and end when the watch ends. Both are nil if the watch was refused.
+func (f *fairness) seatWatch(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) (begun, end func()) {
 	c := &class{}
-	turn, begun, done := make(chan struct{}), newSignal(), make(chan struct{})
+	turn, answered, done := make(chan struct{}), newSignal(), make(chan struct{})
 	forget := flowcontrol.ForgetWatchFunc(nil)
 	go func() {
 		defer close(done)
 		f.handle(r, info, c, func() {
 			forget = f.control.RegisterWatch(r)
 			close(turn)
-			begun.wait()
+			answered.wait()
 		})
 	}()
 	select {
 	case <-turn:
 	case <-done: // rejected without getting a seat
 		f.refuse(w, info, c)
-		return
+		return nil, nil
 	}
-	defer func() {
-		begun.send()
+	c.setHeaders(w.Header())
+	return answered.send, func() {
+		answered.send()
 		<-done
 		if forget != nil {
 			forget()
 		}
-	}()
-	c.setHeaders(w.Header())
-	f.cfg.end(fairnessFilter, start)
-	f.next.ServeHTTP(responsewriter.WrapForHTTP1Or2(&beginning{w, begun.send}), r)
+	}
 }
 
 // refuse answers with 429 and Retry-After.

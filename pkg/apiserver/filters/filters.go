@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -25,9 +26,9 @@ import (
 var errNoUser = errors.New("no User found in the context")
 
 // withRecovery recovers from panics of handlers: the request gets 500, and the server continues.
-func withRecovery(next http.Handler, cfg Config) http.Handler {
+func withRecovery(next http.HandlerFunc, cfg Config) http.HandlerFunc {
 	resolver := Resolver()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			p := recover()
 			if p == nil {
@@ -42,94 +43,124 @@ func withRecovery(next http.Handler, cfg Config) http.Handler {
 			http.Error(w, "This request caused apiserver to panic. Look in the logs for details.",
 				http.StatusInternalServerError)
 		}()
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }
 
-func withRequestInfo(next http.Handler, cfg Config) http.Handler {
+func withRequestInfo(next http.HandlerFunc, cfg Config) http.HandlerFunc {
 	resolver := Resolver()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, err := resolver.NewRequestInfo(r)
-		if err != nil {
-			http.Error(w, fmt.Sprintf("Internal Server Error: %q: failed to create RequestInfo: %v",
-				r.URL.RequestURI(), err), http.StatusInternalServerError)
-			return
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r = addRequestInfo(resolver, w, r); r != nil {
+			next(w, r)
 		}
-		ctx := request.WithRequestInfo(r.Context(), info)
-		if info.Namespace != "" {
-			ctx = request.WithNamespace(ctx, info.Namespace)
-		}
-		next.ServeHTTP(w, r.WithContext(ctx))
-	})
+	}
 }
 
-func withCacheControl(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// addRequestInfo returns r with the RequestInfo of its path, or nil if it has answered with an error.
+func addRequestInfo(resolver *request.RequestInfoFactory, w http.ResponseWriter, r *http.Request) *http.Request {
+	info, err := resolver.NewRequestInfo(r)
+	if err != nil {
+		http.Error(w, fmt.Sprintf("Internal Server Error: %q: failed to create RequestInfo: %v",
+			r.URL.RequestURI(), err), http.StatusInternalServerError)
+		return nil
+	}
+	ctx := request.WithRequestInfo(r.Context(), info)
+	if info.Namespace != "" {
+		ctx = request.WithNamespace(ctx, info.Namespace)
+	}
+	return r.WithContext(ctx)
+}
+
+func withCacheControl(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		if h := w.Header(); h.Get("Cache-Control") == "" {
 			h.Set("Cache-Control", "no-cache, private")
 		}
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }
 
 // withWarnings collects warnings and sends them in headers of the answer. The library limits their
 // size and drops duplicates.
-func withWarnings(next http.Handler) http.Handler { return genericfilters.WithWarningRecorder(next) }
+func withWarnings(next http.HandlerFunc) http.HandlerFunc {
+	return genericfilters.WithWarningRecorder(next).ServeHTTP
+}
 
 // withTracing records a span for each authenticated request. If the user is in system:masters or
 // system:monitoring, the span continues the trace in the request's header, and its sampling
 // decision. For all other users, the span starts a new trace with a link to that trace.
-func withTracing(next http.Handler, cfg Config) http.Handler {
+func withTracing(next http.HandlerFunc, cfg Config) http.HandlerFunc {
 	if cfg.Spans == nil {
 		return next
 	}
-	return genericfilters.WithTracing(next, cfg.Spans)
+	return genericfilters.WithTracing(next, cfg.Spans).ServeHTTP
 }
 
 // withSpan records a span for the next filter in each traced request. As in Kubernetes, the span
 // contains those of all later filters and of the API.
-func withSpan(next http.Handler, cfg Config, name string) http.Handler {
+func withSpan(next http.HandlerFunc, cfg Config, name string) http.HandlerFunc {
 	if cfg.Spans == nil {
 		return next
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, span := tracing.Start(r.Context(), name, func() []attribute.KeyValue { return nil })
 		defer span.End()
 		if span != nil {
 			r = r.WithContext(ctx)
 		}
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }
 
-func withAuthentication(next http.Handler, cfg Config) http.Handler {
-	refuse := refused(cfg)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start := cfg.begin()
-		if len(cfg.Audiences) > 0 {
-			r = r.WithContext(authenticator.WithAudiences(r.Context(), cfg.Audiences))
-		}
-		resp, ok, err := cfg.Authenticator.AuthenticateRequest(r)
-		if ok && !audienceAccepted(cfg.Audiences, resp.Audiences) {
-			err, ok = fmt.Errorf("unable to match the audience: %v , accepted: %v", resp.Audiences, cfg.Audiences), false
-		}
-		if err != nil || !ok {
-			if err != nil {
-				cfg.Log.Debug("Unable to authenticate the request", "err", err)
+// withImpersonation lets users with the right to do so act as other users. Only requests with such
+// a header reach the library's filter, because it keeps 0.4 KB of the stack of each watch.
+func withImpersonation(next http.HandlerFunc, cfg Config) http.HandlerFunc {
+	impersonating := impersonation.WithConstrainedImpersonation(next, cfg.Authorizer, cfg.Serializer)
+	return func(w http.ResponseWriter, r *http.Request) {
+		for name := range r.Header {
+			if strings.HasPrefix(name, "Impersonate-") {
+				impersonating.ServeHTTP(w, r)
+				return
 			}
-			leave(w, r)
-			cfg.end(authenticationFilter, start)
-			refuse.ServeHTTP(w, r)
-			return
 		}
-		r.Header.Del("Authorization")
-		cfg.ProxyHeaders.remove(r.Header)
-		if resp.User.GetName() == user.Anonymous {
-			leave(w, r)
+		next(w, r)
+	}
+}
+
+func withAuthentication(next http.HandlerFunc, cfg Config) http.HandlerFunc {
+	refuse := refused(cfg)
+	return func(w http.ResponseWriter, r *http.Request) {
+		if known, ok := cfg.authenticate(w, r); ok {
+			next(w, known)
+		} else {
+			refuse(w, known)
 		}
-		cfg.end(authenticationFilter, start)
-		next.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), resp.User)))
-	})
+	}
+}
+
+// authenticate returns r with its user, without its credentials. If r must be refused, ok is false.
+func (c *Config) authenticate(w http.ResponseWriter, r *http.Request) (_ *http.Request, ok bool) {
+	defer c.end(authenticationFilter, c.begin())
+	if len(c.Audiences) > 0 {
+		r = r.WithContext(authenticator.WithAudiences(r.Context(), c.Audiences))
+	}
+	resp, ok, err := c.Authenticator.AuthenticateRequest(r)
+	if ok && !audienceAccepted(c.Audiences, resp.Audiences) {
+		err, ok = fmt.Errorf("unable to match the audience: %v , accepted: %v", resp.Audiences, c.Audiences), false
+	}
+	if err != nil || !ok {
+		if err != nil {
+			c.Log.Debug("Unable to authenticate the request", "err", err)
+		}
+		leave(w, r)
+		return r, false
+	}
+	r.Header.Del("Authorization")
+	c.ProxyHeaders.remove(r.Header)
+	if resp.User.GetName() == user.Anonymous {
+		leave(w, r)
+	}
+	return r.WithContext(request.WithUser(r.Context(), resp.User)), true
 }
 
 // leave closes an HTTP/2 connection after this answer. It is called for unauthenticated requests,
@@ -157,30 +188,37 @@ func (p ProxyHeaders) remove(h http.Header) {
 	}
 }
 
-func withAuthorization(next http.Handler, cfg Config) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start, ctx := cfg.begin(), r.Context()
-		attrs, err := genericfilters.GetAuthorizerAttributes(ctx)
-		if err != nil {
-			responsewriters.InternalError(w, r, err)
-			return
+func withAuthorization(next http.HandlerFunc, cfg Config) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if cfg.authorize(w, r) {
+			next(w, r)
 		}
-		decision, reason, err := cfg.Authorizer.Authorize(ctx, attrs)
-		if decision == authorizer.DecisionAllow {
-			audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "allow", "authorization.k8s.io/reason", reason)
-			cfg.end(authorizationFilter, start)
-			next.ServeHTTP(w, r)
-			return
-		}
-		if err != nil {
-			audit.AddAuditAnnotation(ctx, "authorization.k8s.io/reason", "internal error")
-			responsewriters.InternalError(w, r, err)
-			return
-		}
-		audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "forbid", "authorization.k8s.io/reason", reason)
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		cfg.WriteError(w, r, responsewriters.ForbiddenStatusError(attrs, reason))
-	})
+	}
+}
+
+// authorize reports whether the user may make the request. If not, it has answered with an error.
+func (c *Config) authorize(w http.ResponseWriter, r *http.Request) bool {
+	start, ctx := c.begin(), r.Context()
+	attrs, err := genericfilters.GetAuthorizerAttributes(ctx)
+	if err != nil {
+		responsewriters.InternalError(w, r, err)
+		return false
+	}
+	decision, reason, err := c.Authorizer.Authorize(ctx, attrs)
+	if decision == authorizer.DecisionAllow {
+		audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "allow", "authorization.k8s.io/reason", reason)
+		c.end(authorizationFilter, start)
+		return true
+	}
+	if err != nil {
+		audit.AddAuditAnnotation(ctx, "authorization.k8s.io/reason", "internal error")
+		responsewriters.InternalError(w, r, err)
+		return false
+	}
+	audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "forbid", "authorization.k8s.io/reason", reason)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	c.WriteError(w, r, responsewriters.ForbiddenStatusError(attrs, reason))
+	return false
 }
 
 func isPprof(path string) bool { return strings.HasPrefix(path, "/debug/pprof/") }

@@ -21,14 +21,14 @@ const (
 // withCORS allows pages of matching origins to read answers. It answers OPTIONS requests of such
 // pages itself. A browser sends these without credentials before a request, to check whether the
 // server allows it.
-func withCORS(next http.Handler, origins []*regexp.Regexp) http.Handler {
+func withCORS(next http.HandlerFunc, origins []*regexp.Regexp) http.HandlerFunc {
 	if len(origins) == 0 {
 		return next
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		origin := r.Header.Get("Origin")
 		if origin == "" || !slices.ContainsFunc(origins, func(o *regexp.Regexp) bool { return o.MatchString(origin) }) {
-			next.ServeHTTP(w, r)
+			next(w, r)
 			return
 		}
 		h := w.Header()
@@ -41,52 +41,52 @@ func withCORS(next http.Handler, origins []*regexp.Regexp) http.Handler {
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }
 
 // withTransportSecurity sets the header Strict-Transport-Security, so that browsers use only HTTPS.
-func withTransportSecurity(next http.Handler, directives []string) http.Handler {
+func withTransportSecurity(next http.HandlerFunc, directives []string) http.HandlerFunc {
 	if len(directives) == 0 {
 		return next
 	}
 	value := strings.Join(directives, "; ")
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Strict-Transport-Security", value)
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }
 
 // withGoaway closes the connection after some HTTP/2 requests, chosen at random with probability
 // chance. The client then opens a connection, perhaps to another server behind a load balancer.
 // Requests in flight continue.
-func withGoaway(next http.Handler, chance float64, random func() float64) http.Handler {
+func withGoaway(next http.HandlerFunc, chance float64, random func() float64) http.HandlerFunc {
 	if chance <= 0 {
 		return next
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		if random() < chance {
 			leave(w, r)
 		}
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }
 
 // withRetryAfter answers new requests with 429 and Retry-After while the server drains, so that
 // clients retry with another server. Health checks and metrics are still served.
-func withRetryAfter(next http.Handler, cfg Config) http.Handler {
+func withRetryAfter(next http.HandlerFunc, cfg Config) http.HandlerFunc {
 	if !cfg.RetryAfterShutdown || cfg.InFlight == nil {
 		return next
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		watched := slices.ContainsFunc([]string{"/readyz", "/livez", "/healthz", "/metrics"},
 			func(p string) bool { return strings.HasPrefix(r.URL.Path, p) })
 		if watched || !cfg.InFlight.draining() {
-			next.ServeHTTP(w, r)
+			next(w, r)
 			return
 		}
 		w.Header().Set("Connection", "close")
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, "The apiserver is shutting down, please try again later.", http.StatusTooManyRequests)
-	})
+	}
 }

@@ -17,12 +17,12 @@ import (
 // withMaxInFlight rejects requests that exceed the limits of concurrent reads and writes.
 // Long-running requests are exempt. Requests of system:masters are exempt too, so that
 // administrators can use an overloaded server.
-func withMaxInFlight(next http.Handler, cfg Config) http.Handler {
+func withMaxInFlight(next http.HandlerFunc, cfg Config) http.HandlerFunc {
 	reads, writes := slots(cfg.MaxReadsInFlight), slots(cfg.MaxWrites)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		if !ok || LongRunning(r, info) {
-			next.ServeHTTP(w, r)
+			next(w, r)
 			return
 		}
 		limit, kind := writes, "mutating"
@@ -30,23 +30,23 @@ func withMaxInFlight(next http.Handler, cfg Config) http.Handler {
 			limit, kind = reads, "readOnly"
 		}
 		if limit == nil {
-			next.ServeHTTP(w, r)
+			next(w, r)
 			return
 		}
 		select {
 		case limit <- struct{}{}:
 			defer func() { <-limit }()
-			next.ServeHTTP(w, r)
+			next(w, r)
 		default:
 			if u, ok := request.UserFrom(r.Context()); ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
-				next.ServeHTTP(w, r)
+				next(w, r)
 				return
 			}
 			cfg.Metrics.drop(kind, info)
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 		}
-	})
+	}
 }
 
 func slots(n int) chan struct{} {
@@ -113,13 +113,13 @@ func (f *InFlight) Drain(ctx context.Context) error {
 
 // withInFlight counts requests that are not long-running in cfg.InFlight, and rejects them once it
 // drains.
-func withInFlight(next http.Handler, cfg Config) http.Handler {
+func withInFlight(next http.HandlerFunc, cfg Config) http.HandlerFunc {
 	if cfg.InFlight == nil {
 		return next
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && LongRunning(r, info) {
-			next.ServeHTTP(w, r)
+			next(w, r)
 			return
 		}
 		if !cfg.InFlight.enter() {
@@ -129,6 +129,6 @@ func withInFlight(next http.Handler, cfg Config) http.Handler {
 			return
 		}
 		defer cfg.InFlight.leave()
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }

@@ -38,7 +38,7 @@ type conn struct {
 	server   *server
 	net      net.Conn  // the TLS connection
 	below    io.Closer // the connection below TLS
-	handler  http.Handler
+	handler  http.Handler // net/http's; see handlerOf
 	base     context.Context // base context of requests; ends with the connection
 	end      context.CancelFunc
 	tlsState *tls.ConnectionState

@@ -37,6 +37,7 @@ func pattern(from, n int) []byte {
 // exchange is a request, and the handler that answers it.
 type exchange struct {
 	method  string
+	server  bool // the request is for the server itself (the path is "*")
 	header  http.Header
 	body    string
 	trailer http.Header
@@ -136,6 +137,7 @@ var exchanges = map[string]exchange{
 			w, server, r.Context().Value(http.LocalAddrContextKey) != nil, strings.HasPrefix(r.RemoteAddr, "127.0.0.1:"),
 		)
 	}},
+	"options of the server": {method: "OPTIONS", server: true, handler: write("no")},
 	"early hints": {handler: func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</a>")
 		w.WriteHeader(http.StatusEarlyHints)
@@ -206,6 +208,9 @@ func (e exchange) do(t *testing.T, c *http.Client, url string) string {
 	r, err := http.NewRequestWithContext(ctx, method, url+"/a/b?c=d", body)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if e.server {
+		r.URL.Opaque, r.URL.RawQuery = "*", ""
 	}
 	for key, values := range e.header {
 		r.Header[key] = values

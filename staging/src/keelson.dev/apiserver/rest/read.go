@@ -107,9 +107,6 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t *target, out neg
 	if err != nil {
 		return err
 	}
-	if t.verb == "watch" {
-		return s.watch(w, r, t, out, o)
-	}
 	page, err := t.registry.List(r.Context(), t.namespace, o)
 	if err != nil {
 		return err

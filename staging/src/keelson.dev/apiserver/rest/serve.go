@@ -54,22 +54,10 @@ func (t *target) subresource() string {
 
 // ServeHTTP answers requests for /api, /apis, /openapi and the paths below these.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	st := s.state.Load()
 	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok {
-		WriteError(w, r, apierrors.NewInternalError(errNoRequestInfo))
-		return
-	}
-	if strings.HasPrefix(r.URL.Path, "/apis//") {
-		http.NotFound(w, r) // /apis does not contain the core group
-		return
-	}
-	if strings.HasPrefix(r.URL.Path, "/openapi/") {
-		st.docs().serveOpenAPI(w, r)
-		return
-	}
-	if !info.IsResourceRequest {
-		st.docs().serveDiscovery(w, r)
+	if !ok || !info.IsResourceRequest || strings.HasPrefix(r.URL.Path, "/apis//") ||
+		strings.HasPrefix(r.URL.Path, "/openapi/") {
+		s.serveDocument(w, r, info)
 		return
 	}
 	t, err := s.resolve(r, info)
@@ -86,23 +74,49 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		t.warnOfVersion(r)
 	}
 	if err == nil {
-		err = t.routed(r)
-	}
-	if err == nil {
-		err = t.checkDryRun(r)
-	}
-	if err == nil {
-		err = t.checkName()
+		err = t.check(r)
 	}
 	if err == nil {
 		r = t.trace(r, t.spanName())
-		defer func() { t.span.End() }() // after an error is sent; a watch may set the span
-		err = s.serve(rec, r, t)
+		defer t.endSpan() // after an error is sent
+		if t.verb == "watch" {
+			err = s.watch(rec, r, t)
+		} else {
+			err = s.serve(rec, r, t)
+		}
 	}
 	if err != nil {
 		WriteError(rec, r, err)
 	}
 }
+
+// serveDocument answers a request that is not for a resource.
+func (s *Server) serveDocument(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
+	switch {
+	case info == nil:
+		WriteError(w, r, apierrors.NewInternalError(errNoRequestInfo))
+	case strings.HasPrefix(r.URL.Path, "/apis//"):
+		http.NotFound(w, r) // /apis does not contain the core group
+	case strings.HasPrefix(r.URL.Path, "/openapi/"):
+		s.state.Load().docs().serveOpenAPI(w, r)
+	default:
+		s.state.Load().docs().serveDiscovery(w, r)
+	}
+}
+
+// check returns an error for a request that is refused before its options and its body are read.
+func (t *target) check(r *http.Request) error {
+	if err := t.routed(r); err != nil {
+		return err
+	}
+	if err := t.checkDryRun(r); err != nil {
+		return err
+	}
+	return t.checkName()
+}
+
+// endSpan ends the span of the request's handler, which a watch may have replaced.
+func (t *target) endSpan() { t.span.End() }
 
 // resolve finds the target of a request and acquires its endpoint, which the caller must release.
 // If the server does not serve the resource, resolve calls Config.Missing once and tries again if
@@ -280,9 +294,9 @@ func (t *target) warnOfVersion(r *http.Request) {
 	}
 }
 
-// serve answers a request whose target has been found.
+// serve answers a request whose target has been found and which is not a watch.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error {
-	if !t.behaviour.warnsFirst() && !oldWatch(t.info) {
+	if !t.behaviour.warnsFirst() {
 		t.warnOfVersion(r)
 	}
 	if t.sub != nil && !t.sub.View || t.row.Ephemeral {
@@ -299,7 +313,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error 
 	if err != nil {
 		return err
 	}
-	if t.verb == "list" || t.verb == "watch" {
+	if t.verb == "list" {
 		return s.list(w, r, t, out)
 	}
 	if t.verb == "get" {

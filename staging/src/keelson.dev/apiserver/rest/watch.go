@@ -26,10 +26,54 @@ import (
 // flushSize is the number of bytes of a batch of events that are sent at a time.
 const flushSize = 64 << 10
 
+// watch is a watch of a client. The methods open and send are separate, so that what open needs on
+// the stack is free while send waits for events: there may be many thousand watches.
+type watch struct {
+	s       *Server
+	ctx     context.Context
+	cancel  context.CancelFunc
+	removed context.Context // done when the resource is removed
+	detach  func() bool     // removes the connection between removed and cancel
+	over    context.CancelFunc
+	watcher store.Watcher
+	enc     *eventEncoder
+}
+
 // watch streams the events of a resource. It ends when the client closes the connection, the
 // timeout is reached, the resource is removed, or the watcher falls behind.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output,
-	o metav1.ListOptions) error {
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target) error {
+	wt := &watch{s: s, removed: t.done}
+	defer wt.close()
+	if err := wt.open(r, t); err != nil {
+		return err
+	}
+	if isWebSocket(r) {
+		return wt.sendMessages(w, r)
+	}
+	return wt.send(w)
+}
+
+// open checks the options of a watch and registers it in the store. The caller must close the
+// watch, also after an error.
+func (wt *watch) open(r *http.Request, t *target) error {
+	s := wt.s
+	if !t.behaviour.warnsFirst() && !oldWatch(t.info) {
+		t.warnOfVersion(r)
+	}
+	out, err := negotiate.Accept(r, t.offer())
+	if err != nil {
+		return err
+	}
+	o, err := s.listOptions(r, t)
+	if err != nil {
+		return err
+	}
+	return wt.begin(r, t, out, o)
+}
+
+// begin registers the watch in the store.
+func (wt *watch) begin(r *http.Request, t *target, out negotiate.Output, o metav1.ListOptions) error {
+	s := wt.s
 	var timeout time.Duration
 	if o.TimeoutSeconds != nil {
 		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
@@ -42,18 +86,17 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	if lists {
 		r = t.trace(r, "WatchList")
 	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(t.done, cancel)()
+	wt.ctx, wt.cancel = context.WithCancel(r.Context())
+	wt.detach = context.AfterFunc(t.done, wt.cancel)
 	listed := s.metrics.watchList(t, o.SendInitialEvents)
-	watcher, err := t.registry.Watch(ctx, t.namespace, o, timeout)
+	watcher, err := t.registry.Watch(wt.ctx, t.namespace, o, timeout)
 	if apierrors.IsResourceExpired(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
 		watcher, err = ended{err}, nil // send the error to the client as an event
 	}
 	if err != nil {
 		return err
 	}
-	defer watcher.Stop()
+	wt.watcher = watcher
 	// Like Kubernetes, check the form of the response only when there is an event to send.
 	tables, err := parseTableOptions(r, out)
 	if err != nil {
@@ -62,20 +105,30 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	if out.MediaType == negotiate.YAML {
 		return negotiate.NotAcceptable([]string{negotiate.JSON + ";stream=watch", negotiate.Protobuf + ";stream=watch"})
 	}
-	ctx, over := context.WithTimeout(ctx, timeout) // the time until here does not count
-	defer over()
-	enc := &eventEncoder{s: s, v: t.view, out: out, tables: tables, listed: listed, count: s.metrics.watched(t)}
+	wt.ctx, wt.over = context.WithTimeout(wt.ctx, timeout) // the time until here does not count
+	wt.enc = &eventEncoder{s: s, v: t.view, out: out, tables: tables, listed: listed, count: s.metrics.watched(t)}
 	if out.As == "PartialObjectMetadataList" {
-		watcher = listless{watcher}
+		wt.watcher = listless{wt.watcher}
 	}
-	if isWebSocket(r) {
-		return s.serveWebSocket(ctx, cancel, w, r, watcher, enc)
+	if lists && !isWebSocket(r) {
+		wt.enc.startStream(r, t)
 	}
-	if lists {
-		enc.startStream(r, t)
-		defer enc.span.End()
+	return nil
+}
+
+// close ends the watch in the store, and its spans.
+func (wt *watch) close() {
+	if wt.over != nil {
+		wt.enc.span.End()
+		wt.over()
 	}
-	return s.stream(ctx, t.done, w, watcher, enc)
+	if wt.watcher != nil {
+		wt.watcher.Stop()
+	}
+	if wt.cancel != nil {
+		wt.detach()
+		wt.cancel()
+	}
 }
 
 // ended is a store.Watcher whose first event is an error, because the watch could not be started.
@@ -101,26 +154,25 @@ func (l listless) Next(ctx context.Context) ([]store.Event, error) {
 	return nil, err
 }
 
-// stream writes events as HTTP chunks. When removed is done, it ends without sending an error,
-// although closing the store makes Next fail.
-func (s *Server) stream(ctx, removed context.Context, to http.ResponseWriter, watcher store.Watcher,
-	enc *eventEncoder) error {
-	w := s.newWatchWriter(to)
+// send writes events as HTTP chunks. When the resource is removed, it ends without sending an
+// error, although closing the store makes Next fail.
+func (wt *watch) send(to http.ResponseWriter) error {
+	w, enc := wt.s.newWatchWriter(to), wt.enc
 	w.Header().Set("Content-Type", enc.contentType())
 	w.WriteHeader(http.StatusOK)
 	_ = w.FlushError()
 	enc.span.Event(eventFirstBytes)
 	defer enc.v.frames.begin()()
 	for {
-		events, err := watcher.Next(ctx)
+		events, err := wt.watcher.Next(wt.ctx)
 		if err != nil {
-			if last := enc.last(ctx, removed, err); last != nil {
+			if last := enc.last(wt.ctx, wt.removed, err); last != nil {
 				_, _ = w.Write(last)
 				_ = w.FlushError()
 			}
 			return nil
 		}
-		if !s.sendEvents(w, events, enc) || w.FlushError() != nil {
+		if !wt.s.sendEvents(w, events, enc) || w.FlushError() != nil {
 			return nil
 		}
 		enc.sent(events)

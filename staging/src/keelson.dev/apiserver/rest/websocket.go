@@ -19,27 +19,27 @@ import (
 
 func isWebSocket(r *http.Request) bool { return wsstream.IsWebSocketRequest(r) }
 
-// serveWebSocket streams events as WebSocket messages, one event in each message.
-func (s *Server) serveWebSocket(ctx context.Context, cancel context.CancelFunc, w http.ResponseWriter,
-	r *http.Request, watcher store.Watcher, enc *eventEncoder) error {
-	w.Header().Set("Content-Type", enc.contentType())
+// sendMessages sends events as WebSocket messages, one event in each message.
+func (wt *watch) sendMessages(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set("Content-Type", wt.enc.contentType())
 	websocket.Handler(func(conn *websocket.Conn) {
 		defer func() { _ = conn.Close() }()
 		go func() { // this goroutine ends when conn is closed, at the latest by the deferred Close above
-			defer cancel()
+			defer wt.cancel()
 			wsstream.IgnoreReceives(conn, 0)
 		}()
-		s.sendMessages(ctx, conn, watcher, enc)
+		wt.sendTo(conn)
 	}).ServeHTTP(w, r)
 	return nil
 }
 
-func (s *Server) sendMessages(ctx context.Context, conn *websocket.Conn, watcher store.Watcher, enc *eventEncoder) {
+func (wt *watch) sendTo(conn *websocket.Conn) {
+	s, enc := wt.s, wt.enc
 	var buf []byte
 	for {
-		events, err := watcher.Next(ctx)
+		events, err := wt.watcher.Next(wt.ctx)
 		if err != nil {
-			if ctx.Err() == nil && !errors.Is(err, context.Canceled) {
+			if wt.ctx.Err() == nil && !errors.Is(err, context.Canceled) {
 				if buf, err = enc.appendError(buf[:0], err); err == nil {
 					_ = s.sendMessage(conn, enc, buf)
 				}
