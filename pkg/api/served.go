@@ -46,7 +46,7 @@ func Served(config RuntimeConfig, enabled func(feature string) bool, scheme *run
 				deps.Emulated.Before(v.Introduced) || v.Removed != 0 && !deps.Emulated.Before(v.Removed)
 		})
 		if len(versions) < len(row.Versions) && row.Group == "" {
-			return nil, fmt.Errorf("runtime-config: v1 is always served, with %s", row.Resource)
+			return nil, fmt.Errorf("runtime-config: %s of the core group (v1) cannot be turned off", row.Resource)
 		}
 		if len(versions) == 0 {
 			if row.Group == apiregistrationv1.GroupName {

@@ -90,9 +90,9 @@ func TestServed(t *testing.T) {
 			config: api.RuntimeConfig{"coordination.k8s.io/v1beta1": false}},
 		"an older version": {config: api.RuntimeConfig{"policy/v1beta1": true}},
 		"core group": {config: api.RuntimeConfig{"v1": false},
-			wrong: "runtime-config: v1 is always served, with bindings"},
+			wrong: "runtime-config: bindings of the core group (v1) cannot be turned off"},
 		"resource of the core group": {config: api.RuntimeConfig{"v1/pods": false},
-			wrong: "runtime-config: v1 is always served, with pods"},
+			wrong: "runtime-config: pods of the core group (v1) cannot be turned off"},
 		"group of the aggregator": {
 			config: api.RuntimeConfig{"apiregistration.k8s.io/v1/apiservices": false},
 			wrong:  "API group/version apiregistration.k8s.io/v1 must be enabled"},

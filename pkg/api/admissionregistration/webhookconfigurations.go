@@ -120,8 +120,8 @@ func Reviews() []schema.GroupResource {
 	}
 }
 
-// warnRules warns about rules of a webhook that name such resources. It does not warn about rules
-// with wildcards, because these are useful for other resources.
+// warnRules warns about rules of a webhook that name resources of the list Reviews. It does not
+// warn about rules with wildcards, because these are useful for other resources.
 func warnRules(webhook int, rules []admissionregistrationv1.RuleWithOperations) []string {
 	var out []string
 	for i, rule := range rules {

@@ -75,7 +75,7 @@ func isCPU(m autoscalingv2.MetricSpec) bool {
 func toV1(o resource.Object) (resource.Object, error) {
 	in, ok := o.(*autoscalingv2.HorizontalPodAutoscaler)
 	if !ok {
-		return nil, fmt.Errorf("%T is no autoscaler of v2", o)
+		return nil, fmt.Errorf("convert %T: not a HorizontalPodAutoscaler of autoscaling/v2", o)
 	}
 	in = in.DeepCopy()
 	out := &autoscalingv1.HorizontalPodAutoscaler{
@@ -167,7 +167,7 @@ func (r *rules) MarshalJSON() ([]byte, error) {
 func fromV1(o resource.Object) (resource.Object, error) {
 	in, ok := o.(*autoscalingv1.HorizontalPodAutoscaler)
 	if !ok {
-		return nil, fmt.Errorf("%T is no autoscaler of v1", o)
+		return nil, fmt.Errorf("convert %T: not a HorizontalPodAutoscaler of autoscaling/v1", o)
 	}
 	in = in.DeepCopy()
 	out := &autoscalingv2.HorizontalPodAutoscaler{

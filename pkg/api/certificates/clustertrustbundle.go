@@ -76,7 +76,7 @@ func convertTrustBundle(in, out resource.Object) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%T does not become %T", in, out)
+	return fmt.Errorf("cannot convert %T to %T", in, out)
 }
 
 func validateClusterTrustBundle(_ context.Context, b *certificatesv1.ClusterTrustBundle) field.ErrorList {

@@ -138,7 +138,7 @@ func convertPodRequest(in, out resource.Object) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%T does not become %T", in, out)
+	return fmt.Errorf("cannot convert %T to %T", in, out)
 }
 
 // podRequestCells returns the cells of a PodCertificateRequest in the table that kubectl prints. At

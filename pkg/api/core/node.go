@@ -251,8 +251,8 @@ func checkNodeAnnotations(r *report.Report, annotations map[string]string) {
 	}
 	if text := annotations[corev1.PreferAvoidPodsAnnotationKey]; text != "" {
 		var avoid corev1.AvoidPods
-		// Kubernetes decodes this annotation into the type of v1, so the text of a decoding error
-		// needs no change.
+		// Kubernetes decodes this annotation into the v1 type, so unlike in ReadAnnotation, the
+		// text of a decoding error needs no change.
 		if err := json.Unmarshal([]byte(text), &avoid); err != nil {
 			r.Invalid(path.Child("AvoidPods"), corev1.PreferAvoidPodsAnnotationKey, err.Error())
 		}

@@ -1,15 +1,17 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package emulation has the differences between the rules of rows in this release of Kubernetes and in
-// an earlier one. With Apply, a server has the rules of the earlier release: it drops fields that this
-// release does not have or has disabled, unless a stored object already uses them, and rejects values
-// that this release rejects. So a server of the earlier release can take over its data. Check finds the
-// stored objects that a server of the earlier release would change or reject. Apply also makes rows store
-// objects in the versions in which the earlier release stores them.
+// Package emulation has the differences between the rules of the kind table's rows in the present
+// release of Kubernetes and in an earlier one.
 //
-// All differences are in this package, so that the rows have only the rules of the present release. The
-// package does not decide which versions are served; package api does.
+// Apply gives rows the rules of the earlier release. A server with these rows drops fields that the
+// earlier release does not have or has disabled, unless a stored object already uses them. It
+// rejects values that the earlier release rejects, and it stores objects in the versions in which
+// the earlier release stores them. So a server of the earlier release can take over its data. Check
+// finds the stored objects that a server of the earlier release would change or reject.
+//
+// All differences are in this package, so that the rows themselves have only the rules of the
+// present release. The package does not decide which versions are served; package api does.
 package emulation
 
 import (
@@ -24,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/release"
 )
 
-// Previous is the release whose differences to this release the package has.
+// Previous is the earlier release whose differences to the present one the package has.
 const Previous release.Emulated = 36
 
 // Apply changes the rules of rows to those of an emulated release.
@@ -50,10 +52,10 @@ func Apply(rows []*resource.Row, emulated release.Emulated) {
 	}
 }
 
-// Check returns a function that lists what the release Previous does to a stored object of row:
-// the fields that it drops, and the values that it rejects in new objects. A field with the value that
-// this release sets by default is not listed. Check returns nil if the releases do not differ in objects
-// of row. The row has the rules of this release.
+// Check returns a function that lists what the release Previous does to a stored object of row: the
+// fields that it drops, and the values that it rejects in new objects. A field with the value that
+// the present release sets by default is not listed. Check returns nil if the releases do not
+// differ in objects of row. The row must have the rules of the present release.
 func Check(row *resource.Row) func(resource.Object) []string {
 	rules := rulesOf(row)
 	if len(rules) == 0 {
@@ -81,13 +83,14 @@ type rule struct {
 	uses func(resource.Object) bool
 	// clear removes the field from an object.
 	clear func(resource.Object)
-	// defaulted reports whether this release sets a default for the field.
+	// defaulted reports whether the present release sets a default for the field.
 	defaulted bool
 	// rejection is the error for new objects that have the value. It is nil if the field is dropped.
 	rejection *field.Error
 }
 
-// byDefault reports whether obj has the field of the rule only because this release sets it by default.
+// byDefault reports whether obj has the field of the rule only because the present release sets it
+// by default.
 func (r *rule) byDefault(row *resource.Row, obj resource.Object) bool {
 	without, ok := obj.DeepCopyObject().(resource.Object)
 	if !ok {

@@ -112,5 +112,5 @@ func convertIPAddress(in, out resource.Object) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%T does not become %T", in, out)
+	return fmt.Errorf("cannot convert %T to %T", in, out)
 }

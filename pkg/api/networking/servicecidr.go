@@ -134,5 +134,5 @@ func convertServiceCIDR(in, out resource.Object) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%T does not become %T", in, out)
+	return fmt.Errorf("cannot convert %T to %T", in, out)
 }

@@ -34,7 +34,7 @@ func (Source) Definitions(version int) ([]byte, error) {
 	case 3:
 		packed = v3
 	default:
-		return nil, fmt.Errorf("openapi version %d: there are 2 and 3", version)
+		return nil, fmt.Errorf("openapi version %d: must be 2 or 3", version)
 	}
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

@@ -96,7 +96,7 @@ func convert(in, out resource.Object) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%T does not become %T", in, out)
+	return fmt.Errorf("cannot convert %T to %T", in, out)
 }
 
 // cells returns the cells of a migration. The status cell is the type of the last condition that is
