@@ -59,7 +59,7 @@ func fixtures() map[string]fixture {
 			`"labels":{"a":"b"}},"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}`},
 		"templateB": {"POST", coreAPI + "podtemplates",
 			`{"metadata":{"name":"{ns}-b"},"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}`},
-		// A list that is read from the store: after it, the cache has all events.
+		// This list reads events from the store. Afterwards, the cache has all events.
 		"eventsRead": {"GET", coreAPI + "events", ""},
 		"event1": {"POST", coreAPI + "events",
 			`{"metadata":{"name":"e1"},"involvedObject":{"namespace":"{ns}"}}`},

@@ -153,9 +153,9 @@ func (a *assembly) buildAuthz() error {
 	chain := a.server.authorizers
 	a.rules = rbac.NewIndex()
 	members := map[string]authz.Authorizer{}
-	// With any authorizer, the index is needed to check for escalation: users must not create roles
-	// with rights that they lack. Another server may grant these rights by RBAC, and so may this
-	// server after a restart with other flags.
+	// The index of roles is needed even without mode RBAC, to check for escalation: users must not
+	// create roles with rights that they lack. Another server may grant these rights by RBAC, and
+	// so may this server after a restart with other flags.
 	if chain.Has(config.ModeRBAC) || slices.Contains(a.server.groups, rbacv1.GroupName) {
 		synced, err := a.rules.Watch(a.self.informers.Rbac().V1())
 		if err != nil {

@@ -43,7 +43,7 @@ func (m *certificateMetrics) hooks() resource.Hooks[*certificatesv1.CertificateS
 	}
 }
 
-// count counts a request that an update of old has given its certificate.
+// count counts the signing request r if the update from old to r issued its certificate.
 func (m *certificateMetrics) count(r, old *certificatesv1.CertificateSigningRequest) {
 	seconds := old.Spec.ExpirationSeconds
 	if seconds == nil || len(old.Status.Certificate) > 0 || len(r.Status.Certificate) == 0 {

@@ -41,7 +41,8 @@ type databases struct {
 	// sized reports the size of the default database. It is nil if the server did not open that
 	// database itself.
 	sized sized
-	// of has the databases of single resources, or of whole groups ("*").
+	// of has the databases that are configured for single resources. The key with the resource "*"
+	// is for all other resources of its group.
 	of        map[schema.GroupResource]*database
 	locations []schema.GroupResource // keys of databases.of, in the order of the configuration
 	sealed    *encryption.Encryption // nil if values are not encrypted
@@ -98,7 +99,7 @@ func (s *Server) openFirst(ctx context.Context) (*etcd.Store, error) {
 	}
 	readable := ""
 	if s.cfg.Features.Emulated.Before(37) {
-		readable = "3.6" // the release that Keelson embedded with Kubernetes 1.36
+		readable = "3.6" // the release of etcd that Keelson embedded while it followed Kubernetes 1.36
 	}
 	e, err := etcd.Start(ctx, etcd.Embedded{Dir: s.cfg.DataDir, LeaseReuse: s.cfg.Etcd.LeaseReuse,
 		Readable: readable, Clock: s.deps.Clock, Log: s.log})

@@ -48,8 +48,8 @@ func (a *assembly) publishAuthentication(ctx context.Context) error {
 	return bootstrap.AuthenticationConfig(ctx, a.self.client, data, a.server.deps.Clock.Now())
 }
 
-// authenticationRefresh is how often the config map is compared with this server's values, although
-// they have not changed.
+// authenticationRefresh is how often the config map is compared with this server's values even if
+// these values have not changed, because another client may have changed the config map.
 const authenticationRefresh = time.Minute
 
 // keepAuthentication publishes the config map again within seconds after a CA file has changed, and

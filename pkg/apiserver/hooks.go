@@ -92,8 +92,8 @@ func (a *assembly) buildHooks() error {
 				return a.repair.First(ctx)
 			}, after: a.repair.Run},
 	}
-	// Create the configuration even if this server does not use it, because another server may use
-	// it.
+	// Create the flow control configuration even if this server does not use it, because another
+	// server may use it.
 	produce := func(ctx context.Context) error {
 		return bootstrap.FlowControl(ctx, client, a.self.informers.Flowcontrol().V1())
 	}

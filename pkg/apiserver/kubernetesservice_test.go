@@ -58,8 +58,8 @@ func TestUnpublishedServers(t *testing.T) {
 	}
 }
 
-// TestCountedServers checks that the endpoints are the servers that registered last, as many as
-// configured.
+// TestCountedServers checks that the kubernetes service has as many endpoints as the configured
+// number of servers, and that these are the servers that registered last.
 func TestCountedServers(t *testing.T) {
 	counted := func(address string) func(*config.Config) {
 		return func(c *config.Config) {

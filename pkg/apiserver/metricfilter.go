@@ -90,8 +90,8 @@ func (m *metricFilter) apply(families []*dto.MetricFamily) []*dto.MetricFamily {
 }
 
 // replaceUnexpected returns copies of metrics in which each label value that is not allowed is
-// replaced by unexpected. Metrics whose labels are equal afterwards are merged. It also returns how
-// often these metrics were changed with label values that are not allowed.
+// replaced by unexpected. Metrics whose labels are equal afterwards are merged. The second result
+// counts, for each replaced label, the recorded values of its metric (see changes).
 func replaceUnexpected(metrics []*dto.Metric, allowed map[string]sets.Set[string]) ([]*dto.Metric, float64) {
 	var out []*dto.Metric
 	replaced := 0.0
@@ -120,7 +120,8 @@ func replaceUnexpected(metrics []*dto.Metric, allowed map[string]sets.Set[string
 	return out, replaced
 }
 
-// changes returns how often m was changed. For a gauge, it returns 1.
+// changes returns how many values were recorded in m: the value of a counter, the number of
+// observations of a summary or histogram, and 1 for a gauge.
 func changes(m *dto.Metric) float64 {
 	switch {
 	case m.Counter != nil:

@@ -19,8 +19,9 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestDefaultsOfOlderServers checks that objects which older servers have stored without a default are
-// answered with it, in every encoding, and are selected by it.
+// TestDefaultsOfOlderServers stores objects without fields that older servers did not set. It
+// checks that the answers contain the defaults of these fields, in every encoding, and that
+// selectors match them.
 func TestDefaultsOfOlderServers(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	for key, object := range map[string]wire.Message{

@@ -20,7 +20,7 @@ import (
 const firstInherited = 3
 
 // inheritedSockets returns the inherited listening sockets: LISTEN_FDS of them, beginning with
-// descriptor 3. If LISTEN_PID is set, it must be the ID of this process.
+// descriptor 3. It returns none if LISTEN_PID is the ID of another process.
 func inheritedSockets(getenv func(string) string) ([]net.Listener, error) {
 	if pid := getenv("LISTEN_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return nil, nil

@@ -183,8 +183,8 @@ func (s *serving) config() (*tls.Config, error) {
 		return base, nil
 	}
 	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		// Clients use the names of the authorities to choose a certificate. Some send none of another
-		// authority.
+		// Clients use the names of the authorities in the handshake to choose a certificate. Some
+		// clients send no certificate if none of these authorities has signed it.
 		c := base.Clone()
 		c.GetConfigForClient = nil
 		c.ClientCAs = s.pool()

@@ -34,8 +34,8 @@ func (m *mux) addZPages(values map[string]string, o *features.Options) {
 	}
 }
 
-// sinceStart adds to h's answers a header with the start time of the process, since which counters
-// count.
+// sinceStart adds to h's answers a header with the start time of the process. Counters count from
+// this time.
 func sinceStart(h http.Handler, started time.Time) http.Handler {
 	value := strconv.FormatInt(started.Unix(), 10)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -19,8 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// createEvents creates an event through each of the two API groups that serve events, and returns
-// the first error, and else the texts of the two events.
+// createEvents creates an event through each of the two API groups that serve events. It returns
+// the texts of the two events, or the first error.
 func createEvents(ctx context.Context, s *testserver.Server, name string) ([]string, error) {
 	about, dryRun := corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: name},
 		metav1.CreateOptions{DryRun: []string{"All"}}

@@ -24,7 +24,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// defaultRates is the default of cacheSize: for how many keys a limit keeps the rate.
+// defaultRates is the default of cacheSize: the maximum number of keys for which a limit stores the
+// rate.
 const defaultRates = 4096
 
 // rateSettings is the Configuration of eventratelimit.admission.k8s.io, the plugin's settings.
@@ -138,8 +139,8 @@ func newEventRates(deps Deps) (admission.Interface, error) {
 	return p, nil
 }
 
-// Validate counts an event for each limit. If limits are exceeded, it returns an error with all of
-// these. As in Kubernetes, dry runs and events of events.k8s.io are not counted.
+// Validate counts an event for each limit. If the event exceeds limits, it returns an error that
+// names all of them. As in Kubernetes, dry runs and events of events.k8s.io are not counted.
 func (p *eventRates) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.IsDryRun() || (a.GetKind().GroupKind() != schema.GroupKind{Kind: "Event"}) {
 		return nil

@@ -68,9 +68,10 @@ func newBook(deps Deps) (*webhooks.Book, error) {
 	return book, nil
 }
 
-// configured returns a function that reports whether there may be webhooks: configurations are not
-// loaded yet, or there are webhooks in the API or in static files. If it returns false, the
-// library's plugins need not be called, which would copy each object just to find no webhook.
+// configured returns a function that reports whether there may be webhooks. It returns true if
+// static files define webhooks, if the API has webhook configurations, or if these are not loaded
+// yet. If it returns false, the library's plugins are not called: they would copy each object just
+// to find no webhook.
 func configured(configurations cache.SharedIndexInformer, static bool) func() bool {
 	known := configurations.GetStore()
 	return func() bool { return static || !configurations.HasSynced() || len(known.List()) > 0 }

@@ -69,7 +69,7 @@ func (s *imageSettings) normalize() error {
 	return nil
 }
 
-// imagePolicy requests from a webhook whether the images of a pod are allowed.
+// imagePolicy asks a webhook whether the images of a pod are allowed.
 type imagePolicy struct {
 	imageSettings
 	hook     *webhook.GenericWebhook

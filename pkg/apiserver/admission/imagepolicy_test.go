@@ -67,7 +67,7 @@ func TestImagePolicyWebhook(t *testing.T) {
 			s := optionalServer(t, settings, "ImagePolicyWebhook")
 			unheard := ""
 			if !open {
-				unheard = "broken" // the text of an error answer is returned without a prefix
+				unheard = "broken" // the text of the webhook's error answer, to which the plugin adds no prefix
 			}
 			for image, want := range map[string]string{
 				"good": "", "broken": unheard,

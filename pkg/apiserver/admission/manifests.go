@@ -67,9 +67,9 @@ func (m manifests) Initialize(plugin admission.Interface) {
 	})
 }
 
-// accept returns a function that returns the objects of one kind in a decoded object, which is such an object
-// or a list of them, with their defaults. For an object of another kind it returns unknown or, if that is nil, an
-// error that names the type.
+// accept returns a function that extracts the objects of type T from a decoded object, which is
+// either one of them or a list. It sets their defaults and validates them. If an object has another
+// type, it returns the error unknown or, if that is nil, an error that names the type.
 func accept[T runtime.Object](rules admissionregistration.ManifestRules,
 	unknown error) func(runtime.Object) ([]T, error) {
 	return func(obj runtime.Object) ([]T, error) {

@@ -120,10 +120,11 @@ func (p *nodeOwnership) addresses(ctx context.Context, n, old *corev1.Node) (str
 // mayMove reports whether node may report an address that other also has. It may if other is not
 // ready, because DHCP may have assigned the address of a machine that was down to another machine.
 //
-// Only a node that is younger than other may do so. Of two nodes with the same address, the older
-// one owns it (see package nodeclaims). So other keeps its routes, and only other can get a serving
-// certificate for the address. An older node would take the address over. If two machines have
-// swapped their addresses, the younger node thus has to report its new address first.
+// node must also be younger than other. Of two nodes with the same address, the older one owns it
+// (see package nodeclaims). So other keeps its routes, and only other can get a serving certificate
+// for the address. If an older node could report the address, it would become the owner. After two
+// machines have swapped their addresses, the younger node therefore has to report its new address
+// first.
 func mayMove(other, node *corev1.Node) bool {
 	if node.Name == "" || nodeclaims.Older(nodeclaims.Of(other), nodeclaims.Of(node)) > 0 {
 		return false

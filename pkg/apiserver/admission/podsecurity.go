@@ -41,8 +41,8 @@ type podSecurity struct {
 
 // leftBehind returns the namespaces of existing objects. A namespace that was finalized by hand may
 // be gone although it still has pods. For such a namespace, it returns one without labels, so that
-// the defaults of the configuration apply. With an error, the finalizers of the pods could never be
-// removed.
+// the defaults of the configuration apply. If it returned an error instead, the finalizers of the
+// pods could never be removed.
 type leftBehind struct{ podsecurity.NamespaceGetter }
 
 // GetNamespace returns the namespace, or one without labels if it does not exist.

@@ -87,8 +87,9 @@ func (a *Aggregator) discoverNext(ctx context.Context) bool {
 	return true
 }
 
-// discover fetches the resources of c's group version. If the request fails, the version is marked
-// as stale, and has no resources unless its server is available and had some before.
+// discover fetches the resources of c's group version. If the request fails, it marks the version
+// as stale. The version then keeps its last known resources if its APIService is available, and
+// otherwise has none.
 func (a *Aggregator) discover(ctx context.Context, c *carrier) error {
 	entry, err := fetchVersion(ctx, c)
 	if entry == nil {

@@ -477,7 +477,7 @@ func (q *queue) postpone(f *ringFile) error {
 	return q.files.postpone(f)
 }
 
-// decode decodes the rows of a file. broken is the number of rows that cannot be decoded, because
+// decode decodes the lines of a file. broken is the number of lines that cannot be decoded, because
 // the process was killed while it wrote them.
 func decode(rows [][]byte) (events []*auditapi.Event, broken int) {
 	decoder := audit.Codecs.UniversalDecoder(auditapi.SchemeGroupVersion)

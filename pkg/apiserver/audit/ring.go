@@ -68,7 +68,7 @@ const ringSuffix = ".json"
 
 func (r *ring) empty() bool { return len(r.files) == 0 }
 
-var errNoRing = errors.New("no room on disk")
+var errNoRing = errors.New("event is too large for the limit on waiting events on disk")
 
 // add appends lines, which end in a newline. dropped is the number of older lines that
 // were deleted to make room.

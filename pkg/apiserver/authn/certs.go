@@ -55,7 +55,7 @@ func (c *CAFile) Reload() error {
 	}
 	state := &caState{pem: string(data), pool: pool}
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		// The pool, too, omits a certificate that cannot be parsed.
+		// AppendCertsFromPEM has also skipped the certificates that cannot be parsed.
 		if a, err := x509.ParseCertificate(block.Bytes); err == nil {
 			state.ends = append(state.ends, a.NotAfter)
 		}

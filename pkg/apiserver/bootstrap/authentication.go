@@ -61,7 +61,8 @@ func AuthenticationConfig(
 	}
 	_, err = api.Update(ctx, want, metav1.UpdateOptions{})
 	if tooLarge(err) {
-		// As in Kubernetes, begin again: each server adds its own values.
+		// As in Kubernetes, delete a config map that has become too large. Each server then creates
+		// it again or adds its own values to it.
 		err = errors.Join(err, ignoreNotFound(api.Delete(ctx, name, metav1.DeleteOptions{})))
 	}
 	return named("config map", name, err)

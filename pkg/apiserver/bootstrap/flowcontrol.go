@@ -77,7 +77,8 @@ func FlowControl(ctx context.Context, client kubernetes.Interface, known informe
 	))
 }
 
-// all returns the objects from the informer. Until the informer is synced, it lists them by ask.
+// all returns the objects from the informer. Until the informer is synced, it requests them from
+// the server by ask.
 func all[T any](informer cache.SharedInformer, known func(labels.Selector) ([]T, error),
 	ask func() ([]T, error)) ([]T, error) {
 	if informer.HasSynced() {
@@ -86,8 +87,8 @@ func all[T any](informer cache.SharedInformer, known func(labels.Selector) ([]T,
 	return ask()
 }
 
-// sameLevel reports whether two priority levels have the same spec. It ignores the shares of the
-// level "exempt", because administrators may change these.
+// sameLevel reports whether two priority levels have the same spec. It ignores the concurrency
+// shares of the level "exempt", because administrators may change these.
 func sameLevel(want, have *flowcontrolv1.PriorityLevelConfiguration) bool {
 	a, b := want.Spec, have.Spec
 	if want.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt {

@@ -320,7 +320,8 @@ func (k Kubernetes) slice(ctx context.Context, family discoveryv1.AddressType, a
 	}
 	api := k.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
 	cur, err := api.Get(ctx, kubernetesService, metav1.GetOptions{})
-	// Without addresses, the slice keeps its family, because it has to be replaced to change it.
+	// The family of a slice cannot be changed, so replace the slice if it must contain addresses
+	// of another family.
 	if err == nil && cur.AddressType != family && len(addresses) > 0 {
 		if err := api.Delete(ctx, kubernetesService, metav1.DeleteOptions{}); err != nil {
 			return wrapped("endpoint slice", err)

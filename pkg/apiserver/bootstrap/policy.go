@@ -176,8 +176,9 @@ func (p *Policy) KnownTo(k Known) bool {
 }
 
 // Reconcile creates missing objects of p, and adds missing rules and subjects to existing objects.
-// It also takes over changes of operators to policies of older releases. The namespaces of p's roles
-// must exist. It continues after an error and returns all errors.
+// If a missing object was part of another object in an older release, it is created with the
+// changes that operators made there. The namespaces of p's roles must exist. It continues after an
+// error and returns all errors.
 func (p *Policy) Reconcile(ctx context.Context, client kubernetes.Interface) error {
 	if err := p.upgrade(ctx, client); err != nil {
 		return err

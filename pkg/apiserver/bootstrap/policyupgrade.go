@@ -29,9 +29,9 @@ const (
 	publicInfo = "system:public-info-viewer"
 )
 
-// upgrade creates those objects of p whose content was part of another object in an older release,
-// and copies this object to them. An operator may have changed it. upgrade does nothing in a new
-// cluster, and nothing for objects that exist.
+// upgrade creates those objects of p that were part of another object in an older release. It
+// copies that object, because operators may have changed it. In a new cluster it does nothing, and
+// it never changes an existing object.
 func (p *Policy) upgrade(ctx context.Context, client kubernetes.Interface) error {
 	c := client.RbacV1()
 	var tasks []func() error

@@ -47,8 +47,8 @@ type ServiceCIDR struct {
 	Clock  clock.Clock
 	Log    *slog.Logger
 
-	// These report whether an event was recorded for other ranges than the configured ones, and for a
-	// condition Ready that is False.
+	// Whether an event has been recorded because the object has other ranges than the configured
+	// ones, and because its condition Ready is False.
 	reportedRanges, reportedCondition bool
 }
 

@@ -30,10 +30,9 @@ func needed(args ...string) []string {
 func TestFeatureGates(t *testing.T) {
 	const fixed = " cannot be had: this server has these features as they are by default"
 	for _, tc := range []struct {
-		args   string
-		turned features.Turned
-		wrong  string
-		// emulated is the emulated release.
+		args     string
+		turned   features.Turned
+		wrong    string
 		emulated release.Emulated
 	}{
 		{args: ""},

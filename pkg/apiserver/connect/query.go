@@ -61,7 +61,7 @@ func setField(f reflect.Value, values []string) error {
 		}
 		f.Set(reflect.ValueOf(metav1.NewTime(t)))
 	default:
-		return fmt.Errorf("field of type %s", f.Type())
+		return fmt.Errorf("field has unsupported type %s", f.Type())
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func setSlice(f reflect.Value, values []string) error {
 		*into = nil
 		return metav1.Convert_Slice_string_To_Slice_int32(&values, into, nil)
 	default:
-		return fmt.Errorf("field of type %s", f.Type())
+		return fmt.Errorf("field has unsupported type %s", f.Type())
 	}
 	return nil
 }

@@ -39,7 +39,8 @@ type definition struct {
 	metadata *metadataSchemas
 	asking   *asking // limits how long caches wait for the conversion webhook of this definition
 
-	// The machine, or the error of creating it. once creates it.
+	// The schemas and the converter, or the error of creating them. The first use creates them by
+	// once.
 
 	once sync.Once
 	made *machine

@@ -84,7 +84,8 @@ func unfolded(crd *apiextensionsv1.CustomResourceDefinition, version string) *sc
 // kindSchema converts s for OpenAPI documents and adds apiVersion, kind and metadata.
 func kindSchema(crd *apiextensionsv1.CustomResourceDefinition, s *schema.Structural, v2 bool) *spec.Schema {
 	if s == nil || v2 && (s.XPreserveUnknownFields || crd.Spec.PreserveUnknownFields) {
-		// A client of v2 would reject properties that are not in the schema, so publish none.
+		// A client that reads v2 would reject all fields that are not among the properties of the
+		// schema. So publish a schema without properties, which allows any field.
 		return new(spec.Schema).Typed("object", "")
 	}
 	if v2 {

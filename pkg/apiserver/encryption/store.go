@@ -109,8 +109,8 @@ func (s *Store) Outdated(ctx context.Context, key string) (bool, error) {
 	return stale, err
 }
 
-// Range implements kv.Store. If a key server does not answer for a value, it is not asked for the later
-// values, because each of them could take as long. They get the same error.
+// Range implements kv.Store. If a key server does not answer for a value, Range does not send it
+// the later values, because each of them could take as long. It returns the same error for them.
 func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult, error) {
 	res, err := s.inner.Range(ctx, opts)
 	if err != nil {

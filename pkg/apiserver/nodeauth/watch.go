@@ -37,7 +37,7 @@ func (g *Graph) Watch(f informers.SharedInformerFactory, certificates bool) (syn
 			AddFunc: w.set, UpdateFunc: func(_, obj any) { w.set(obj) }, DeleteFunc: w.del,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("follow what nodes need: %w", err)
+			return nil, fmt.Errorf("watch objects for node authorization: %w", err)
 		}
 		regs = append(regs, reg)
 	}

@@ -108,7 +108,8 @@ func deleteOptions(ev *policyv1.Eviction, options *metav1.CreateOptions) (*metav
 }
 
 // conditional reports whether the client requires a certain revision or UID of the pod. If so, the
-// deletion is not retried after a conflict, because the pod is then another one.
+// deletion is not retried after a conflict, because the pod is then no longer the one that the
+// client required.
 func (x *eviction) conditional() bool {
 	return x.hasVersion() || x.options.Preconditions != nil && x.options.Preconditions.UID != nil
 }
@@ -190,9 +191,10 @@ func atVersion(options *metav1.DeleteOptions, version string) *metav1.DeleteOpti
 	return out
 }
 
-// ask subtracts the eviction from the pod's budget. If exact is true, it has not subtracted it,
-// because the pod is not ready. The pod may then be deleted only at its current revision, so that
-// it is not deleted after it has become ready.
+// ask subtracts the eviction from the pod's budget. If the budget allows evictions of pods that are
+// not ready and the pod is not ready, ask subtracts nothing and exact is true. The pod may then be
+// deleted only at its current revision: if it has become ready in the meantime, the budget protects
+// it.
 func (x *eviction) ask(ctx context.Context, pod *corev1.Pod) (budget string, exact bool, err error) {
 	pdb, err := x.budget(ctx, pod)
 	if err != nil || pdb == nil {

@@ -45,8 +45,8 @@ func (b *Batch) Verdicts(w http.ResponseWriter, r *http.Request, req *resource.R
 }
 
 // pass executes a verdict. It writes the nominated node of the pod before it deletes the victims.
-// If the server stops in between, the pod still has a reservation for the room that the victims
-// free.
+// If the server stops in between, the pod still has a reservation for the resources that the
+// victims free.
 func (b *Batch) pass(ctx context.Context, from *sender, batch *v1alpha1.VerdictBatch,
 	v *v1alpha1.Verdict) v1alpha1.VerdictResult {
 	out := v1alpha1.VerdictResult{Result: v1alpha1.Result{Code: http.StatusOK}}
@@ -75,7 +75,8 @@ func (b *Batch) pass(ctx context.Context, from *sender, batch *v1alpha1.VerdictB
 
 // preempt deletes a victim and sets the condition DisruptionTarget in its status, in one write.
 // Without batches, the scheduler would send two requests: a patch of the status and a delete. So
-// two parts are authorized and audited. If one of them is not allowed, nothing is written.
+// both are authorized and audited, as two parts of the batch (see type part). If one of them is not
+// allowed, nothing is written.
 func (b *Batch) preempt(ctx context.Context, from *sender, batch *v1alpha1.VerdictBatch, v *v1alpha1.Verdict,
 	victim v1alpha1.PodRef) v1alpha1.Result {
 	told := statusUpdate(victim, func(pod *corev1.Pod) {

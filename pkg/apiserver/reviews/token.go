@@ -144,9 +144,10 @@ func (t *Tokens) complete(tr *authenticationv1.TokenRequest, sa *corev1.ServiceA
 	tr.Status = authenticationv1.TokenRequestStatus{}
 }
 
-// checkToken validates a TokenRequest. Only tokens that are bound to a webhook configuration can have
-// attestations; bind then rejects such tokens, because their feature is off by default. As in
-// Kubernetes, no other error is reported if another token has attestations.
+// checkToken validates a TokenRequest. Only a token that is bound to a webhook configuration can
+// have attestations. As in Kubernetes, if any other token has attestations, this is the only error
+// that is reported. bind later rejects all tokens that are bound to webhook configurations, because
+// their feature is off by default.
 func checkToken(spec *authenticationv1.TokenRequestSpec) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec")
@@ -171,7 +172,8 @@ func checkToken(spec *authenticationv1.TokenRequestSpec) field.ErrorList {
 	return append(errs, checkAttestations(spec.Attestations, path.Child("attestations"))...)
 }
 
-// attestedGroups is the only attestation: the API groups about which the bearer asks a webhook.
+// attestedGroups is the key of the only supported attestation: the API group about whose objects
+// the token's bearer may query admission webhooks.
 const attestedGroups = "admissionReviewAPIGroups"
 
 func checkAttestations(attestations map[string]authenticationv1.AttestationValue, path *field.Path) field.ErrorList {

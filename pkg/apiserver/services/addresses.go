@@ -24,8 +24,8 @@ const (
 	// leakGrace is the minimum age at which an address without a service is released. A service for
 	// a younger address may still be in the process of being created.
 	leakGrace = time.Minute
-	// writeGrace is the minimum age at which an address of a service that does not have it is released.
-	// The service may still be in the process of being updated.
+	// writeGrace is the minimum age at which an address is released whose service exists but does
+	// not contain it. The service may still be in the process of being updated.
 	writeGrace = 5 * time.Second
 )
 
@@ -81,7 +81,7 @@ func found[T any](o *T, err error) (*T, error) {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, err // a client returns an empty object beside its errors
+		return nil, err // not o, because client-go returns an empty object with an error
 	}
 	return o, nil
 }
@@ -308,7 +308,7 @@ func addresses(svc *corev1.Service) (out []netip.Addr) {
 	return out
 }
 
-// has reports whether svc holds the address of the IPAddress with a name.
+// has reports whether svc holds the address of the IPAddress with the given name.
 func has(svc *corev1.Service, name string) bool {
 	return slices.ContainsFunc(addresses(svc), func(ip netip.Addr) bool { return ip.String() == name })
 }
@@ -319,7 +319,7 @@ func ofService(o *networkingv1.IPAddress) bool {
 	return ref != nil && ref.Group == "" && ref.Resource == "services"
 }
 
-// parentIs reports whether an IPAddress belongs to the service with a name.
+// parentIs reports whether an IPAddress belongs to the service with the given namespace and name.
 func parentIs(o *networkingv1.IPAddress, namespace, name string) bool {
 	return ofService(o) && o.Spec.ParentRef.Namespace == namespace && o.Spec.ParentRef.Name == name
 }

@@ -62,7 +62,7 @@ type Repair struct {
 	leaked   map[int]int            // consecutive rounds without a service, by port
 }
 
-// names are those of services, and of IPAddresses, which have no namespace.
+// names is a set of names of services and IPAddresses. IPAddresses have no namespace.
 type names map[types.NamespacedName]struct{}
 
 // RepairDeps are the arguments of NewRepair.
@@ -125,7 +125,7 @@ func (r *Repair) Run(ctx context.Context) {
 		Check: func() {
 			r.noteAll(r.note)
 			if err := r.ports(ctx); err != nil && ctx.Err() == nil {
-				r.a.Log.Info("Failed to repair the records of node ports", "err", err)
+				r.a.Log.Info("Failed to repair the allocations of node ports", "err", err)
 			}
 		},
 	}.Run(ctx, r.round)
@@ -140,7 +140,7 @@ func (r *Repair) round(ctx context.Context) bool {
 		if err := r.sync(ctx, key); err != nil {
 			r.failed[key] = struct{}{}
 			if ctx.Err() == nil {
-				r.a.Log.Info("Failed to repair the records of cluster IPs, retrying", "key", key, "err", err)
+				r.a.Log.Info("Failed to repair the allocations of cluster IPs, retrying", "key", key, "err", err)
 			}
 		}
 	}

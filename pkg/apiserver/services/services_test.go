@@ -96,8 +96,6 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestSecondAddress checks the error if a client removes one of two addresses without changing
-// ipFamilyPolicy to SingleStack, and that an unsupported policy is reported first.
 // TestReadyRanges checks that a ServiceCIDR is used unless its condition Ready says that it is not ready.
 func TestReadyRanges(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -117,6 +115,8 @@ func TestReadyRanges(t *testing.T) {
 	}
 }
 
+// TestSecondAddress checks the error if a client removes one of two addresses without changing
+// ipFamilyPolicy to SingleStack, and that an unsupported policy is reported first.
 func TestSecondAddress(t *testing.T) {
 	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
 	prefer, impossible := corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicy("X")

@@ -18,11 +18,11 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// A caBundle that contains no certificate makes every call of its webhook fail, for example a line
-// feed that an operator has not replaced yet. The library would detect this before it uses a
-// transport, so the failures would not be recorded. Therefore informers replace such a bundle by
-// that of a placeholder CA (Readable), and Wrap replaces the transport of a webhook with the
-// placeholder CA by one that returns the error.
+// If the caBundle of a webhook contains no certificate, every call of the webhook fails. Some
+// manifests contain such a bundle, for example a line feed, which an operator later replaces. The
+// library would detect this before it uses a transport, so the failures would not be recorded.
+// Therefore informers replace such a bundle by that of a placeholder CA (Readable), and Wrap
+// replaces the transport of a webhook with the placeholder CA by one that returns the error.
 
 // authority is a placeholder CA, which has signed no certificates.
 type authority struct {

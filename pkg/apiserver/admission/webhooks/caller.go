@@ -168,7 +168,7 @@ type head struct {
 // headOf decodes only the head of a review, because the objects after it may be large.
 func headOf(r *http.Request) (h head, err error) {
 	if r.GetBody == nil {
-		return h, errors.New("body of review is gone")
+		return h, errors.New("body of the review cannot be read a second time")
 	}
 	body, err := r.GetBody()
 	if err != nil {
