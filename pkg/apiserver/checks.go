@@ -117,7 +117,7 @@ func (a *assembly) startChecks() []health.Check {
 	} else {
 		inFlight = succeed
 	}
-	var proves condition // proves reports whether the client certificate for extension servers is in use
+	var proves condition // set if there is a client certificate for calls to extension servers
 	if a.cfg.ProxyClientCert != "" {
 		proves = registered
 	}

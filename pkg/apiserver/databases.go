@@ -29,7 +29,7 @@ import (
 // database is a key-value store, and the backend that reads and watches it for all its resources.
 type database struct {
 	kv       kv.Store
-	external bool // kv is a client of servers of etcd
+	external bool // kv is a client of external etcd servers
 	backend  *store.Backend
 }
 

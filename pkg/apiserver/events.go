@@ -16,9 +16,9 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/services"
 )
 
-// startEvents starts to write the events of the server itself, and continues until ctx is done and the
-// function stop has been called. As in Kubernetes, events have the API of the component that records
-// them.
+// startEvents starts to write the events of the server itself, and continues until ctx is done and
+// the function stop has been called. As in Kubernetes, events about the ranges of services have the
+// API group "", and those about repaired addresses and ports have events.k8s.io.
 func (a *assembly) startEvents(ctx context.Context) (stop func()) {
 	old := record.NewBroadcaster(record.WithContext(ctx))
 	old.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.self.client.CoreV1().Events("")})

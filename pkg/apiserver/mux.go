@@ -27,7 +27,7 @@ type mux struct {
 	drivers http.HandlerFunc
 	// prefixes are handlers of all paths below a prefix, which ends in a slash.
 	prefixes map[string]http.Handler
-	// delegate handles all other paths (aggregation). If nil, they are answered with 404.
+	// delegate handles all other paths. If nil, they are answered with 404.
 	delegate http.Handler
 }
 

@@ -77,8 +77,9 @@ func newCertificateApproval(deps Deps) (admission.Interface, error) {
 	}), nil
 }
 
-// newCertificateSigning returns the plugin CertificateSigning. It requires that a user who sets the
-// certificate of a CertificateSigningRequest has the right to sign for its signer.
+// newCertificateSigning returns the plugin CertificateSigning. It requires that a user who changes
+// the certificate or the conditions in the status of a CertificateSigningRequest has the right to
+// sign for its signer.
 func newCertificateSigning(deps Deps) (admission.Interface, error) {
 	return requests("status", admission.Update, func(ctx context.Context, a admission.Attributes, obj csr) error {
 		old, ok := a.GetOldObject().(csr)

@@ -30,7 +30,7 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// The plugins for webhooks and policies of users are those of the library k8s.io/apiserver.
+// The plugins for user-defined webhooks and policies are those of the library k8s.io/apiserver.
 
 func newMutatingPolicy(deps Deps) (admission.Interface, error) {
 	return mutatingpolicy.NewPlugin(deps.settings)

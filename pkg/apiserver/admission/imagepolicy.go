@@ -54,7 +54,7 @@ func (s *imageSettings) normalize() error {
 		{&s.DenyTTL, time.Second, time.Second, 30 * time.Minute, 30 * time.Second},
 	} {
 		switch v := *d.value; v {
-		case -1: // -1 means that answers are not cached
+		case -1: // -1 stands for 0: answers are not cached, or retries have no delay
 			*d.value = 0
 		case 0:
 			*d.value = d.absent

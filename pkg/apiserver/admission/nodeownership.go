@@ -119,6 +119,8 @@ func (p *nodeOwnership) addresses(ctx context.Context, n, old *corev1.Node) (str
 
 // mayMove reports whether node may report an address that other also has. It may if other is not
 // ready, because DHCP may have assigned the address of a machine that was down to another machine.
+// node is the stored Node; it is empty if the Node is just being created, and then it may not
+// report the address.
 //
 // node must also be younger than other. Of two nodes with the same address, the older one owns it
 // (see package nodeclaims). So other keeps its routes, and only other can get a serving certificate

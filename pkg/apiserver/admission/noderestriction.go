@@ -46,7 +46,8 @@ func forbid(a admission.Attributes, format string, args ...any) error {
 	return admission.NewForbidden(a, fmt.Errorf(format, args...))
 }
 
-// Admit rejects creates and updates of objects that do not belong to the node.
+// Admit rejects writes of objects that do not belong to the node, except deletes of ResourceSlices,
+// which Validate rejects.
 func (p *nodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	node, isNode := nodeauth.Identity(a.GetUserInfo())
 	if !isNode {
@@ -81,8 +82,8 @@ func (p *nodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ a
 	return nil
 }
 
-// Validate rejects deletes of objects that do not belong to the node. Admit cannot do this, because
-// only Validate gets the object that is deleted.
+// Validate rejects deletes of ResourceSlices that do not belong to the node. Admit cannot do this,
+// because only Validate gets the object that is deleted.
 func (p *nodeRestriction) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	node, isNode := nodeauth.Identity(a.GetUserInfo())
 	gr := a.GetResource().GroupResource()

@@ -216,8 +216,6 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 		})
 		chain.names = append(chain.names, p.name)
 	}
-	// The library's chain also supports reinvocation: a mutating plugin can make the mutating plugins
-	// before it run again.
 	init, err := initialize(deps, chain.Webhooks)
 	if err != nil {
 		return nil, err
@@ -230,6 +228,8 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to apply admission: failed to read plugin config: %w", err)
 	}
+	// The library's chain also supports reinvocation: a mutating plugin can make the mutating plugins
+	// before it run again.
 	inner, err := registered.NewFromPlugins(chain.names, config, init, admission.Decorators{
 		admission.DecoratorFunc(meters.plugin),
 	})

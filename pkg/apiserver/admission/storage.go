@@ -91,15 +91,15 @@ func newDefaultIngressClass(deps Deps) (admission.Interface, error) {
 	}, nil
 }
 
-// inUse is the plugin StorageObjectInUseProtection. It adds finalizers to claims and volumes, so
-// that these stay while they are in use.
+// inUse is the plugin StorageObjectInUseProtection. It adds finalizers to claims, volumes and
+// VolumeAttributesClasses, so that these stay while they are in use.
 type inUse struct{ *admission.Handler }
 
 func newInUseProtection(Deps) (admission.Interface, error) {
 	return &inUse{admission.NewHandler(admission.Create)}, nil
 }
 
-// Admit adds the finalizer to a claim or volume.
+// Admit adds the finalizer to a claim, volume or VolumeAttributesClass.
 func (inUse) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetSubresource() != "" {
 		return nil

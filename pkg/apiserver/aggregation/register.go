@@ -55,7 +55,7 @@ func versionPriority(gv schema.GroupVersion) int32 {
 	case schema.GroupVersion{Group: "internal.apiserver.k8s.io", Version: "v1alpha1"}:
 		return 9
 	}
-	if gv.Version == "v1beta1" { // in Kubernetes, all of those that this server can serve
+	if gv.Version == "v1beta1" { // Kubernetes has 9 for each v1beta1 that this server can serve
 		return 9
 	}
 	return 15

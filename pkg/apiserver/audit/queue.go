@@ -241,8 +241,9 @@ func (q *queue) putBack(batch []*auditapi.Event) {
 	q.events = append(batch, q.events...)
 }
 
-// gather waits until a batch of events in memory is full or old enough, and returns it. It returns
-// no events if events on disk have to be delivered first.
+// gather waits until a batch of events in memory is full or old enough, and returns it. If there
+// are also events on disk, it does not wait: it returns the events in memory, which are older, or
+// none if only those on disk are left. It also returns none if stop is closed.
 func (q *queue) gather(stop <-chan struct{}) []*auditapi.Event {
 	var full <-chan time.Time
 	for {
@@ -410,7 +411,7 @@ func (q *queue) settle() {
 // drain delivers the events in the oldest file of the ring. If that fails, it moves the file behind
 // the other files. The file then stays until it is delivered, or until the ring is full.
 func (q *queue) drain(ctx context.Context) {
-	q.settle() // their events are older than those in files
+	q.settle() // the deliveries in progress have older events than the files
 	q.mu.Lock()
 	f, rows, err := q.files.oldest()
 	q.mu.Unlock()

@@ -23,9 +23,10 @@ import (
 const flowControlManager = "api-priority-and-fairness-config-producer-v1"
 
 // FlowControl maintains the default flow schemas and priority levels. Mandatory objects are always
-// reset to their defaults. Suggested objects are updated, unless a user has edited them or has set
-// their annotation apf.kubernetes.io/autoupdate-spec to "false". Objects that are no longer among
-// the defaults are deleted. Objects are read from informers if these are synced.
+// reset to their defaults. Suggested objects are reset if their annotation
+// apf.kubernetes.io/autoupdate-spec is "true". Objects without the annotation get it: "false" for a
+// suggested object that a user has edited, otherwise "true". Objects that are marked "true" and are
+// no longer among the defaults are deleted. Objects are read from informers if these are synced.
 func FlowControl(ctx context.Context, client kubernetes.Interface, known informers.Interface) error {
 	api := client.FlowcontrolV1()
 	knownSchemas, knownLevels := known.FlowSchemas(), known.PriorityLevelConfigurations()
@@ -150,7 +151,8 @@ func (d *defaults[T]) ensure(ctx context.Context, want []T, mandatory bool) []fu
 }
 
 // revise changes the present object, the argument have, so that it matches want, unless it is a
-// suggested object that belongs to the user. It reports whether it changed the object.
+// suggested object that belongs to the user (see FlowControl). It also sets the annotation that
+// marks who owns the object. It reports whether it changed the object.
 func (d *defaults[T]) revise(have, want T, mandatory bool) bool {
 	ours, err := strconv.ParseBool(have.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey])
 	known := err == nil

@@ -38,8 +38,8 @@ const (
 )
 
 // Kubernetes maintains the service default/kubernetes and its endpoints, which are the addresses of
-// the running servers. Each server writes a record of itself, which expires unless it is renewed.
-// With config.EndpointsLease, the endpoints are the servers with a record.
+// the running servers. With config.EndpointsLease, each server writes a record of itself, which
+// expires unless it is renewed, and the endpoints are the servers with a record.
 type Kubernetes struct {
 	Config     config.Endpoints
 	Client     kubernetes.Interface

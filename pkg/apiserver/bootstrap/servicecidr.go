@@ -101,8 +101,9 @@ func (c *ServiceCIDR) addRange(ctx context.Context, cur *networkingv1.ServiceCID
 	}
 }
 
-// syncStatus sets the condition Ready to True if it is not set yet. It does not change a condition
-// that is False, because another component has set it.
+// syncStatus sets the condition Ready to True if it is not set yet. If the condition is False,
+// another component has set it: syncStatus does not change it, but records an event. If the ranges
+// of cur are not the configured ones, it only records an event.
 func (c *ServiceCIDR) syncStatus(ctx context.Context, cur *networkingv1.ServiceCIDR) {
 	ready := meta.FindStatusCondition(cur.Status.Conditions, networkingv1.ServiceCIDRConditionReady)
 	switch {

@@ -42,7 +42,8 @@ type Pods struct {
 	Kubelets   *Kubelets
 	Authorizer authorizer.UnconditionalAuthorizer
 	Clock      clock.Clock
-	// MaxBytesPerSecond limits each upgraded connection to a kubelet, in bytes. 0 means no limit.
+	// MaxBytesPerSecond limits each direction of an upgraded connection to a kubelet. 0 means no
+	// limit.
 	MaxBytesPerSecond int64
 }
 
@@ -185,7 +186,7 @@ func stream(w http.ResponseWriter, r *http.Request, location *url.URL, transport
 	if err != nil {
 		return err // returned without a reason, as in Kubernetes
 	}
-	defer resp.Body.Close() // read to its end, or no longer needed
+	defer resp.Body.Close() // the body has been read, or is not needed
 	if resp.StatusCode != http.StatusOK {
 		return backendError(resp, name)
 	}

@@ -32,7 +32,7 @@ func (k *Kubelets) Summary(ctx context.Context, node string) (*statsapi.Summary,
 	if err != nil {
 		return nil, fmt.Errorf("kubelet of %s: %w", node, err)
 	}
-	defer func() { _ = resp.Body.Close() }() // read to its end, or no longer needed
+	defer func() { _ = resp.Body.Close() }() // the body has been read, or is not needed
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("kubelet of %s: %s", node, resp.Status)
 	}

@@ -79,7 +79,7 @@ func (s *schemas) fit(u *unstructured.Unstructured, version string, how coercion
 	ferr, more := objectmeta.CoerceWithOptions(nil, u.Object, structural, false, objectmeta.CoerceOptions{
 		DropInvalidFields: how.stored, ReturnUnknownFieldPaths: how.findings,
 	})
-	if ferr != nil { // ferr is a *field.Error: returning nil in it would be an error that is not nil
+	if ferr != nil { // an error that holds a nil *field.Error would not equal nil
 		return nil, ferr
 	}
 	return append(unknown, more...), nil

@@ -211,7 +211,8 @@ func (c *Controller) serve(e *entry, crd *apiextensionsv1.CustomResourceDefiniti
 }
 
 // servable reports whether a CustomResourceDefinition has all the names (plural, singular, kind and
-// list kind) that the server needs to serve it, and whether these names have been accepted.
+// list kind) that the server needs to serve it, and whether these names have been accepted, now or
+// at the time when the definition was established.
 func servable(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	n := &crd.Status.AcceptedNames
 	return n.Plural != "" && n.Singular != "" && n.Kind != "" && n.ListKind != "" &&

@@ -112,7 +112,8 @@ func Resolver() *request.RequestInfoFactory {
 		GrouplessAPIPrefixes: sets.NewString("api")}
 }
 
-// LongRunning reports whether a request is a watch or a stream, and so has no deadline.
+// LongRunning reports whether a request is a watch, a stream, a proxied request or a profile, and
+// so has no deadline.
 func LongRunning(r *http.Request, info *request.RequestInfo) bool {
 	switch {
 	case info.Verb == "watch" || info.Verb == "proxy":

@@ -82,8 +82,8 @@ func (m *Metrics) terminate(info *request.RequestInfo, code int) {
 	m.terminated.WithLabelValues(verb, "", "", "", "", scope, "apiserver", strconv.Itoa(code)).Inc()
 }
 
-// abort counts a request whose answer was broken off. The labels for the resource stay empty, as
-// those of terminate.
+// abort counts a request whose answer was broken off. The labels for the resource stay empty
+// (see terminate).
 func (m *Metrics) abort(r *http.Request, resolver request.RequestInfoResolver) {
 	if m == nil {
 		return

@@ -206,7 +206,8 @@ func (b *Binder) bindable(pod *corev1.Pod, binding *corev1.Binding, dryRun bool)
 	return nil
 }
 
-// preconditionsOf returns the UID and revision of the pod that a binding requires, or nil.
+// preconditionsOf returns the UID and revision of the pod that a binding requires. A field is nil
+// if the binding does not require it.
 func preconditionsOf(binding *corev1.Binding) *metav1.Preconditions {
 	var p metav1.Preconditions
 	if binding.UID != "" {

@@ -135,7 +135,6 @@ func (x *Index) unbind(key roleKey) {
 		if !ok {
 			continue
 		}
-		// Create a new slice, because readers may still use the old one.
 		var rest []*binding
 		for _, other := range bySubject[k] {
 			if other != b {

@@ -80,12 +80,12 @@ func (k *Keys) candidates(id string) []crypto.PublicKey {
 const (
 	// publishedFor is how long clients may cache keys from files.
 	publishedFor = time.Hour
-	// keyReload is how often the files are checked for changes.
+	// keyReload is how often KeyFiles.Run reads the files again.
 	keyReload = time.Minute
 )
 
-// KeyFiles are the keys in files. Run reloads them when the files change, so an operator can add a
-// new key before tokens are signed with it, and remove an old key after its tokens have expired,
+// KeyFiles are the keys in files. Run reads the files again every keyReload, so an operator can add
+// a new key before tokens are signed with it, and remove an old key after its tokens have expired,
 // without a restart.
 type KeyFiles struct {
 	files   []string
@@ -111,7 +111,7 @@ func (k *KeyFiles) Reload() error {
 	return nil
 }
 
-// Run reloads the files when they change, until ctx is done.
+// Run reads the files again every keyReload, until ctx is done.
 func (k *KeyFiles) Run(ctx context.Context, clk clock.Clock, log *slog.Logger) {
 	ticker := clk.NewTicker(keyReload)
 	defer ticker.Stop()

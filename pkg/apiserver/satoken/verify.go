@@ -40,7 +40,9 @@ type Verifier struct {
 	Issuers   []string // issuers whose tokens are accepted, in addition to LegacyIssuer
 	Audiences authenticator.Audiences
 	Get       Getter
-	Lookup    bool // whether to check that the service account and the bound objects exist
+	// Lookup is whether to check that the service account and the secret of a token from a secret
+	// exist. For bound tokens, the service account and the bound objects are always checked.
+	Lookup bool
 	// Used is called with the secret whenever a token from a secret is used. It may be nil.
 	Used    func(ctx context.Context, secret *corev1.Secret)
 	Metrics *Metrics // must not be nil

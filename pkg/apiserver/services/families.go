@@ -157,8 +157,9 @@ func (f *families) defaultPolicy() {
 	spec.IPFamilyPolicy = &policy
 }
 
-// reduce removes the second address and family if an update sets policy SingleStack and leaves both
-// lists as they were. With another policy, it rejects an update that removes an address or family.
+// reduce handles a change of the policy to SingleStack: it removes the second address and the
+// second family, each only if the update leaves its list as it was. With another policy, it rejects
+// an update that removes an address or family.
 func (f *families) reduce() {
 	if f.old == nil {
 		return

@@ -174,7 +174,7 @@ func (a *IPs) release(ctx context.Context, svc *corev1.Service, name string) err
 }
 
 // hosts returns the number of usable addresses of r: all except its network address and, for IPv4,
-// its broadcast address.
+// its broadcast address. A range with more than 2^62 addresses counts as one with 2^62.
 func hosts(r netip.Prefix) uint64 {
 	bits := r.Addr().BitLen() - r.Bits()
 	if bits > 62 {

@@ -18,7 +18,7 @@ func hasPorts(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeNodePort || svc.Spec.Type == corev1.ServiceTypeLoadBalancer
 }
 
-// firstDryRunPort is the first port that a dry run returns, as in Kubernetes. It is just after the
+// firstDryRunPort is the first port that a dry run returns, as in Kubernetes. It is above the
 // default range.
 const firstDryRunPort = 32769
 

@@ -18,8 +18,8 @@ const (
 	openFailures = 3
 	openAfter    = 2 * time.Second
 	// Reviews are sent to a failing webhook as probes, to find out whether it answers again. The
-	// first probe is probeFirst after the webhook began to fail; then the intervals double up to
-	// probeLast.
+	// first probe is probeFirst after the webhook began to count as failing; then the intervals
+	// double up to probeLast.
 	probeFirst = time.Second
 	probeLast  = 15 * time.Second
 	// kept is the number of latencies that are kept for statistics.

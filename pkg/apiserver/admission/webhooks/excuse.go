@@ -23,10 +23,10 @@ type excuse string
 
 const (
 	ownNamespace  excuse = "it is in the webhook's own namespace"
-	serverItself  excuse = "the API server itself asks"
-	systemSpace   excuse = "a component of the cluster asks, in a namespace of the system"
-	systemObjects excuse = "a component of the cluster asks, for what keeps nodes alive"
-	nodesPods     excuse = "a node reports of its pods"
+	serverItself  excuse = "the request is from the API server itself"
+	systemSpace   excuse = "the request is from a system component, in a system namespace"
+	systemObjects excuse = "the request is from a system component, for a resource that keeps nodes alive"
+	nodesPods     excuse = "the request is a node's report on its pods"
 )
 
 // vital returns the resources that system components must be able to write, in any namespace, to
