@@ -122,7 +122,7 @@ func (f *ElectionFlags) Add(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.LeaseDuration, "leader-elect-lease-duration", f.LeaseDuration,
 		"time after the leader's last renewal of the Lease after which another process takes over")
 	fs.DurationVar(&f.RenewDeadline, "leader-elect-renew-deadline", f.RenewDeadline,
-		"how long the leader tries again to renew the Lease before it stops to be the leader; must be less "+
+		"how long the leader retries a renewal of the Lease before it gives up being the leader; must be less "+
 			"than --leader-elect-lease-duration")
 	fs.DurationVar(&f.RetryPeriod, "leader-elect-retry-period", f.RetryPeriod,
 		"pause between two attempts to get or renew the Lease")

@@ -55,7 +55,8 @@ func Dial(dial DialFunc) DialFunc {
 
 type backend struct{ net.Conn }
 
-// Write never fails. If the peer has closed the connection, reads return this after the last data.
+// Write never fails. If the peer has closed the connection, the proxy learns this from a read,
+// after the last data.
 func (c backend) Write(p []byte) (int, error) {
 	_, _ = c.Conn.Write(p)
 	return len(p), nil
@@ -108,8 +109,8 @@ func (c client) Close() error {
 }
 
 // limit makes reads and writes of the connection fail when the client has received nothing for the
-// time patience, unless the channel done is closed earlier. It includes writes, because a write
-// blocks if the client does not read.
+// time patience, unless the channel done is closed earlier. Writes must fail too, because a write
+// blocks while the client does not read.
 func (c client) limit(done <-chan struct{}) {
 	ticker := c.clock.NewTicker(c.patience)
 	defer ticker.Stop()

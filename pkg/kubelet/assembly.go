@@ -32,8 +32,9 @@ import (
 //
 // Parts are built in the order of their dependencies: what all parts share; the machine and the
 // runtime; pods; the node's resources that pods use; upkeep; and last the workers, which use all
-// the other parts. Parts that are built before the workers wake and end pods through
-// shared.workers, and update the Node's status through shared.node.
+// the other parts. The other parts exist before the workers. To wake or end a pod, they therefore
+// use shared.workers, which finds its worker later. To update the Node's status, they use
+// shared.node.
 func New(cfg Config) (*Kubelet, error) {
 	client, err := cri.Dial(cri.Target{
 		Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, Images: cfg.Kubelet.ImageServiceEndpoint,

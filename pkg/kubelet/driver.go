@@ -21,7 +21,8 @@ import (
 const (
 	driverSystemd  = "systemd"
 	driverCgroupfs = "cgroupfs"
-	// lostIn is the first Kubernetes version that requires the runtime to report its cgroup driver.
+	// lostIn is the label of the metric kubelet_cri_losing_support: the first Kubernetes version
+	// that requires the runtime to report its cgroup driver.
 	lostIn = "1.37.0"
 )
 

@@ -105,8 +105,9 @@ func (u *usage) containerGroups(ctx context.Context, pods map[types.UID]*v1.Pod)
 	return out, nil
 }
 
-// waits adds the pressure stall information of a cgroup to CPU and memory statistics and returns
-// that for I/O, as far as the kernel provides it.
+// waits adds a cgroup's pressure stall information for CPU and memory to the statistics cpu and
+// memory, and returns its pressure stall information for I/O. It skips a resource for which the
+// kernel provides none.
 func waits(p map[string]stat.Pressure, now time.Time, cpu *statsapi.CPUStats,
 	memory *statsapi.MemoryStats) *statsapi.IOStats {
 	if v, ok := p["cpu"]; ok && cpu != nil {

@@ -53,15 +53,15 @@ type victim struct {
 	Grace int64       `json:"grace"`
 }
 
-// room is what a critical pod waits for: until all pods in the field by have ended, but no longer
-// than until the time in the field until.
+// room describes what a critical pod waits for. The pod starts when all pods in the field by have
+// ended, and at the latest at the time in the field until.
 type room struct {
 	by    map[types.UID]bool
 	until time.Time
 }
 
-// newPreemptions reads the unfinished preemptions from the file in dir. The time limits for which
-// critical pods wait start again.
+// newPreemptions reads the unfinished preemptions from the file in dir. The file does not contain
+// how long critical pods have already waited, so each of them gets its full waiting time again.
 func newPreemptions(c clock.Clock, log *slog.Logger, dir string) *preemptions {
 	p := &preemptions{clock: c, log: log, path: filepath.Join(dir, preemptionsFile),
 		rooms: map[types.UID]*room{}, loaded: map[types.UID]bool{}}

@@ -202,8 +202,9 @@ func nodeQOS(c *kubeletconfig.KubeletConfiguration, m node.Machine, allocatable 
 	return n, err
 }
 
-// disabledFactor is the memoryThrottlingFactor that a configuration may have although it disables MemoryQoS. It
-// was the default of earlier versions of Kubernetes.
+// disabledFactor is the only memoryThrottlingFactor that is accepted if the feature gate MemoryQoS
+// is off. Earlier versions of Kubernetes wrote it as the default, so existing configurations
+// contain it.
 const disabledFactor = 0.9
 
 // memoryProtection returns the settings of Kubernetes' MemoryQoS feature, or an error if they are invalid.

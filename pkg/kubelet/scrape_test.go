@@ -191,9 +191,9 @@ func (s *scraped) serve(t *testing.T, config server.Config) {
 	})
 }
 
-// account creates a service account and, unless role is "", binds it to the ClusterRole role. It
-// then waits until the API server lets the account get the subresource knownBy of nodes. It returns
-// a token of the account.
+// account creates a service account and returns a token of it. Unless role is "", account also
+// binds the service account to this ClusterRole. It then waits until the API server grants the
+// role's permissions, which it tests with one of them: to get the subresource knownBy of nodes.
 func (s *scraped) account(t *testing.T, name, role, knownBy string) string {
 	t.Helper()
 	ctx, c := t.Context(), s.api.Client

@@ -54,7 +54,7 @@ func mirrors(cfg Config, api *apiCache) func(*v1.Pod) *v1.Pod {
 	}
 }
 
-// podPool runs the pods that are set until they are removed.
+// podPool runs each pod that is passed to Set until the pod is passed to Remove.
 type podPool interface {
 	Set(pod *v1.Pod)
 	Remove(uid types.UID)

@@ -181,8 +181,8 @@ func interfaceStats(n *runtimeapi.NetworkInterfaceUsage) statsapi.InterfaceStats
 	}
 }
 
-// addSwap returns the sum of a pod's swap usage and that of another of its containers. Either may
-// be nil.
+// addSwap adds the swap usage of one container to sum, the swap usage of the pod's other
+// containers. Either may be nil.
 func addSwap(sum, one *statsapi.SwapStats) *statsapi.SwapStats {
 	if one == nil || one.SwapUsageBytes == nil {
 		return sum

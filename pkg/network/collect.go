@@ -44,7 +44,7 @@ func (n *Network) Collect(ctx context.Context, inUse []Attachment) error {
 		valid[i] = types.GCAttachment{ContainerID: a.ContainerID, IfName: a.IfName}
 	}
 	if err := n.cni().GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid}); err != nil {
-		return fmt.Errorf("detach sandboxes that are gone: %w", err)
+		return fmt.Errorf("detach removed sandboxes: %w", err)
 	}
 	return nil
 }

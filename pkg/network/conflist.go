@@ -66,7 +66,7 @@ func restorePorts(content []byte) (changed bool, err error) {
 }
 
 // linkPlugin links the plugin into the directory in which runtimes look for plugins. It does
-// nothing if that directory already has an executable plugin of the name.
+// nothing if that directory already has a plugin of this name. It replaces a broken link.
 func linkPlugin(program, dir string) error {
 	link := filepath.Join(dir, pluginName)
 	if _, err := os.Stat(link); err == nil {

@@ -102,8 +102,7 @@ func (n *Namespaces) empty() ([]string, error) {
 }
 
 // findDwellers finds a process in each namespace that has one. It first looks at the processes that
-// it found last time. It examines all processes only if one of those has ended or left its
-// namespace.
+// it found last time. It examines all processes only if this leaves a namespace without a process.
 func (n *Namespaces) findDwellers(files map[string]uint64) error {
 	still := map[uint64]string{}
 	for _, inode := range files {

@@ -69,9 +69,10 @@ type Network struct {
 	checked []byte
 	// bridgeSysctls is the directory of the settings of the kernel module br_netfilter.
 	bridgeSysctls string
-	// lost are the names of unreachable nodes that were logged last. Only Run uses it.
+	// lost are the unreachable nodes, by name, as they were last logged. Only Run uses it.
 	lost []string
-	// refused are the refused claims of nodes that were logged last. Only Run uses it.
+	// refused are the claims of nodes to ranges and addresses that they may not use, as they were
+	// last logged. Only Run uses it.
 	refused []string
 
 	mu    sync.Mutex

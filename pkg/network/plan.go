@@ -88,10 +88,10 @@ type wanted struct {
 	forwards   []forward
 	masquerade masquerade
 	guard      guard
-	// unreachable are the names of nodes to whose pods no route exists.
+	// unreachable are the names of nodes that have a pod range to which no route exists.
 	unreachable []string
-	// refused are nodes' claims to ranges and addresses that they do not own. No routes use these
-	// ranges and addresses.
+	// refused are nodes' claims to ranges and addresses that they may not use, for example because
+	// an older node owns them. No routes use these ranges and addresses.
 	refused []string
 }
 
@@ -104,7 +104,8 @@ func plan(self string, nodes []node, links []link, within []netip.Prefix) wanted
 	if said < 0 {
 		return wanted{}
 	}
-	// For this node, use all addresses in its object: its links show which of them it has.
+	// settle drops a node's addresses that an older node owns. For this node, use all addresses in
+	// its object, because its links show which of them it really has.
 	addresses := nodes[said].addresses
 	nodes, refused := settle(nodes, within)
 	i := slices.IndexFunc(nodes, func(n node) bool { return n.name == self })
@@ -133,8 +134,8 @@ func (n *node) claim() nodeclaims.Claim {
 	return nodeclaims.Claim{Name: n.name, UID: n.uid, Created: n.created, PodRanges: n.podCIDRs, Addresses: n.addresses}
 }
 
-// settle returns the nodes sorted by name, each with only the claims that it owns, and the refused
-// claims.
+// settle returns the nodes sorted by name, each with only the ranges and addresses that it may use.
+// It also returns the other ranges and addresses, the refused claims.
 func settle(nodes []node, within []netip.Prefix) ([]node, []string) {
 	claims := make([]nodeclaims.Claim, len(nodes))
 	for i, n := range nodes {

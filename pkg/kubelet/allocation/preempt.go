@@ -67,9 +67,8 @@ func lessBy(missing []shortage, pods ...*v1.Pod) []shortage {
 }
 
 // Victims returns the pods to end so that a critical pod fits on the node, and the first resource
-// that the node lacks. It prefers victims of lower QoS classes: it takes pods of a class only as
-// far as ending all pods of the lower QoS classes is not enough. Within a QoS class, it takes the
-// pods whose requests come closest to what is missing.
+// that the node lacks. It takes a pod only if ending all pods of lower QoS classes would not free
+// enough. Within a QoS class, it takes the pods whose requests come closest to what is missing.
 //
 // Victims returns no pods if the node lacks no resource or the pod is not critical. It returns a
 // Refusal if ending all pods that may be preempted is not enough.
@@ -97,7 +96,8 @@ func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool)
 				"preemption: error finding a set of pods to preempt: no set of running pods found to " +
 				"reclaim resources: [" + told.String() + "]"}
 	}
-	// Take pods of a class only for the part of the shortage that the other lists cannot cover.
+	// From each class, take pods only for the part of the shortage that the pods of the other
+	// classes in the call do not cover.
 	best = closest(best, lessBy(missing, slices.Concat(middle, worst)...))
 	middle = closest(middle, lessBy(missing, slices.Concat(worst, best)...))
 	worst = closest(worst, lessBy(missing, slices.Concat(middle, best)...))
@@ -111,8 +111,9 @@ func preemptable(pod, other *v1.Pod, critical func(*v1.Pod) bool) bool {
 	return pod.Spec.Priority != nil && other.Spec.Priority != nil && *pod.Spec.Priority > *other.Spec.Priority
 }
 
-// closest chooses pods until their requests cover the shortages. In each step it takes the pod that
-// leaves the smallest distance or, among equal ones, the pod with the smallest request.
+// closest chooses pods until their requests cover the shortages. In each step, it takes the pod
+// whose end would leave the least of the shortages (see distance) or, among equal ones, the pod
+// with the smallest request.
 func closest(pods []*v1.Pod, missing []shortage) []*v1.Pod {
 	var out []*v1.Pod
 	pods = slices.Clone(pods)

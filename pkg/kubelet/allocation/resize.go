@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// Had holds the resources with which a container runs: the container's own, and those of its pod
-// when they were granted.
+// Had holds the resources with which a container runs until its resize is done: the container's
+// resources and the pod-level resources of its pod, both from before the resize was granted.
 type Had struct {
 	Pod       *v1.ResourceRequirements `json:"pod,omitempty"`
 	Container v1.ResourceRequirements  `json:"container"`
@@ -63,10 +63,11 @@ func (m *Manager) Resize(pod *v1.Pod) Resize {
 	return r
 }
 
-// grantPending grants the requests of waiting pods in the order of their rank: first pods that
-// request no more than they have of any resource, then by priority, QoS class and waiting time. It
-// returns why the request of the pod asks is not granted, or nil if it is. trigger is reported as
-// the reason for granting deferred requests. The caller holds the lock.
+// grantPending grants the requests of waiting pods in this order: first pods that request no more
+// of any resource than they have been granted, then other pods; within these groups, by priority,
+// QoS class and waiting time. asks is a pod that is just requesting a resize, or nil; grantPending
+// returns why its request is not granted, or nil. trigger is reported as the reason for granting
+// deferred requests. The caller holds the lock.
 func (m *Manager) grantPending(asks *v1.Pod, trigger string) *Refusal {
 	if len(m.pending) == 0 {
 		return nil
@@ -120,8 +121,8 @@ func (m *Manager) refuse(pod *v1.Pod, why *Refusal) {
 	}
 }
 
-// accept reports that the resize of a pod is granted, if it was deferred before. The caller holds
-// the lock.
+// accept calls Config.Accepted if the resize of a pod, which is granted now, was deferred before.
+// The caller holds the lock.
 func (m *Manager) accept(pod, asks *v1.Pod, trigger string) {
 	before, ok := m.refused[pod.UID]
 	if !ok || before.infeasible || m.cfg.Accepted == nil {

@@ -63,8 +63,9 @@ func (m *Manager) Share(pods []*v1.Pod) error {
 	}
 	list := []shared{share}
 	if m.unified {
-		// The kernel protects the memory of a cgroup only up to the protection of its parent. If the node does
-		// not reserve memory, the values are 0, which removes the protection that an earlier kubelet has set.
+		// The kernel protects the memory of a cgroup only up to the protection of its parent. If
+		// the configuration does not protect memory (memoryReservationPolicy), the values are 0,
+		// which removes the protection that an earlier kubelet has set.
 		list = append(list,
 			shared{m.path(), "", "memory.min", "MemoryMin", least},
 			shared{m.path(), "", "memory.low", "MemoryLow", low},

@@ -25,8 +25,8 @@ func burstable(cpu, memory string) *v1.Pod {
 	return pod
 }
 
-// TestShare checks that the Burstable class has as many CPU shares as its pods request, and the
-// memory protection of the classes if the node reserves memory.
+// TestShare checks that the Burstable class gets as many CPU shares as its pods request. It also
+// checks the memory protection of the classes if the configuration protects memory.
 func TestShare(t *testing.T) {
 	pods := []*v1.Pod{podOf("2", "1Gi"), burstable("500m", "1Gi"), burstable("1500m", "2Gi"), {}}
 	t.Run("v1", func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestShare(t *testing.T) {
 			}
 			whole.Spec.Resources.Requests = whole.Spec.Resources.Limits // as after a resize
 		}
-		// The kubelet restarts, and its configuration no longer reserves memory.
+		// The kubelet restarts, and its configuration no longer protects memory.
 		m, err = cgroup.New(cgroup.Config{Mount: mount, Root: "/", Node: qos.Node{Unified: true, Period: time.Second}})
 		if err != nil {
 			t.Fatal(err)

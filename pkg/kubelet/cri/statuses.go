@@ -96,7 +96,8 @@ func (s *statuses) reset() {
 	clear(s.containers)
 }
 
-// retain drops the statuses of sandboxes and containers that are not in these lists of all of them.
+// retain drops the statuses of sandboxes and containers that no longer exist. The arguments list
+// all that exist.
 func (s *statuses) retain(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) {
 	there := make(map[string]bool, len(sandboxes)+len(containers))
 	for _, b := range sandboxes {

@@ -45,7 +45,7 @@ func (m *Manager) Bridge(w http.ResponseWriter, r *http.Request) {
 		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
 			code = http.StatusRequestEntityTooLarge
 		}
-		http.Error(w, fmt.Sprintf("request: %v", err), code)
+		http.Error(w, fmt.Sprintf("read request: %v", err), code)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
@@ -67,7 +67,7 @@ func refuse(w http.ResponseWriter, err error) {
 		Message string     `json:"message"`
 	}{s.Code(), s.Message()})
 	if err != nil {
-		http.Error(w, "answer: "+err.Error(), http.StatusInternalServerError)
+		http.Error(w, "encode the driver's error: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -86,7 +86,7 @@ func (plain) Name() string { return "proto" }
 func (plain) Marshal(v any) ([]byte, error) {
 	b, ok := v.(*[]byte)
 	if !ok {
-		return nil, fmt.Errorf("message of type %T", v)
+		return nil, fmt.Errorf("message has type %T, want *[]byte", v)
 	}
 	return *b, nil
 }
@@ -95,7 +95,7 @@ func (plain) Marshal(v any) ([]byte, error) {
 func (plain) Unmarshal(data []byte, v any) error {
 	b, ok := v.(*[]byte)
 	if !ok {
-		return fmt.Errorf("message of type %T", v)
+		return fmt.Errorf("message has type %T, want *[]byte", v)
 	}
 	*b = slices.Clone(data)
 	return nil

@@ -188,7 +188,7 @@ func removeTarget(path string) error {
 // remove removes a file or an empty directory. It succeeds if neither exists.
 func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("what is left of a volume: %w", err)
+		return fmt.Errorf("remove what is left of a volume: %w", err)
 	}
 	return nil
 }

@@ -68,8 +68,9 @@ func TestOlderDriver(t *testing.T) {
 	}
 }
 
-// TestReplacedDriver checks which process of a driver is called: while two are registered, one of
-// them, and after the later one was unregistered, the earlier one.
+// TestReplacedDriver checks which process of a driver is called. While two processes are
+// registered, exactly one of them is called. After the later one has unregistered, the earlier one
+// is called.
 func TestReplacedDriver(t *testing.T) {
 	first, second := &fakeDriver{}, &fakeDriver{}
 	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("one", "a"), claimOf("two", "a"))

@@ -30,7 +30,7 @@ import (
 type fakeDriver struct {
 	api.UnimplementedDRAPluginServer
 
-	request string // if not empty, each claim has another device, which belongs to this request
+	request string // if not empty, each claim has one more device, which belongs to this request
 
 	mu    sync.Mutex
 	fails string

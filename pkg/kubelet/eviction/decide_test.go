@@ -105,7 +105,8 @@ func TestStep(t *testing.T) {
 	step(10, 300, 100, nil, v1.NodeMemoryPressure) // the condition stays true for 30 s
 	step(10, 299, 100, nil, v1.NodeMemoryPressure) // the soft threshold is crossed again, so its grace period starts again
 	step(10, 99, 100, []int{0}, v1.NodeMemoryPressure)
-	// Once crossed, the threshold of 100 stays crossed until 150 is available: Reclaim is 50.
+	// The threshold of 100 was crossed, and its Reclaim is 50. So it stays crossed until 150 is
+	// available.
 	step(10, 149, 100, []int{0, 1}, v1.NodeMemoryPressure)
 	step(10, 150, 100, []int{1}, v1.NodeMemoryPressure)
 	step(10, 149, 100, []int{1}, v1.NodeMemoryPressure)
@@ -242,7 +243,8 @@ func TestOverLimit(t *testing.T) {
 	huge, hugeVolume := storage.DeepCopy(), volumes.DeepCopy()
 	huge.Spec.Containers[0].Resources.Limits[v1.ResourceEphemeralStorage] = hugeLimit
 	hugeVolume.Spec.Volumes[0].EmptyDir.SizeLimit = &hugeLimit
-	// The limit of "c" is that of an init container, which is a sidecar if it restarts always.
+	// Both pods have an init container "c" with a storage limit. It is a sidecar in the pod
+	// sidecar, and an ordinary init container in the pod starting.
 	sidecar, always := podOf("p", 0, ""), v1.ContainerRestartPolicyAlways
 	sidecar.Spec.Containers[0].Name = "main"
 	sidecar.Spec.InitContainers = []v1.Container{{Name: "c", Resources: storage.Spec.Containers[0].Resources}}

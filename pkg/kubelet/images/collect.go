@@ -39,8 +39,8 @@ const (
 type CollectorConfig struct {
 	// When images are removed.
 
-	// If more than High percent of the disk is used, images are removed until at most Low percent
-	// is used. If High is 100, no images are removed to free space.
+	// If at least High percent of the disk is used, images are removed until at most Low percent is
+	// used. If High is 100, no images are removed to free space.
 	High, Low int
 	// MinAge is how long the Collector must have seen an image before it may remove it to free
 	// space.

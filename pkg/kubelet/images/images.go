@@ -74,7 +74,7 @@ type Config struct {
 	// Plugins provide logins in addition to those of the pods' secrets. It is nil if there are
 	// none.
 	Plugins *Plugins
-	// Metrics records the duration of pulls; nil disables that.
+	// Metrics counts requests for images and records the duration of pulls; nil disables that.
 	Metrics *metrics.Node
 	// Pulled is called when a pod's image was pulled, with the time since the first attempt. It may
 	// be nil.

@@ -32,8 +32,8 @@ const maxAnswers = 1000
 
 // PluginsConfig holds the settings of Plugins.
 type PluginsConfig struct {
-	// File is the path of a CredentialProviderConfig. BinDir is the directory that contains the
-	// plugins' programs.
+	// File is the path of a CredentialProviderConfig, or of a directory with such files. BinDir is
+	// the directory that contains the plugins' programs.
 	File, BinDir string
 	// Token returns a token of the pod's service account for an audience. account is the UID of
 	// the service account.
@@ -64,8 +64,8 @@ type plugin struct {
 }
 
 // answerKey identifies the requests to which a cached response applies. The field scope is an
-// image, a registry, or "" for all images. The field as is that of the identity for which the
-// plugin was called.
+// image, a registry, or "" for all images. The field as is a copy of the field as of the identity
+// for which the plugin was called.
 type answerKey struct{ scope, as string }
 
 type answer struct {
@@ -137,8 +137,8 @@ type identity struct {
 	as          string // part of the cache key: equal for identities that share cached responses
 }
 
-// ask returns a plugin's response, from the cache if possible. The account is nil if the plugin was
-// called for the node.
+// ask returns a plugin's response, from the cache if possible, and the service account for which
+// the plugin was called. The service account is nil if the plugin was called for the node.
 func (p *Plugins) ask(ctx context.Context, one *plugin, pod *v1.Pod,
 	image string) (map[string]pluginapi.AuthConfig, *kubeletconfig.ImagePullServiceAccount, error) {
 	who, err := p.identify(ctx, one, pod)
@@ -175,8 +175,8 @@ func (p *Plugins) fresh(ctx context.Context, one *plugin, image string,
 	}
 	if t := one.TokenAttributes; who.token != "" && t.CacheType != kubeletconfigv1.TokenServiceAccountTokenCacheType {
 		for _, a := range response.Auth {
-			// Pods that share a cached response have different tokens, and must not get the token
-			// of this pod.
+			// With this cacheType, the response is cached for all pods of the service account, but
+			// the token belongs to this pod alone. Other pods must not get it.
 			if a.Password == who.token {
 				return nil, errors.New(
 					"the plugin returned the service account's token as the password, which requires cacheType Token")

@@ -66,7 +66,8 @@ func TestAccountsWithoutAnnotations(t *testing.T) {
 }
 
 // TestTokenAsPassword lets a plugin return a pod's token as the password. It checks that the
-// response is accepted only with cacheType Token, with which pods with other tokens do not get it.
+// response is accepted only with cacheType Token, because only this type prevents that pods with
+// other tokens get the response from the cache.
 func TestTokenAsPassword(t *testing.T) {
 	for cache, want := range map[string]int{"ServiceAccount": 0, "Token": 1} {
 		dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))

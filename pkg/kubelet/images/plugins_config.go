@@ -24,9 +24,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// readPlugins reads a CredentialProviderConfig from a file, or from all files of a directory in the
-// order of their names. It also returns the hash of the configuration that Kubernetes' kubelet
-// exports as a metric: a hash of the lengths and contents of all files.
+// readPlugins reads a CredentialProviderConfig from a file, or from all JSON and YAML files of a
+// directory in the order of their names. It also returns the hash of the configuration that
+// Kubernetes' kubelet exports as a metric: a hash of the lengths and contents of all files.
 func readPlugins(path, bin string) (list []kubeletconfigv1.CredentialProvider, sum string, err error) {
 	files, err := pluginFiles(path)
 	if err != nil {

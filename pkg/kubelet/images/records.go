@@ -24,7 +24,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/checkpoint"
 )
 
-// maxSecrets is the number of secrets in a record from which no further secrets are added.
+// maxSecrets limits the secrets in a record. MayUse adds another secret only to a record with fewer
+// secrets.
 const maxSecrets = 100
 
 // Records store which secrets and service accounts images were pulled with, so that a pod cannot

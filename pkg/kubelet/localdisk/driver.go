@@ -85,10 +85,10 @@ func Dir(rootDir string) string { return filepath.Join(rootDir, "plugins", Name)
 
 func (d *Driver) socket() string { return filepath.Join(Dir(d.cfg.RootDir), "csi.sock") }
 
-// Listen creates the driver's sockets in place of those of an earlier process. It returns the function
-// that serves the driver until its context ends, which must be called. Pods can continue to use their
-// volumes after that. The kubelet must call Listen before it looks for plugins: it unregisters a plugin
-// whose socket is removed.
+// Listen creates the driver's sockets in place of those of an earlier process. The caller must then
+// call the returned function, which serves the driver until its context ends. Pods can continue to
+// use their volumes after that. The kubelet must call Listen before it looks for plugins: it
+// unregisters a plugin whose socket is removed.
 func (d *Driver) Listen(ctx context.Context) (serveAll func(context.Context) error, err error) {
 	if err := os.MkdirAll(d.volumes(), 0o750); err != nil {
 		return nil, fmt.Errorf("volumes on the node's disk: %w", err)

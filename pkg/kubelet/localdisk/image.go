@@ -78,7 +78,8 @@ func (d *Driver) find(id string) (*image, error) {
 	return i, nil
 }
 
-// make creates a volume. If it fails or is interrupted, no volume with this ID exists.
+// make creates a volume. It builds the volume in a directory with another name, and renames this
+// directory at the end. So an interrupted call leaves no volume with this ID.
 func (d *Driver) make(ctx context.Context, i *image) error {
 	final := filepath.Join(d.volumes(), i.ID)
 	i.dir = filepath.Join(d.volumes(), making+i.ID)
@@ -95,7 +96,7 @@ func (d *Driver) make(ctx context.Context, i *image) error {
 		return fmt.Errorf("record of volume: %w", err)
 	}
 	if err := os.Rename(i.dir, final); err != nil {
-		return fmt.Errorf("name of volume: %w", err)
+		return fmt.Errorf("rename volume: %w", err)
 	}
 	i.dir = final
 	return syncDir(d.volumes())

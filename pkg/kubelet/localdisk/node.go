@@ -235,7 +235,7 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStats
 func file(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE, 0o600)
 	if err != nil {
-		return fmt.Errorf("place of device: %w", err)
+		return fmt.Errorf("mount point of device: %w", err)
 	}
 	return f.Close()
 }
@@ -255,8 +255,8 @@ func bind(source, target string, readOnly bool) error {
 	if !readOnly {
 		return nil
 	}
-	// Repeat the remount even if target was already mounted. A process that was killed between the
-	// two mount calls has left it writable.
+	// Repeat the remount even if target was already mounted. If an earlier process was killed
+	// between the two mount calls, target is still writable.
 	if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		return fmt.Errorf("publish read-only: %w", err)
 	}

@@ -136,7 +136,7 @@ func (k *Keeper) checkLog(ctx context.Context, l Log) error {
 	return k.rename(ctx, l, dir, next(l.Path, names, k.cfg.Clock.Now()))
 }
 
-// rename renames the log that is being written, and has the runtime create a new one. If the
+// rename renames the log that is being written, and makes the runtime create a new one. If the
 // runtime does not do so, rename restores the old name, so that readers find the log.
 func (k *Keeper) rename(ctx context.Context, l Log, dir *os.Root, to string) error {
 	from, to := filepath.Base(l.Path), filepath.Base(to)

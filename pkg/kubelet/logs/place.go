@@ -16,8 +16,8 @@ import (
 // everything below the root. So the functions below follow no symbolic links there, and accept only
 // regular files as logs.
 
-// place splits the path of a log or its directory into the root and the last parts elements, where
-// parts is a number.
+// place splits the path of a log, or of its directory, into the root directory and the path below
+// it. parts is the number of elements of the path below the root.
 func place(path string, parts int) (root, name string) {
 	for root = path; parts > 0; parts-- {
 		name = filepath.Join(filepath.Base(root), name)

@@ -5,9 +5,9 @@
 // kubelet itself. The names are those of Kubernetes.
 //
 // The code that causes an event counts it at once. A state, such as the number of running pods, is
-// computed on each scrape from data that the kubelet already has; it polls nothing for a metric.
-// Labels have few values: no label contains the name of a pod, and names of claims are exported only
-// while their volumes are mounted.
+// computed on each scrape from data that the kubelet already has; nothing is polled for a metric.
+// Labels have few values: no label contains the name of a pod, and names of claims are exported
+// only while their volumes are mounted.
 //
 // The package depends on no other part of the kubelet. Metrics about CPUs, devices, DRA, probes and
 // calls to the runtime are declared in the packages for them.

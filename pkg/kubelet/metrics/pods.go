@@ -226,8 +226,8 @@ func (m *Pods) Restarted(isStatic bool) { m.restarted.WithLabelValues(static(isS
 // Orphaned counts a pod that the kubelet found only in the runtime.
 func (m *Pods) Orphaned() { m.orphaned.Inc() }
 
-// rejections are the reasons that may be values of the label. A rejection for another reason is
-// counted under a collective value, because the reason may contain the name of a resource.
+// rejections are the reasons that the metric has as label values. Other reasons may contain the
+// name of a resource, so they are counted as OutOfExtendedResources or Other.
 var rejections = []string{
 	"AppArmor", "PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported", "InvalidNodeInfo",
 	"InitContainerRestartPolicyForbidden",

@@ -13,9 +13,10 @@ const (
 	IsUnknown = "unknown"
 )
 
-// Label values of pod workers. The lifecycle says what the worker does with its pod. The config
-// says where the pod comes from: the API or a file has it, had it before it was deleted, or only
-// the runtime has it.
+// Values of the labels lifecycle and config of pod workers. The lifecycle says whether the worker
+// runs its pod, ends it, or has ended it. The config says where the kubelet knows the pod from.
+// Desired: the API or a source of static pods has the pod. Orphan: one of them had it. RuntimeOnly:
+// this kubelet process has found the pod only in the runtime.
 const (
 	Syncing      = "sync"
 	Terminating  = "terminating"

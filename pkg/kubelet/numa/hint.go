@@ -54,7 +54,8 @@ type merger struct {
 	// closest makes the merger prefer, among sets of the same size, the one with the shortest
 	// distances between its nodes.
 	closest bool
-	// wanted is the largest of the minimum set sizes that the resources need.
+	// wanted is how many nodes the best combination should have. Each resource has a hint with the
+	// fewest nodes; wanted is the largest number of nodes in one of these hints.
 	wanted int
 	best   *Hint
 }
@@ -79,9 +80,9 @@ func merge(l *Layout, closest bool, all [][]Hint) Hint {
 	return *m.best
 }
 
-// combine tries all combinations of one hint from each remaining list. The argument sofar is the
-// combination of the hints before them. The argument first is the set of nodes of the first of
-// these hints that has nodes.
+// combine tries all combinations of one hint from each list in rest. The argument sofar combines
+// the hints that were chosen from the earlier lists. The argument first is the set of nodes of the
+// first chosen hint that has any nodes.
 func (m *merger) combine(rest [][]Hint, sofar Hint, first Mask) {
 	if len(rest) == 0 {
 		if sofar.Nodes != 0 && (m.best == nil || m.better(sofar, *m.best)) {

@@ -14,12 +14,13 @@ import (
 )
 
 const (
-	// lostAfter is how long a request must be missing in the cache before it counts as deleted. A
-	// request that was just created may be missing because the watch is late.
+	// lostAfter is how long after its creation a request that is missing in the cache counts as
+	// deleted. A request that was just created may be missing because the watch is late.
 	lostAfter = 10 * time.Minute
 	// overdueAfter is how long a renewal may take before an event reports that it is overdue.
 	overdueAfter = 10 * time.Minute
-	// maxJitter is the maximum random delay of a renewal. It prevents many renewals at one time.
+	// maxJitter is the maximum random time that is added to the time of a renewal and to lostAfter.
+	// It prevents that many requests are created at one time.
 	maxJitter = 5 * time.Minute
 )
 

@@ -24,7 +24,7 @@ type Changes struct {
 
 	mu      sync.Mutex
 	watches map[chan *api.WatchPodsEvent]bool
-	known   map[types.UID]bool // pods for which an event was sent; true after DELETED
+	known   map[types.UID]bool // pods that were reported to the watches of that time; true after Removed
 }
 
 // NewChanges returns a Changes to which no watch listens yet.
@@ -57,8 +57,8 @@ func (c *Changes) Updated(pod *v1.Pod, s v1.PodStatus) {
 	c.send(kind, &shown)
 }
 
-// Removed reports that the node has released the resources of a pod. Watches may know the pod from the list
-// of all pods even if this process has determined no status of it.
+// Removed reports that the node has released the resources of a pod. It sends an event even if no
+// status of the pod was reported, because watches may know the pod from their initial list.
 func (c *Changes) Removed(pod *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,7 +29,7 @@ import (
 type Source interface {
 	// Ready reports whether all pods of the node are known.
 	Ready() bool
-	// Pods returns the pods as they were read from the API and from files.
+	// Pods returns the pods as they were read from the API and from the sources of static pods.
 	Pods() []*v1.Pod
 	// Status returns the newest status of a pod, if this process has determined one.
 	Status(uid types.UID) (v1.PodStatus, bool)

@@ -214,8 +214,8 @@ func (m *Manager) run(id string) *run {
 	return m.runs[id]
 }
 
-// probe runs a probe periodically until the run of the container ends or the probe has done its
-// work, as a startup probe that succeeds.
+// probe runs a probe periodically until the container has ended or the probe is no longer needed.
+// For example, a startup probe that has succeeded is no longer needed.
 func (m *Manager) probe(ctx context.Context, r *run, kind Kind, p *v1.Probe) {
 	if kind != Startup {
 		select {

@@ -32,9 +32,10 @@ func CanRestartAll(pod *v1.Pod) bool {
 // created when an epoch ends still belong to that epoch. If further containers of that epoch exit in
 // the same way, they do not start another epoch.
 //
-// The epoch is computed from the runs, so that it survives a restart of the kubelet. A new epoch is
-// visible first from the run that ended the previous one. When a container has been started in the
-// new epoch, that run shows it too, so the earlier run may be removed. The clock is not used.
+// The epoch is computed from the runs, so that it survives a restart of the kubelet. At first, only
+// the run that ended the previous epoch shows that there is a new one. As soon as a container has
+// been created in the new epoch, its run shows this too, and the earlier run may be removed. The
+// clock is not used.
 func Epoch(pod *v1.Pod, seen *cri.Pod) int64 {
 	if seen == nil || !CanRestartAll(pod) {
 		return 0

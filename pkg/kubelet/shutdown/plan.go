@@ -15,8 +15,8 @@ import (
 // critical is the lowest priority of system-critical pods.
 const critical = 2_000_000_000
 
-// group contains pods that are ended at the same time: those with priorities from the field from up
-// to the next group's from. grace is the group's maximum time.
+// group contains the pods that are ended at the same time. Their priorities are at least from, and
+// less than from of the next group. grace is the maximum time that the group may take to end.
 type group struct {
 	from  int32
 	grace time.Duration
@@ -24,7 +24,7 @@ type group struct {
 }
 
 // groups returns the groups of a configuration, lowest priority first. It returns none if the
-// configuration gives pods no time to end.
+// configuration does not set how long pods may take to end.
 func groups(c *kubeletconfig.KubeletConfiguration) []group {
 	var out []group
 	for _, p := range c.ShutdownGracePeriodByPodPriority {

@@ -33,9 +33,9 @@ import (
 // maxFile is the maximum size of a pod's file in bytes.
 const maxFile = 1 << 20
 
-// read returns the pods of a file, or of all files in a directory. The keys are "namespace/name".
-// The result bad joins the errors of files that are not valid pods. A path that does not exist has
-// no pods.
+// read returns the pods of a file, or of all files in a directory except hidden ones. The keys are
+// "namespace/name". The result bad joins the errors of files that are not valid pods. A path that
+// does not exist has no pods.
 func read(from, node string) (pods map[string]*v1.Pod, bad, err error) {
 	info, err := os.Stat(from)
 	if errors.Is(err, fs.ErrNotExist) {

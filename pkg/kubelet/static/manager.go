@@ -83,8 +83,8 @@ type Manager struct {
 
 	want map[string]*v1.Pod // pods that the sources contain, by "namespace/name"
 	runs map[string]*v1.Pod // pods in the pool, and ended pods whose next version has not started yet
-	// ending are pods in the pool that were missing in the sources for a while. They must end even
-	// if the sources contain them again.
+	// ending are pods in the pool that the sources did not contain for a while, or not in this
+	// version. They must end even if the sources contain them again.
 	ending map[types.UID]bool
 }
 
@@ -100,9 +100,9 @@ func (m *Manager) Start(pool Pool) {
 	m.pool = pool
 	m.read()
 	m.apply()
-	// Start does not wait for the URL. Pods that an earlier kubelet got from the URL continue to
-	// run: the kubelet ends pods that exist only in the runtime after it has read the pods of the
-	// API.
+	// Start does not wait for the URL. Until the URL has been read, a pod that an earlier kubelet
+	// got from it exists only in the runtime. Such a pod keeps running until the kubelet has read
+	// the pods of the API. If the URL has still not been read then, the kubelet ends the pod.
 }
 
 // Poke makes Run check the pods and mirror pods now. It does not block.
@@ -167,9 +167,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// follow watches the path and sends on changed after each event. The caller must call again
-// periodically: it adds the watch if the path did not exist before. If the kernel cannot watch the
-// path, files are read only once in each Period.
+// follow watches the path and sends on changed after each event. The caller must call the function
+// again periodically, which adds the watch if the path did not exist before. If the kernel cannot
+// watch the path, files are read only once in each Period.
 func (m *Manager) follow() (changed <-chan struct{}, again, stop func()) {
 	if m.cfg.Path == "" {
 		return nil, func() {}, func() {}

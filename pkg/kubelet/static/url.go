@@ -26,8 +26,8 @@ const (
 	askTimeout = 10 * time.Second
 )
 
-// ask reads the URL of static pods periodically until ctx ends. It sends on asked after each valid
-// response.
+// ask reads the URL of static pods periodically until ctx ends. It sends on asked after each
+// attempt, even a failed one.
 func (m *Manager) ask(ctx context.Context, asked chan<- struct{}) {
 	client := &http.Client{
 		Timeout: askTimeout,

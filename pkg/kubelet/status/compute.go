@@ -21,8 +21,8 @@ import (
 type Verdict struct {
 	Phase           v1.PodPhase
 	Reason, Message string
-	// Disruption reports whether the kubelet itself ended the pod, for example to evict it. It sets
-	// the condition DisruptionTarget.
+	// Disruption reports whether the kubelet itself ended the pod, for example to evict it. If so,
+	// the pod gets the condition DisruptionTarget.
 	Disruption bool
 	// Condition is the message of the condition DisruptionTarget. If it is empty, the condition has
 	// the text of Message.
@@ -191,8 +191,8 @@ func anyStarted(list []v1.ContainerStatus) bool {
 }
 
 // concludeContainers sets the state terminated on containers that cannot run any more: containers
-// that the runtime no longer has, and containers that were never started after the init containers
-// ended.
+// that the runtime no longer has, and containers that were never started although all init
+// containers have ended.
 func concludeContainers(pod *v1.Pod, s *v1.PodStatus) {
 	initialized := len(pod.Spec.InitContainers) == 0 || anyStarted(s.ContainerStatuses)
 	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses,

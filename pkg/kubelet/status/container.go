@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
-// Reasons of containers that wait and have not been started yet.
+// Reasons of containers that wait.
 const (
 	reasonCreating     = "ContainerCreating"
 	reasonInitializing = "PodInitializing"

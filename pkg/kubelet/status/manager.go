@@ -243,9 +243,9 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// written records that the API has the status as of the given number of changes. If want has
-// changed since, it does nothing. If told is true, a request was needed, and written records in a
-// metric how long the API had an older status.
+// written records that the API has the status that want had after this number of changes. It does
+// nothing if want has changed again since then. If told is true, a request was needed, and written
+// records in a metric how long the API had an older status.
 func (m *Manager) written(uid types.UID, changes int, told bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -307,8 +307,8 @@ func (m *Manager) reflect(ctx context.Context, pod *v1.Pod, want v1.PodStatus) (
 	return true, nil
 }
 
-// SyncMirrors compares the status of each static pod with that of its mirror, and queues the pods
-// whose statuses differ.
+// SyncMirrors queues all static pods. Run then writes the status of each of them whose mirror pod
+// does not show it.
 func (m *Manager) SyncMirrors() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -30,9 +30,9 @@ type measurement struct {
 
 // ClaimStats measures every claim's volume that is mounted for a pod. A volume that several pods
 // use is measured once, and callers at the same time share one measurement. ClaimStats returns when
-// all volumes are measured or ctx ends. Then it leaves out the volumes whose storage server or CSI
-// driver has not answered. It neither waits for such a volume nor measures it again while a
-// measurement that was too slow for an earlier caller is still running.
+// all volumes are measured or ctx ends. It leaves out a volume whose storage server or CSI driver
+// has not answered by then. The measurement of such a volume keeps running; until it has ended,
+// later calls leave out the volume at once.
 func (m *Manager) ClaimStats(ctx context.Context) []statsapi.VolumeStats {
 	var running []*measurement
 	for _, c := range m.mountedClaims() {

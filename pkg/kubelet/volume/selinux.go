@@ -40,11 +40,11 @@ func labelOptions(o *v1.SELinuxOptions) []string {
 	return out
 }
 
-// labels returns the SELinux labels with which the volume's containers need its files, without
-// duplicates. As in Kubernetes, containers without SELinux options do not count. labels returns none
-// if the volume must not be mounted with a label: the pod's seLinuxChangePolicy is Recursive, or a
-// container's options specify no level. In the last case the runtime chooses the level, so the label
-// is unknown.
+// labels returns the SELinux labels that the volume's files must have for the containers that mount
+// the volume, without duplicates. As in Kubernetes, containers without SELinux options do not
+// count. labels returns none if the volume must not be mounted with a label: the node has no
+// SELinux, the pod's seLinuxChangePolicy is Recursive, or a container's options specify no level.
+// In the last case the runtime chooses the level, so the label is unknown.
 func (m *Manager) labels(pod *v1.Pod, volume string) ([]string, error) {
 	if m.cfg.Label == nil {
 		return nil, nil

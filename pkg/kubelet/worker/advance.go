@@ -231,7 +231,7 @@ func (w *worker) event(pod *v1.Pod, reason, message string) {
 }
 
 // prune removes what the pod no longer needs from the runtime: of each container all runs but the
-// newest two, and sandboxes that are neither ready nor used by a container. A run is one CRI
+// newest two, and older sandboxes that are neither ready nor used by a container. A run is one CRI
 // container.
 func (w *worker) prune(ctx context.Context, seen *cri.Pod) {
 	runs, used := map[string]int{}, map[string]bool{}

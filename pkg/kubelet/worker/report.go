@@ -58,8 +58,8 @@ func (w *worker) noteWaiting(pod *v1.Pod, plan Plan) {
 	}
 }
 
-// report computes the pod's status and queues it for writing to the API. The arguments report
-// whether the pod is ending, and whether it is over: whether it has ended.
+// report computes the pod's status and queues it for writing to the API. ending reports whether the
+// pod is being ended, and over whether all its containers have ended after that.
 func (w *worker) report(l observation, ending, over bool) {
 	w.shown.mu.Lock()
 	defer w.shown.mu.Unlock()
@@ -153,8 +153,8 @@ func (w *worker) probeResults(s *v1.PodStatus, id string) prober.Result {
 // containerID returns the ID of a container in the form used in the pod's status.
 func (w *worker) containerID(id string) string { return w.cfg.RuntimeName + "://" + id }
 
-// foreign returns the kubelet's own conditions and those that only the API has. If both have a
-// condition of a type that the kubelet does not set, the one of the API is used.
+// foreign merges the conditions of a pod in the API with the kubelet's own. If both have a
+// condition of the same type, the kubelet's one is used, unless another client sets this type.
 func foreign(api, own []v1.PodCondition) []v1.PodCondition {
 	out := append([]v1.PodCondition{}, own...)
 	for _, c := range api {

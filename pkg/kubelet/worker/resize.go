@@ -211,7 +211,7 @@ func updated(pod *v1.Pod, c *v1.Container, n qos.Node) *runtimeapi.LinuxContaine
 	return r
 }
 
-// checkMemory returns an error if an update would reduce a memory limit to no more than the
+// checkMemory returns an error if an update would set or reduce a memory limit to no more than the
 // container uses now. With such a limit, the kernel would kill the container, or reject the limit
 // after the limits of other containers were already changed.
 func (w *worker) checkMemory(ctx context.Context, list []Update) error {

@@ -95,7 +95,7 @@ func (a addresses) give(to types.GCAttachment, subnets []netip.Prefix) (given []
 			return given, fmt.Errorf("no IP addresses available in range set: %s-%s", gateway(subnet), last(subnet))
 		}
 		if err := os.WriteFile(a.file(free), []byte(to.ContainerID+lineBreak+to.IfName), 0o600); err != nil {
-			return given, fmt.Errorf("give address: %w", err)
+			return given, fmt.Errorf("allocate address: %w", err)
 		}
 		given = append(given, netip.PrefixFrom(free, subnet.Bits()))
 		if err := os.WriteFile(latest, []byte(free.String()), 0o600); err != nil {

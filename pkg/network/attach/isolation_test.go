@@ -66,8 +66,8 @@ func (r *testSandbox) end(to *testSandbox, payload []byte) []byte {
 	return ether(to.mac, r.mac, 0x0800, ip4(r.v4, to.v4, 17, udp(1, 2, payload)))
 }
 
-// arrives reports whether alice receives a frame with a certain content (the argument found) after
-// mallory has sent frame.
+// arrives makes mallory send frame, and reports whether alice receives a frame that contains found.
+// number makes the frame that mallory sends last unique.
 func (w *bridgeLab) arrives(number int, frame, found []byte) bool {
 	w.t.Helper()
 	end := fmt.Appendf(nil, "end of %06d", number)

@@ -72,8 +72,9 @@ func del(args *skel.CmdArgs) error {
 	return c.addresses().releaseOf(ownerOf(args), c.unbind)
 }
 
-// check returns an error if a sandbox's interface, addresses or binding are not as the command ADD
-// has set them.
+// check returns an error if a sandbox's interface or addresses are not as the command ADD has set
+// them, or if the command CHECK of a delegated plugin fails. It does not check the binding of the
+// port.
 func check(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -134,7 +135,8 @@ func collect(args *skel.CmdArgs) error {
 	return c.addresses().releaseBut(c.ValidAttachments, c.unbind)
 }
 
-// status returns an error if sandboxes cannot be attached. It checks the delegated plugins too.
+// status returns an error if the configuration is invalid, or if the command STATUS of a delegated
+// plugin fails.
 func status(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {

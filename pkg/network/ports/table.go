@@ -175,7 +175,7 @@ func (t *Table) renew(list []chain, marker string, want elements) error {
 	return errors.Join(append(errs, t.each(want, t.conn.Put))...)
 }
 
-// each calls do for each set that has elements in e.
+// each calls do for each set with its elements in e.
 func (t *Table) each(e elements, do func(*nftables.Set, []nftables.SetElement) error) error {
 	var errs []error
 	for i, s := range t.sets {

@@ -12,10 +12,9 @@ import (
 	"time"
 )
 
-// GroupOf returns the cgroup of a process. In cgroup v1, it is the cgroup that accounts both CPU
-// and memory. GroupOf returns an error if two different cgroups account them, or if this cgroup is
-// not the one in which systemd placed the process. In these cases, no cgroup accounts the process
-// separately.
+// GroupOf returns the cgroup of a process. In cgroup v1, a process has one cgroup for each
+// controller. GroupOf returns an error if those for CPU and memory are not the same, or if systemd
+// has placed the process in another one: then no cgroup shows the usage of this process alone.
 func (r Reader) GroupOf(proc string, pid int) (string, error) {
 	dir := filepath.Join(proc, strconv.Itoa(pid))
 	b, err := os.ReadFile(filepath.Join(dir, "cgroup"))
@@ -38,7 +37,7 @@ func (r Reader) GroupOf(proc string, pid int) (string, error) {
 	}
 	path := groups["cpu"]
 	if unit, ok := groups["name=systemd"]; path == "" || path != groups["memory"] || ok && unit != path {
-		return "", fmt.Errorf("%s/cgroup: the process is not counted by itself", dir)
+		return "", fmt.Errorf("%s/cgroup: no cgroup shows the usage of the process", dir)
 	}
 	return path, nil
 }
