@@ -61,14 +61,13 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	fs.StringVar(&o.hostname, "hostname-override", o.hostname,
 		"name of the node; if empty, the machine's host name")
 	fs.StringVar(&o.nodeIP, "node-ip", o.nodeIP,
-		"IP addresses of the node, separated by commas, at most one of each IP family; if empty, the kubelet "+
-			"chooses addresses of the machine")
+		"IP addresses of the node, separated by commas, the primary address first; required")
 	fs.StringVar(&o.rootDir, "root-dir", o.rootDir, "directory for pods, volumes and other state of the kubelet")
 	fs.StringVar(&o.certDir, "cert-dir", o.certDir,
 		"directory for the kubelet's certificates; if empty, the directory pki in --root-dir")
 	fs.StringVar(&o.bootstrap, "bootstrap-kubeconfig", o.bootstrap,
 		"kubeconfig file with a join token, with which the kubelet requests a client certificate if the file "+
-			"of --kubeconfig does not exist yet")
+			"of --kubeconfig does not exist or has no valid credentials")
 	fs.StringVar(&o.endpoint, "container-runtime-endpoint", o.endpoint,
 		"socket of the container runtime; replaces containerRuntimeEndpoint in the file of --config")
 	fs.StringVar(&o.manifests, "pod-manifest-path", o.manifests,
