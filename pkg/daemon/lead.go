@@ -27,8 +27,9 @@ const serverPoll = 50 * time.Millisecond
 var ErrLostLease = errors.New("leader election lost")
 
 // Lead waits until this process holds the lease, and then runs work. If leader election is
-// disabled, it runs work immediately. Lead returns the error of work when work has returned, or
-// ErrLostLease. After ErrLostLease the process should exit, because work may not have stopped yet.
+// disabled, it runs work immediately. Lead returns the error of work when work has returned,
+// ErrLostLease when the lease is lost, or nil when ctx ends first. In the last two cases the
+// process should exit, because work may not have stopped yet.
 func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, clk clock.Clock, log *slog.Logger,
 	work func(context.Context) error) error {
 	if !f.Enabled {

@@ -219,7 +219,8 @@ func (r *redactor) object(v slog.Value) slog.Value {
 	}
 }
 
-// printed formats a value that cannot be encoded as JSON with package fmt, and redacts the result.
+// printed uses package fmt to format a value that cannot be encoded as JSON, and redacts the
+// result.
 func (r *redactor) printed(v slog.Value) slog.Value {
 	return slog.StringValue(r.text(fmt.Sprintf("%+v", v.Any())))
 }

@@ -31,10 +31,10 @@ import (
 // New builds a Kubelet without starting it.
 //
 // Parts are built in the order of their dependencies: what all parts share; the machine and the
-// runtime; pods; the node's resources that pods use; upkeep; and last the workers, which use all
-// the other parts. The other parts exist before the workers. To wake or end a pod, they therefore
-// use shared.workers, which finds its worker later. To update the Node's status, they use
-// shared.node.
+// runtime; pods; the node's resources that pods use; upkeep; the workers, which use all the parts
+// before them; and last the servers. Most parts exist before the workers. To wake or end a pod,
+// they therefore use shared.workers, which finds the pod's worker later. To update the Node's
+// status, they use shared.node.
 func New(cfg Config) (*Kubelet, error) {
 	client, err := cri.Dial(cri.Target{
 		Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, Images: cfg.Kubelet.ImageServiceEndpoint,

@@ -220,7 +220,7 @@ func (s *sandboxes) endShims() error {
 	return nil
 }
 
-// releaseAddresses releases the addresses that no existing sandbox uses.
+// releaseAddresses releases the addresses that no ready sandbox uses.
 func (s *sandboxes) releaseAddresses(ctx context.Context) error {
 	inUse, err := s.runtime.attachments(ctx)
 	if err != nil || s.runtime.network == nil {
@@ -229,7 +229,8 @@ func (s *sandboxes) releaseAddresses(ctx context.Context) error {
 	return s.runtime.network.Collect(ctx, inUse)
 }
 
-// awaitRuntime waits until the runtime answers, and then releases addresses that no sandbox uses.
+// awaitRuntime waits until the runtime answers, and then releases the addresses that no ready
+// sandbox uses.
 func (s *sandboxes) awaitRuntime(ctx context.Context) error {
 	for {
 		err := s.releaseAddresses(ctx)

@@ -32,9 +32,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
-// hardware manages the parts of the machine that are assigned to one pod at a time: devices of
-// device plugins, resource claims of DRA drivers, ranges of user IDs, CPUs and the memory of NUMA
-// nodes.
+// hardware manages the parts of the machine that are assigned to particular pods: devices of device
+// plugins, resource claims of DRA drivers, ranges of user IDs, CPUs and the memory of NUMA nodes.
 type hardware struct {
 	align   *numa.Manager
 	cpus    *cpus.Manager

@@ -12,11 +12,11 @@ import (
 )
 
 // heartbeatPatience is how long one listing of the container runtime may take before the kubelet
-// counts as unhealthy. It is longer than the timeout of any call to the runtime.
+// counts as unhealthy. It is longer than the default timeout of a call to the runtime.
 const heartbeatPatience = 5 * time.Minute
 
-// heartbeat records when the kubelet last began to list the container runtime, to detect that it
-// hangs. It is safe for concurrent use.
+// heartbeat records when the kubelet last began to list the container runtime, to detect a listing
+// that hangs. It is safe for concurrent use.
 type heartbeat struct {
 	clock clock.PassiveClock
 

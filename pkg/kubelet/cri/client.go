@@ -48,7 +48,9 @@ type Target struct {
 	// Endpoint is the runtime's socket, for example unix:///run/containerd/containerd.sock. Images
 	// is the socket of the image service if it differs from Endpoint.
 	Endpoint, Images string
-	// Timeout is the timeout of each call, except image pulls and commands in containers.
+	// Timeout is the timeout of a call. There are exceptions: creating a sandbox may take twice as
+	// long, stopping a container and running a command have timeouts of their own, and pulling an
+	// image has none.
 	Timeout time.Duration
 	// Options are additional options of the gRPC connections.
 	Options []grpc.DialOption

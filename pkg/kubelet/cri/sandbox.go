@@ -129,7 +129,8 @@ func privileged(pod *v1.Pod) bool {
 	return false
 }
 
-// portMappings returns the ports of all containers of the pod, without duplicates.
+// portMappings returns the ports of the pod's main containers and sidecars. If a container has the
+// same port twice, the port is returned once for this container.
 func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
 	containers := append([]v1.Container{}, pod.Spec.Containers...)

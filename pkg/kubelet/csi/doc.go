@@ -20,8 +20,8 @@
 //   - Calls are retried until the driver succeeds. Drivers must accept repeated calls.
 //   - A directory is removed only if it is empty and nothing is mounted on it. Files in a volume are
 //     never deleted.
-//   - A driver has at most one call in progress for each volume, and a volume is unstaged only if
-//     no pod of the node uses it.
+//   - A driver has at most one call in progress that changes a volume, and a volume is unstaged
+//     only if no pod of the node uses it.
 //   - A volume that the control plane attaches is used only when the Node's status lists it as in
 //     use and as attached. The control plane therefore never detaches it while a pod uses it.
 package csi

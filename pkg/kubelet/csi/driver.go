@@ -28,8 +28,8 @@ type driver struct {
 	endpoint string
 	conn     *grpc.ClientConn
 	node     csi.NodeClient
-	// updated is the time when the driver was last asked how many volumes the node can have. After
-	// the registration, only the goroutine of Run uses it.
+	// updated is the time when the registration, or Run, last asked the driver how many volumes the
+	// node can have. After the registration, only the goroutine of Run uses it.
 	updated time.Time
 }
 

@@ -64,7 +64,7 @@ type Manager struct {
 // asking, surely and counted.
 type volume struct {
 	id id
-	// asking is held during calls to the driver about this volume. It is locked before the
+	// asking is held during calls to the driver that change this volume. It is locked before the
 	// Manager's mutex mu.
 	asking sync.Mutex
 	// users are the pods for which the volume is published, or may be published.
@@ -72,8 +72,8 @@ type volume struct {
 	// staged is the place where the volume is staged, or may be staged. It is nil if the volume is
 	// certainly not staged.
 	staged *stage
-	// surely means that the volume was staged successfully, perhaps by an earlier process. It is
-	// guarded by asking.
+	// surely means that the volume was staged successfully, or that an earlier process may have
+	// staged it. It is guarded by asking.
 	surely bool
 	// context is the SELinux label with which the volume is staged and published. It is empty if
 	// there is no label.

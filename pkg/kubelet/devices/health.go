@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// well reports whether a device is healthy. A device that no plugin has reported since the kubelet
-// started counts as healthy.
+// well reports whether a device is healthy. A device that is not in the plugin's last list counts
+// as healthy, for example because no plugin has registered since the kubelet started.
 func (o *offer) well(id string) bool {
 	if o == nil {
 		return true

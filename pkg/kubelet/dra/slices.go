@@ -70,8 +70,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// wipe deletes the slices of drivers whose grace period has ended. It returns the time at which the
-// next grace period ends, or the zero time.
+// wipe deletes the slices of drivers whose grace period has ended. It returns the time at which it
+// must be called again: when the next grace period ends, or when a failed deletion must be tried
+// again. The zero time means that no driver is left.
 func (m *Manager) wipe(ctx context.Context, failures *int) time.Time {
 	m.mu.Lock()
 	gone := maps.Clone(m.gone)

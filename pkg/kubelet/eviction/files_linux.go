@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// Files returns the disk usage of a directory, in bytes and inodes. It is zero if the directory
-// does not exist.
+// Files returns the disk usage of the files in a directory, in bytes and inodes. It does not look
+// into subdirectories. The usage is zero if the directory does not exist.
 func Files(dir string) (bytes, inodes uint64, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

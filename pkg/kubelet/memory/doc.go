@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package memory reserves memory and huge pages of NUMA nodes for containers. It is Kubernetes'
-// memory manager with the static policy.
+// memory manager. With the policy None, it reserves nothing. The rest of this text is about the
+// policy Static.
 //
 // Each container of a Guaranteed pod gets its memory from as few NUMA nodes as possible, and the
 // kernel allocates its memory only there. Each node is used in one of two ways: reservations are made

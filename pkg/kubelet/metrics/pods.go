@@ -146,7 +146,7 @@ func (m *Pods) Sandbox(pod *v1.Pod, handler string) (over func(took time.Duratio
 
 // SandboxWithoutContainers counts a pod whose sandbox was created, but whose first containers could
 // not all be started. Problems with a user namespace often appear only then, so it counts only pods
-// that have one.
+// that have one. The method Sandbox calls it too, for pods whose sandbox could not be created.
 func (m *Pods) SandboxWithoutContainers(pod *v1.Pod) {
 	if ownUsers(pod) {
 		m.notNamespaced.Inc()

@@ -5,6 +5,6 @@
 //
 // The status is written when it changes, and otherwise every Config.ReportPeriod. Between these
 // writes, renewals of the Lease show that the kubelet is running. Labels and taints are set at
-// registration. Changes that other clients make later are kept, except changes to the labels that
-// describe the machine.
+// registration. Changes that other clients make later are kept, except changes to labels that the
+// kubelet sets: it sets these again each time it starts.
 package node

@@ -47,7 +47,8 @@ func (h *Handle) Poke() {
 	}
 }
 
-// Labels returns the node's labels from the last version that was read.
+// Labels returns the node's labels from the last version that was read. Before the first version
+// was read, it returns the labels that the registration sets.
 func (h *Handle) Labels() map[string]string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -131,8 +131,8 @@ func hugePages(dir string) (map[int64]int64, error) {
 	return out, nil
 }
 
-// Allocatable returns the capacity minus the reserved amounts. From memory it also subtracts the
-// memory that is set aside for huge pages, because it cannot be used for anything else.
+// Allocatable returns the capacity minus the reserved amounts. It also subtracts the memory that is
+// set aside for huge pages, because that memory cannot be used for anything else.
 func Allocatable(capacity v1.ResourceList, reserved ...v1.ResourceList) v1.ResourceList {
 	out := capacity.DeepCopy()
 	memory := out[v1.ResourceMemory]

@@ -181,7 +181,7 @@ func (l *Layout) readCPUs(dir string, nodes []int) error {
 }
 
 // lastCache identifies a CPU's third-level cache by the ID of the first CPU that uses it. If the
-// machine has no such caches, lastCache returns the socket instead.
+// machine has no such caches, lastCache returns a negative number that identifies the socket.
 func lastCache(dir string, socket int) int {
 	indices, err := numbered(dir, "index")
 	if err != nil {

@@ -69,7 +69,7 @@ type Watcher struct {
 // entry is the socket of a plugin in the registration directory.
 type entry struct {
 	made    time.Time
-	handler Handler // nil if the plugin was rejected
+	handler Handler // nil if the registration failed
 	plugin  Plugin
 }
 

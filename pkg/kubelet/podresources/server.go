@@ -3,7 +3,8 @@
 
 // Package podresources serves Kubernetes' pod-resources API, versions v1 and v1alpha1, at a Unix
 // socket of the node. The API lists the devices, CPUs and memory that are assigned to containers.
-// Agents for monitoring and networks use it. It only reads, and at most 100 requests per second.
+// Agents for monitoring and networks use it. It is read-only, and the server rejects more than 100
+// requests per second.
 package podresources
 
 import (

@@ -48,8 +48,8 @@ func (s Swap) container(unified map[string]string, pod *v1.Pod, c *v1.Container,
 // Protection holds the settings of Kubernetes' MemoryQoS feature.
 type Protection struct {
 	// Throttling is a fraction from 0 to 1. The kernel slows a container down when its memory use
-	// exceeds its request by this fraction of the difference between limit and request. 0 disables
-	// the feature.
+	// exceeds its request by this fraction of the difference between limit and request. With 0, the
+	// kernel never does so.
 	Throttling float64
 	// Reserve makes the kernel protect memory up to the requests of pods: always for Guaranteed
 	// pods, and if possible for Burstable pods.

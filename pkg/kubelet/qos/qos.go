@@ -313,8 +313,9 @@ func Pod(pod *v1.Pod, n Node) PodLimits {
 	return out
 }
 
-// Larger returns, for each limit, the larger of a and b. If only one of them has a limit, the
-// result is unlimited.
+// Larger returns the larger of the limits a and b for CPU, for memory and for High. If only one of
+// them has a limit, the result is unlimited. Min and Low are those of b. The result has no limits
+// of processes and huge pages.
 func Larger(a, b PodLimits) PodLimits {
 	larger := func(x, y *int64, none int64) *int64 {
 		switch {

@@ -27,14 +27,14 @@ const notOfServices = `[^a-zA-Z\-_.:0-9@]`
 
 // logQuery is a parsed query for the logs of services, or for one log file.
 type logQuery struct {
-	asked           bool // whether the request has any query parameter
+	asked           bool // whether the request has any parameter of a log query
 	services, files []string
 	since, until    time.Time // a zero time means no bound
 	tail, boot      *int
 	pattern         string
 }
 
-// empty reports whether the request has only a path and no query parameters.
+// empty reports whether the request has only a path and no parameters of a log query.
 func (q *logQuery) empty() bool { return !q.asked }
 
 // narrowed reports whether the query selects a part of each log, by time, boot, pattern or number

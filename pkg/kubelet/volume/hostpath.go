@@ -37,7 +37,7 @@ func checkBacksteps(path string) error {
 }
 
 // hostPathKind returns how to check that a path has the hostPath type kind, and the name of this
-// type in error messages. ok is false if any file will do.
+// type in error messages. ok is false if the type is unknown.
 func hostPathKind(kind v1.HostPathType) (is func(fs.FileMode) bool, noun string, ok bool) {
 	switch kind {
 	case v1.HostPathDirectory, v1.HostPathDirectoryOrCreate:

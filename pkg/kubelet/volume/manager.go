@@ -141,8 +141,7 @@ type prepared struct {
 	// readOnly reports whether all containers mount the volume read-only, even if their
 	// volumeMounts do not say so.
 	readOnly bool
-	// managed reports whether only this pod uses the volume, so that the kubelet may change the
-	// SELinux label and group of its files.
+	// managed reports whether the runtime may change the SELinux labels of the volume's files.
 	managed bool
 	// labelled reports whether the volume was mounted with its SELinux label, so that the runtime
 	// must not relabel its files.
