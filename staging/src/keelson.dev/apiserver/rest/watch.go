@@ -30,13 +30,14 @@ const flushSize = 64 << 10
 // the stack is free while send waits for events: there may be many thousand watches.
 type watch struct {
 	s       *Server
-	ctx     context.Context
-	cancel  context.CancelFunc
-	removed context.Context // done when the resource is removed
-	detach  func() bool     // removes the connection between removed and cancel
-	over    context.CancelFunc
 	watcher store.Watcher
 	enc     *eventEncoder
+
+	ctx     context.Context // done when the watch must end
+	cancel  context.CancelFunc
+	over    context.CancelFunc // releases the timer of the watch's timeout
+	removed context.Context    // done when the resource is removed; then calls cancel
+	detach  func() bool        // makes removed no longer call cancel
 }
 
 // watch streams the events of a resource. It ends when the client closes the connection, the

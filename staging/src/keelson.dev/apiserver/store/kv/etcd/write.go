@@ -123,7 +123,7 @@ func (s *Store) op(ctx context.Context, w *kv.Write) (clientv3.Op, error) {
 // expected returns the conditions of the write w in etcd's form.
 func expected(w *kv.Write) []clientv3.Cmp {
 	all := make([]clientv3.Cmp, 0, 1+len(w.Conditions))
-	all = append(all, clientv3.Compare(clientv3.ModRevision(w.Key), "=", w.Expect))
+	all = append(all, modifiedAt(w.Key, w.Expect))
 	for _, c := range w.Conditions {
 		all = append(all, unchanged(c.Key, c.Revision))
 	}
@@ -133,7 +133,16 @@ func expected(w *kv.Write) []clientv3.Cmp {
 // unchanged returns the condition that key exists and has not been written since revision.
 func unchanged(key string, revision int64) clientv3.Cmp {
 	// An absent key has revision 0, which must not match.
-	return clientv3.Compare(clientv3.ModRevision(key), "=", max(revision, 1))
+	return modifiedAt(key, max(revision, 1))
+}
+
+// modifiedAt returns the condition that key was last written at revision. clientv3.Compare returns
+// the same, but copies the condition by reflection.
+func modifiedAt(key string, revision int64) clientv3.Cmp {
+	condition := clientv3.ModRevision(key)
+	c := condition.GetCompare()
+	c.Result, c.TargetUnion = pb.Compare_EQUAL, &pb.Compare_ModRevision{ModRevision: revision}
+	return condition
 }
 
 // outcome returns the result of the write w from the response to the transaction that contained w.
