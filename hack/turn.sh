@@ -17,8 +17,16 @@ usage() {
 	USAGE
 }
 
-# The turns. Most take 20 to 30 minutes on two cores.
+# The turns. Most take 20 to 30 minutes on two cores. A commit runs one of the parts of Kubernetes'
+# integration tests with the probability of four other turns.
 turns=(race-1 race-2 fuzz perturb soak upgrade stores conformance-1 conformance-2 conformance-3 monitoring metrics)
+parts=(integration-{1..16})
+
+# choose prints the turn that a commit chooses.
+choose() {
+	local n=$((0x${1:0:8} % (${#turns[@]} + 4)))
+	echo "${turns[n]:-${parts[$((0x${1:8:4} % ${#parts[@]}))]}}"
+}
 
 run() {
 	case $1 in
@@ -31,6 +39,7 @@ run() {
 	conformance-*) SHARE=${1#conformance-}/3 ATTEMPTS=2 OUT=.build/conformance.md make conformance ;;
 	monitoring) make alerts ;;
 	metrics) make metrics ;;
+	integration-*) SHARE=${1#integration-}/16 ATTEMPTS=2 LIMIT=8 OUT=.build/integration.md make integration ;;
 	esac
 }
 
@@ -42,7 +51,7 @@ case ${1:-} in
 	exit
 	;;
 --list)
-	printf '%s\n' "${turns[@]}"
+	printf '%s\n' "${turns[@]}" "${parts[@]}"
 	exit
 	;;
 --record)
@@ -56,8 +65,8 @@ case ${1:-} in
 esac
 
 commit=$(git rev-parse --short=12 HEAD)
-turn=${1:-${turns[$((0x${commit:0:8} % ${#turns[@]}))]}}
-if [[ " ${turns[*]} " != *" $turn "* ]]; then
+turn=${1:-$(choose "$commit")}
+if [[ " ${turns[*]} ${parts[*]} " != *" $turn "* ]]; then
 	usage >&2
 	exit 2
 fi

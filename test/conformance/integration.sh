@@ -15,6 +15,7 @@ usage() {
 
 		SHARE     I/N: one of N parts of the packages (1/1)
 		LIMIT     minutes that a package may take to run, without its compilation (10)
+		ATTEMPTS  how often a package may be tried until none of its tests fails unexpectedly (1)
 		RUN       regular expression of the tests to run (all)
 		OUT       the file to which the table of results is written (none)
 	USAGE
@@ -101,18 +102,34 @@ start_etcd() {
 	export KUBE_INTEGRATION_ETCD_URL=unix://$data/socket
 }
 
-# Each package has its own etcd, which most packages start themselves. go test ends a package that runs
-# longer than LIMIT; limit.sh ends go test if that does not help.
-number=0
-for package in "${packages[@]}"; do
-	name=${package#k8s.io/kubernetes/test/integration/}
-	log=$logs/${name//\//+}
-	echo "integration: $((++number)) of ${#packages[@]}: $name"
-	# The exit code is that of the report, which knows the failures that are expected.
+# run_package runs the tests of a package and writes the log to the file $log.json. Each package has its
+# own etcd, which most packages start themselves. go test ends a package that runs longer than LIMIT;
+# limit.sh ends go test if that does not help. The report reads the results, not this function.
+run_package() {
 	(
 		grep -qE 'EtcdMain|StartEtcd' "$kubernetes/test/integration/$name"/*_test.go || start_etcd
 		"$root/hack/limit.sh" "$((minutes + 15))m" go test "${flags[@]}" -json -p 2 -count=1 -vet=off \
 			-timeout "${minutes}m" -run "${RUN:-.}" "$package" >"$log.json" 2>"$log.err"
 	) || true
+}
+
+go build -o "$work/bin/report" ./integration/report
+number=0
+for package in "${packages[@]}"; do
+	name=${package#k8s.io/kubernetes/test/integration/}
+	echo "integration: $((++number)) of ${#packages[@]}: $name"
+	for ((attempt = 1; attempt <= ${ATTEMPTS:-1}; attempt++)); do
+		rm -rf "$work/attempt"
+		mkdir "$work/attempt"
+		log=$work/attempt/${name//\//+}
+		run_package
+		if ((attempt == ${ATTEMPTS:-1})) ||
+			"$work/bin/report" -logs "$work/attempt" -known integration/known.txt >"$log.txt" 2>&1; then
+			break
+		fi
+		tail -n 1 "$log.txt"
+		mv "$log.json" "$logs/${log##*/}.attempt$attempt"
+	done
+	mv "$work/attempt"/* "$logs/"
 done
-go run ./integration/report -logs "$logs" -known integration/known.txt ${OUT:+-out "$OUT"}
+"$work/bin/report" -logs "$logs" -known integration/known.txt ${OUT:+-out "$OUT"}
