@@ -16,14 +16,15 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		sync: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "keelson_networkpolicy_sync_duration_seconds",
-			Help:    "Time from a change being seen to it being in the kernel.",
+			Help:    "Time in seconds from when the proxy learns of a change until the change is in the kernel.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		}, []string{"ip_family"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keelson_networkpolicy_sync_failures_total", Help: "Transactions that the kernel refused.",
 		}, []string{"ip_family"}),
 		guarded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "keelson_networkpolicy_isolated_addresses", Help: "Addresses of pods of this node that policies isolate.",
+			Name: "keelson_networkpolicy_isolated_addresses",
+			Help: "Number of addresses of this node's pods that policies isolate.",
 		}, []string{"ip_family", "direction"}),
 		bridged: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "keelson_networkpolicy_bridge_filtered",

@@ -25,9 +25,9 @@ func apiPage(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString(`# Own API
 
-What Keelson has beside Kubernetes' kinds. Go types are in the module
+The API groups, annotations and labels that Keelson has and Kubernetes does not. The Go types are in the module
 [keelson.dev/api](../../staging/src/keelson.dev/api/README.md).
-A server that is not Keelson's answers 404 to these paths.
+API servers other than Keelson's answer 404 to the paths of these groups.
 `)
 	for _, dir := range []string{"scheduling", "storage"} {
 		all := sources(t, "staging/src/keelson.dev/api/"+dir)
@@ -63,7 +63,7 @@ func (s *source) group(b *strings.Builder) {
 		fmt.Fprintf(b, "\n## %s\n\n%s\n", s.text["Group"]+"/"+s.text["Version"], indented(doc))
 	}
 	if paths := s.paths(); len(paths) > 0 {
-		fmt.Fprintf(b, "\n| path or limit | |\n|---|---|\n%s", strings.Join(paths, ""))
+		fmt.Fprintf(b, "\n| path or limit | meaning |\n|---|---|\n%s", strings.Join(paths, ""))
 	}
 	for _, d := range s.ast.Decls {
 		g, ok := d.(*ast.GenDecl)

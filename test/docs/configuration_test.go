@@ -65,9 +65,10 @@ func configurationPage(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString(`# Configuration
 
-The kinds of configuration files, with every field. They are Kubernetes' own kinds. The meanings are
-the first sentences of [Kubernetes' reference](https://kubernetes.io/docs/reference/config-api/), which
-says more about each field. ` + "`[]`" + ` marks lists, ` + "`{}`" + ` maps.
+The kinds of configuration files, with every field. They are Kubernetes' own kinds. The column "meaning" has
+the first sentence about the field in [Kubernetes' reference](https://kubernetes.io/docs/reference/config-api/),
+which says more. "Not read" means that Keelson's program ignores the field, for the reason that follows.
+In the column "field", ` + "`[]`" + ` marks a list and ` + "`{}`" + ` a map.
 `)
 	meanings := map[string]typeDocs{}
 	for _, k := range configurationKinds() {

@@ -25,15 +25,16 @@ func ownCommands() []string { return []string{"check-downgrade", "cluster", "web
 
 func ctlPage() string {
 	var b strings.Builder
-	b.WriteString("# ctl\n\n`ctl` is kubectl with commands of its own. ")
-	b.WriteString("Called under the name `kubectl`, it is kubectl.\n\n## Own commands\n")
+	b.WriteString("# ctl\n\n`ctl` has the commands of kubectl and additional ones. If the program is called ")
+	b.WriteString("under the name `kubectl`,\nit has only those of kubectl.\n\n## Commands that kubectl does not have\n")
 	root := tree()
 	for _, c := range root.Commands() {
 		if slices.Contains(ownCommands(), c.Name()) {
 			command(&b, c)
 		}
 	}
-	b.WriteString("\n## Commands of kubectl\n\n`ctl COMMAND --help` describes each.\n\n| command | |\n|---|---|\n")
+	b.WriteString("\n## Commands of kubectl\n\n`ctl COMMAND --help` describes each command and its flags.\n\n")
+	b.WriteString("| command | what it does |\n|---|---|\n")
 	for _, c := range root.Commands() {
 		if !slices.Contains(ownCommands(), c.Name()) && !c.Hidden {
 			fmt.Fprintf(&b, "| `ctl %s` | %s |\n", c.Name(), cell(c.Short))

@@ -94,8 +94,8 @@ func flagsPage(t *testing.T, p process) string {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Flags of %s\n\n", p.name)
-	fmt.Fprintf(&b, "Every flag of %s (`%s`).\nWithout a default, a flag is empty, zero or false. "+
-		"Deprecated flags are not shown.\n\n", p.what, p.name)
+	fmt.Fprintf(&b, "The flags of %s that `%s --help` shows. Most deprecated flags are not among them.\n"+
+		"If the column \"default\" is empty, the default is an empty string or list, zero or false.\n\n", p.what, p.name)
 	b.WriteString("| flag | type | default | what it does |\n|---|---|---|---|\n")
 	for _, o := range options(t, p) {
 		standard := ""

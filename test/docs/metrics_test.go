@@ -44,14 +44,18 @@ func metricsPage(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 
-Every metric that Keelson's code defines, by process, with Kubernetes' stability level where it has one.
-Names and labels are Kubernetes' where Kubernetes has the metric; ` + "`keelson_`" + ` marks Keelson's own.
-` + "`…`" + ` stands for a part that the program fills in. Labels are those that the definition itself names.
+Every metric that Keelson's code defines, by process. A metric that Kubernetes has too has the same name and labels
+as in Kubernetes. The names of all other metrics begin with ` + "`keelson_`" + `. Some columns need an explanation:
 
-Libraries add theirs: Go's runtime and process (` + "`go_*`, `process_*`" + `), client-go, and in the API server
-Kubernetes' admission, authentication, flow control and CEL.
+- "level" is the stability level of the metric in Kubernetes.
+- "labels" has only the labels that this page's generator finds at the definition of the metric, so some are missing.
+- ` + "`…`" + ` in a name or meaning stands for a part that the program fills in when it runs.
 
-How to read them: [Monitor the processes](../howto/monitor.md).
+The processes also export metrics of libraries, which this page does not list: of Go's runtime and the process
+(` + "`go_*`, `process_*`" + `), of client-go, and in the API server of Kubernetes' libraries for admission, authentication,
+flow control and CEL.
+
+[Monitor the processes](../howto/monitor.md) describes how to read metrics.
 `)
 	for _, group := range metricsOf {
 		found := map[string]metric{}

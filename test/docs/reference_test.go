@@ -83,9 +83,10 @@ func index() string {
 	var b strings.Builder
 	b.WriteString(`# Reference
 
-For looking something up. These pages are generated from the programs, and a test fails if they differ from them.
+For readers who look something up. These pages are generated from the programs' code; a test fails if the pages and the
+code differ.
 
-| page | what is there |
+| page | what it contains |
 |---|---|
 `)
 	for _, p := range processes() {
@@ -94,9 +95,10 @@ For looking something up. These pages are generated from the programs, and a tes
 	b.WriteString(`| [ctl](ctl.md) | the commands that kubectl does not have, and a list of kubectl's |
 | [Metrics](metrics.md) | every metric that Keelson's code defines |
 | [Configuration](configuration.md) | the kinds of configuration files, with their fields |
-| [Own API](api.md) | kinds, paths, annotations and labels that are Keelson's own |
+| [Own API](api.md) | kinds, paths, annotations and labels that only Keelson has |
 
-The API of Kubernetes' kinds is Kubernetes' own reference; ` + "`ctl explain`" + ` prints it from a running server.
+For the kinds of Kubernetes, see Kubernetes' own API reference; ` + "`ctl explain`" + ` prints the documentation of a kind
+from a running server.
 `)
 	return b.String()
 }

@@ -25,7 +25,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		bytes:   gauge("spill_bytes", "Bytes of audit events that wait on disk for the backend."),
 		spilled: counter("spilled_events_total", "Audit events that did not fit into memory and were put on disk."),
 		dropped: counter("dropped_events_total",
-			"Audit events that were lost: neither memory nor disk had room for them, or could not be read."),
+			"Audit events that were lost: there was no room for them, they could not be read from disk, or the backend "+
+				"rejected them."),
 		retried: counter("retries_total", "Batches of audit events that had to be sent again."),
 	}
 	if r == nil {

@@ -83,7 +83,7 @@ func (o *options) addSigningFlags(fs *pflag.FlagSet) {
 			"tokens are created")
 	fs.StringVar(&o.signCert, "cluster-signing-cert-file", "",
 		"file with the CA certificate that signs the certificates of CertificateSigningRequests; if empty, "+
-			"only signers with files of their own sign")
+			"only signers that have a --cluster-signing-*-cert-file of their own sign")
 	fs.StringVar(&o.signKey, "cluster-signing-key-file", "",
 		"file with the private key of --cluster-signing-cert-file")
 	o.addSigners(fs)

@@ -23,8 +23,8 @@ import (
 const Name = "csi-drivers-controller"
 
 const (
-	// Label is the label of a CSIDriver object whose volumes this controller manages. Its value
-	// must be Kubelet.
+	// Label is the label of a CSIDriver object whose volumes csi-drivers-controller manages, so that the
+	// driver needs no sidecars. The value is "kubelet".
 	Label = "storage.keelson.dev/control"
 	// Kubelet is the value of Label. It means that the controller calls the driver through the
 	// kubelets.

@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// provisioningFinalizer is the finalizer of a claim while the driver may have created a volume
-	// that has no PersistentVolume yet.
+	// provisioningFinalizer is the finalizer of a PersistentVolumeClaim while the driver may have
+	// created a volume for it that has no PersistentVolume yet.
 	provisioningFinalizer = "storage.keelson.dev/provisioning"
 	// deletionFinalizer is the finalizer of a PersistentVolume with the reclaim policy Delete whose
 	// storage is not deleted yet. Kubernetes' external-provisioner uses the same finalizer.

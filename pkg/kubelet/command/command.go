@@ -84,7 +84,8 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 		"cgroup of the container runtime, whose resource usage the kubelet reports; if empty, the cgroup of "+
 			"the process that listens on the runtime's socket")
 	fs.StringVar(&o.network, "network-plugin", o.network,
-		"which program sets up the pod network: keelson (the kubelet), or external (a CNI plugin that you install)")
+		"which program sets up the pod network: keelson (the kubelet, with the CNI plugin of Keelson), or external (a CNI "+
+			"plugin that you install)")
 	fs.StringSliceVar(&o.podNetwork, "pod-network-cidrs", nil,
 		"ranges of all pod addresses of the cluster (CIDR), separated by commas; the kubelet makes routes to "+
 			"other nodes' pods only inside these ranges; if empty, inside any range that a Node object "+

@@ -120,7 +120,8 @@ func addFlags(fs *pflag.FlagSet, k *kubeproxy.KubeProxyConfiguration) {
 	fs.StringVar(&k.ClusterCIDR, "cluster-cidr", k.ClusterCIDR, "range of all pod addresses of the cluster (CIDR), or "+
 		"an IPv4 and an IPv6 range separated by a comma; see --detect-local-mode"+ignored)
 	fs.StringVar(&k.BindAddress, "bind-address", k.BindAddress,
-		"IP address of the node that comes before the addresses in its Node object; 0.0.0.0 and :: mean none"+ignored)
+		"IP address that counts as the node's first address, before the addresses in its Node object; 0.0.0.0 and :: mean "+
+			"that only the addresses in the Node object count"+ignored)
 	fs.StringVar(&k.HealthzBindAddress, "healthz-bind-address", k.HealthzBindAddress,
 		"IP address and port on which the proxy serves /healthz and /livez; if empty, it does not serve them"+ignored)
 	fs.StringVar(&k.MetricsBindAddress, "metrics-bind-address", k.MetricsBindAddress,
@@ -142,9 +143,10 @@ func addFlags(fs *pflag.FlagSet, k *kubeproxy.KubeProxyConfiguration) {
 	fs.StringVar(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "",
 		"prefix of the names of pods' interfaces on the node, for --detect-local-mode=InterfaceNamePrefix"+ignored)
 	fs.StringSliceVar(&k.NodePortAddresses, "nodeport-addresses", nil,
-		"node addresses at which Services of the type NodePort are reachable, separated by commas: ranges (CIDR), "+
-			"primary for the node's first address of each IP family, localhost for the loopback addresses, on which the "+
-			"proxy does not serve them, and all; if empty, all, or primary with an explicit --proxy-mode=nftables"+ignored)
+		"node addresses at which Services of the type NodePort are reachable, separated by commas: ranges (CIDR), or the "+
+			"keywords primary (the node's first address of each IP family), all, and localhost (the loopback addresses; "+
+			"accepted, but the proxy does not serve node ports on them); if empty, all, or primary if "+
+			"--proxy-mode=nftables is set explicitly"+ignored)
 }
 
 // addMetrics defines the flags about metrics, which have no field in the configuration file.

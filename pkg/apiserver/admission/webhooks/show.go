@@ -106,7 +106,7 @@ func (b *Book) Collector() prometheus.Collector {
 		book: b,
 		open: desc("circuit_open",
 			"1 for a webhook that is failing, so that requests of nodes and of the control plane bypass it; otherwise 0."),
-		row:    desc("consecutive_failures", "Failed calls of a webhook since its last answer."),
+		row:    desc("consecutive_failures", "Failed calls of a webhook since its last valid answer."),
 		calls:  desc("calls_total", "Calls of a webhook, including those that only test whether it works again."),
 		failed: desc("failures_total", "Calls of a webhook that failed."),
 		passed: desc("passed_over_total", "Requests that bypassed a failing webhook."),

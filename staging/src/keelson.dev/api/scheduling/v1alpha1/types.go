@@ -136,9 +136,12 @@ type VerdictResult struct {
 	Victims []Result `json:"victims,omitempty"`
 }
 
-// The annotations that make pods a gang. The scheduler places the pods of one namespace that have
-// the same name in AnnGang only when as many of them as AnnGangSize says fit at once.
+// The annotations that make pods a gang: a group of pods that get nodes all at once or not at all.
 const (
-	AnnGang     = Group + "/gang"
+	// AnnGang is the annotation of a pod with the name of its gang. Pods of one namespace with the same
+	// name belong together.
+	AnnGang = Group + "/gang"
+	// AnnGangSize is the annotation of a pod with the number of pods of its gang that must fit on nodes
+	// at once before the scheduler binds any of them.
 	AnnGangSize = Group + "/gang-size"
 )
