@@ -43,8 +43,8 @@ func (s *clusters) certsCommand() *cobra.Command {
 	}
 	check.Flags().StringVarP(&output, "output", "o", "", "output format: \"json\" prints JSON instead of a table")
 	c.AddCommand(check, &cobra.Command{
-		Use: "renew", Short: "Issue all certificates again from the existing certificate authorities; no " +
-			"process restarts", Args: cobra.NoArgs,
+		Use: "renew", Short: "Issue all certificates again from the existing certificate authorities, except those of " +
+			"kubelets that joined with a join token; no process restarts", Args: cobra.NoArgs,
 		RunE: s.on(func(_ *cobra.Command, cfg *cluster.Config, _ []string) error {
 			return cluster.RenewCertificates(cfg, s.deps)
 		}),
