@@ -16,7 +16,7 @@ const IngressController = "keelson.dev/ingress"
 
 // ShareHosts is the annotation of an Ingress that lets other namespaces add rules to its hosts. Its
 // value is a comma-separated list of namespaces, or "*". It has an effect only in the namespace that
-// owns the host.
+// owns the host: that of the first Ingress with the host, or with a wildcard that covers it.
 const ShareHosts = "ingress.keelson.dev/share-hosts"
 
 // MaxIngressSecrets is the maximum number of Secrets with certificates that the Ingresses of one

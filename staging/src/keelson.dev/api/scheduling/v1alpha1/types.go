@@ -13,14 +13,15 @@ const (
 	Group   = "scheduling.keelson.dev"
 	Version = "v1alpha1"
 	// BatchPath is the path to post a BindingBatch to. The client needs the verb
-	// create on bindingbatches of the group, and the right to each binding.
+	// create on bindingbatches of the group, and create on pods/binding for each pod.
 	BatchPath = "/apis/" + Group + "/" + Version + "/bindingbatches"
 	// MaxBindings is the maximum number of bindings in a batch without AllOrNothing.
 	MaxBindings = 512
 	// MaxGang is the maximum number of bindings in a batch with AllOrNothing.
 	MaxGang = 8192
 	// VerdictPath is the path to post a VerdictBatch to. The client needs the verb
-	// create on verdictbatches of the group, and the right to each write.
+	// create on verdictbatches of the group, and the permissions for the changes of each pod (see
+	// the package).
 	VerdictPath = "/apis/" + Group + "/" + Version + "/verdictbatches"
 	// MaxVerdicts is the maximum number of verdicts in a batch, and MaxVictims the maximum number of
 	// victims of all its verdicts together.
@@ -37,9 +38,9 @@ type BindingBatch struct {
 	// Bindings are the pods to bind: at most 512, or at most 8192 with AllOrNothing.
 	// +listType=atomic
 	Bindings []Binding `json:"bindings,omitempty"`
-	// AllOrNothing binds no pod if one of the bindings is rejected; the others are then
-	// answered with a conflict. Once the server has begun to bind, it binds all: a pod that is deleted
-	// or bound by another client in the meantime counts as bound.
+	// AllOrNothing makes the server bind either all pods or none. If it rejects a binding, the
+	// results of the other bindings are conflicts. Once the server has begun to bind, a pod that is
+	// deleted or bound by another client in the meantime counts as bound.
 	AllOrNothing bool `json:"allOrNothing,omitempty"`
 	// ReportingController is the controller named in a Scheduled event for each bound pod.
 	// No events are written if it is empty.
@@ -136,10 +137,11 @@ type VerdictResult struct {
 	Victims []Result `json:"victims,omitempty"`
 }
 
-// The annotations that make pods a gang: a group of pods that get nodes all at once or not at all.
+// The annotations of a gang. Pods with the same namespace, schedulerName and value of AnnGang are a
+// gang. The scheduler binds its first pods only when AnnGangSize of its pods fit on nodes at the
+// same time. It binds further pods of the gang one by one.
 const (
-	// AnnGang is the annotation of a pod with the name of its gang. Pods of one namespace with the same
-	// name belong together.
+	// AnnGang is the annotation of a pod with the name of its gang.
 	AnnGang = Group + "/gang"
 	// AnnGangSize is the annotation of a pod with the number of pods of its gang that must fit on nodes
 	// at once before the scheduler binds any of them.
