@@ -67,8 +67,8 @@ const (
 var list string
 
 // list136 has the features of list that differ in Kubernetes 1.36: the name, the stage, and 1 if the
-// feature is enabled by default. A line with only a name is a feature that 1.36 does not have. None
-// of the others is locked.
+// feature is enabled by default. A line with only a name is a feature that 1.36 does not have. In
+// 1.36, users can turn all features of the other lines on and off.
 //
 //go:embed features136.txt
 var list136 string
@@ -77,13 +77,13 @@ var list136 string
 type feature struct {
 	name          string
 	own           level
-	before        *level // the level in Kubernetes 1.36, if it differs
+	before        *level // stage and default in Kubernetes 1.36, if they differ
 	locked, turns bool
 	needs         []featuregate.Feature
 }
 
-// level is what a feature is in one release. The stage of a feature that the release does not have
-// is none.
+// level has the stage of a feature in one release, and whether the feature is on by default. The
+// stage is none if the release does not have the feature.
 type level struct {
 	stage string
 	on    bool
@@ -94,7 +94,7 @@ const none = "NONE"
 // after136 is the minor version of the release after Kubernetes 1.36.
 const after136 = 37
 
-// at returns the level of the feature in an emulated release.
+// at returns the stage and the default of the feature in an emulated release.
 func (f *feature) at(e release.Emulated) level {
 	if f.before != nil && e.Before(after136) {
 		return *f.before
@@ -171,7 +171,8 @@ func gate() (featuregate.MutableVersionedFeatureGate, error) {
 	return g, nil
 }
 
-// spec returns the specification of a level for a feature gate. The level begins with release from.
+// spec returns l in the form that a feature gate needs. from is the first release with this stage
+// and default.
 func (l level) spec(from *version.Version) featuregate.FeatureSpec {
 	spec := featuregate.FeatureSpec{Default: l.on, PreRelease: featuregate.Alpha, Version: from}
 	switch l.stage {

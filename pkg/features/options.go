@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/release"
 )
 
-// oldest is how many minor releases the emulated release, or the oldest compatible one, may be
-// older than Kubernetes' server.
+// oldest is how many minor releases back a server of Kubernetes can emulate a release, or be
+// compatible with one. This server supports less.
 const oldest = 3
 
 // ownRelease returns the Kubernetes release of this server.
@@ -35,7 +35,7 @@ func Emulatable() []string {
 	return []string{own.SubtractMinor(1).String(), own.String()}
 }
 
-// effective returns the versions of a server without flags for them.
+// effective returns the emulated and the compatible release of a server without flags for these.
 func effective() compatibility.MutableEffectiveVersion {
 	floor := ownRelease().SubtractMinor(oldest)
 	return compatibility.NewEffectiveVersion(ownRelease(), false, floor, floor)
@@ -152,7 +152,7 @@ func (o *Options) Validate(add func(format string, args ...any)) {
 		fixed = append(fixed, text)
 	}
 	if len(fixed) > 0 {
-		add("--feature-gates: %s cannot be had: this server has these features as they are by default",
+		add("--feature-gates: %s is not supported: this server cannot turn these features on or off",
 			strings.Join(fixed, ","))
 	}
 }

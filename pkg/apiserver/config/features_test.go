@@ -28,7 +28,7 @@ func needed(args ...string) []string {
 // TestFeatureGates checks which gates are accepted. The errors for unknown gates must be those of
 // Kubernetes.
 func TestFeatureGates(t *testing.T) {
-	const fixed = " cannot be had: this server has these features as they are by default"
+	const fixed = " is not supported: this server cannot turn these features on or off"
 	for _, tc := range []struct {
 		args     string
 		turned   features.Turned

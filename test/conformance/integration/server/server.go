@@ -138,7 +138,7 @@ func Start(ctx context.Context, t Logger, c Config) (*Server, error) {
 // server accepts locked gates in these tests, because the tests make it emulate an earlier release.
 func refused(output string) bool {
 	return slices.ContainsFunc([]string{
-		"cannot be had: this server has these features as they are by default",
+		"is not supported: this server cannot turn these features on or off",
 		"runtime-config: this server does not have ", "this server cannot emulate ", "feature is locked to ",
 	}, func(reason string) bool { return strings.Contains(output, reason) })
 }
