@@ -18,9 +18,9 @@ func newReceiveWindow(size int) receiveWindow {
 
 // receiveWindow is a flow-control window for data from the client.
 type receiveWindow struct {
-	size      int64 // maximum number of bytes that the client may send ahead
+	size      int64 // maximum number of bytes that the client may send before they are consumed
 	available int64
-	unsent    int64 // bytes that were consumed but that the client may not send again yet
+	unsent    int64 // number of consumed bytes for which no WINDOW_UPDATE has been sent yet
 }
 
 // take removes n received bytes from the window, and reports whether the client was allowed to send
@@ -50,7 +50,7 @@ func (c *conn) grantLocked(st *stream, n int64) {
 	update := func(id uint32, n int64) {
 		if n > 0 {
 			c.appendControlLocked(func(f *http2.Framer) error {
-				return f.WriteWindowUpdate(id, uint32(n)) //nolint:gosec // a window
+				return f.WriteWindowUpdate(id, uint32(n)) //nolint:gosec // at most the size of the window
 			})
 		}
 	}
@@ -131,7 +131,7 @@ func (b *body) end() {
 func (b *body) fail(err error, drop bool) (dropped int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.err == nil || b.err == io.EOF && drop { //nolint:errorlint // it is set above
+	if b.err == nil || b.err == io.EOF && drop { //nolint:errorlint // the method end sets exactly this value
 		b.err, b.failed = err, drop
 	}
 	if drop {
@@ -171,7 +171,7 @@ func (b *body) read(p []byte) (int, error) {
 	if b.failed || b.at == len(b.data) {
 		declared := b.stream.request.Trailer
 		for key, values := range b.trailer {
-			if _, ok := declared[key]; ok && b.err == io.EOF { //nolint:errorlint // set by end
+			if _, ok := declared[key]; ok && b.err == io.EOF { //nolint:errorlint // the method end sets exactly this value
 				declared[key] = values
 			}
 		}

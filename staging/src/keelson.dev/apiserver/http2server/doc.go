@@ -14,7 +14,7 @@
 //   - One goroutine reads frames (read.go). It never writes to the network, so it always receives
 //     window updates and resets. Each request has a goroutine that runs the handler.
 //   - Frames to be sent are appended to conn.out (write.go), under conn.mu, which also guards the
-//     flow-control windows. A frame uses its window when it is appended.
+//     flow-control windows. A DATA frame counts against the windows when it is appended.
 //   - At most one goroutine writes at a time: the first that flushes. Frames that other goroutines
 //     append in the meantime are sent by the next write. So frames of many streams share a write, a
 //     TLS record and a packet.

@@ -115,7 +115,7 @@ func (st *stream) abort() {
 	c.flushSoonLocked()
 }
 
-// handlerDone starts the next queued handler.
+// handlerDone is called when a handler has returned. It starts the next queued handler, if any.
 func (c *conn) handlerDone() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

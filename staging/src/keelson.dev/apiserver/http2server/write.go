@@ -82,7 +82,7 @@ func (c *conn) greetLocked() {
 	c.appendControlLocked(func(f *http2.Framer) error { return f.WriteSettings(settings...) })
 	if more := l.MaxReceiveBufferPerConnection - defaultWindow; more > 0 {
 		c.appendControlLocked(func(f *http2.Framer) error {
-			return f.WriteWindowUpdate(0, uint32(more)) //nolint:gosec // a window
+			return f.WriteWindowUpdate(0, uint32(more)) //nolint:gosec // at most the size of the window
 		})
 	}
 }

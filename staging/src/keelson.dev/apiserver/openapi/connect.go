@@ -15,7 +15,8 @@ import (
 )
 
 // connector adds the paths of a subresource that connects to a process, such as exec. The query
-// parameters are the fields of its options kind, and the response may be of any type.
+// parameters are the fields of its options kind (PodExecOptions for exec), and the response may be
+// of any type.
 func (p *paths) connector(e endpoint, item, name string, s *resource.RowSub) {
 	kind := strings.TrimPrefix(name, "Namespaced")
 	named := []any{p.pathParameter("name", "name of the "+e.gvk.Kind)}
@@ -44,7 +45,7 @@ func (p *paths) connector(e endpoint, item, name string, s *resource.RowSub) {
 	}
 }
 
-// methods returns the HTTP methods of connectors, by verb.
+// methods returns the HTTP methods of subresources that connect to a process, by verb.
 func methods() map[string]string {
 	return map[string]string{
 		"get": "get", "create": "post", "update": "put", "patch": "patch", "delete": "delete", "head": "head",
@@ -61,7 +62,7 @@ func (p *paths) log(e endpoint, kind string) map[string]any {
 	})}
 }
 
-// options returns the query parameters for the fields of an options kind.
+// options returns the query parameters for the fields of an options kind, such as PodExecOptions.
 func (p *paths) options(gvk schema.GroupVersionKind) []any {
 	var def struct {
 		Properties map[string]struct {

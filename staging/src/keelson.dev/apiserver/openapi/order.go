@@ -10,8 +10,8 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 )
 
-// operationKind is the kind of an operation's objects. Its fields have the order in which paths of
-// documents contain them. Definitions use another order.
+// operationKind is the kind of an operation's objects. Its members are encoded in this order in the
+// paths of a document. The definitions of a document have them in another order.
 type operationKind struct {
 	Group   string `json:"group"`
 	Version string `json:"version"`

@@ -176,7 +176,8 @@ func (p *paths) watches(e endpoint, row *resource.Row, scope string) {
 	}
 }
 
-// subresource adds the path of a subresource: a view of the object, a scale or a connector.
+// subresource adds the path of a subresource: one that shows the object (status), a scale, or one
+// that connects to a process (exec).
 func (p *paths) subresource(e endpoint, item, name string, s *resource.RowSub) {
 	if !s.Kind.Empty() {
 		if !e.custom { // all operations of a custom resource have its own kind

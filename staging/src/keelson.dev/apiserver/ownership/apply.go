@@ -88,9 +88,9 @@ func (k *Keeper) usual(live Object, c Configuration) bool {
 }
 
 // applied returns managers after an apply. The applying manager is the last one, and owns the paths
-// in owned. The other managers lose the paths in changed. applied returns false if another manager
-// owns one of changed, or with force one of unsure, and if the applying manager no longer applies a
-// path that it owned.
+// in owned. The other managers lose the paths in changed. applied returns false if the applying
+// manager no longer applies a path that it owned. It also returns false if another manager owns a
+// path in changed; if the apply is forced, only the paths in unsure count for this.
 func (k *Keeper) applied(managers []manager, c Configuration, changed, unsure, owned set) ([]manager, bool) {
 	mine := manager{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
 		Manager: c.Manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: k.apiVersion,

@@ -180,7 +180,8 @@ func (n *node) entryOf(m operand, key reflect.Value) operand {
 	return n.below.operand(v)
 }
 
-// operand returns the operand for v, a value in a map or an element of a list.
+// operand returns v, a value in a map or an element of a list, as an operand. It is null if v is a
+// nil map or slice.
 func (n *node) operand(v reflect.Value) operand {
 	if k := v.Kind(); !n.opaque && (k == reflect.Map || k == reflect.Slice) && v.IsNil() {
 		return operand{v, null}

@@ -10,9 +10,9 @@
 // that differ, and encodes only the entries of managedFields that change.
 //
 // The package handles the usual cases. In all others it returns false, without having changed
-// anything, and the caller uses apimachinery instead: managers of several versions, repeated keys
-// in a list, more managers than managedFields keeps, characters in a key that need escaping,
-// managedFields that were not written in the usual form.
+// anything, and the caller uses apimachinery instead. The other cases are managedFields with
+// entries of several API versions or with too many entries, FieldsV1 in an unusual form, repeated
+// keys in a list, and keys with characters that JSON has to escape.
 //
 // Sets, Keepers and compiled kinds are immutable, and safe for concurrent use.
 package ownership

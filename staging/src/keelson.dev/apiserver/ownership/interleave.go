@@ -11,8 +11,8 @@ type slot struct {
 }
 
 // interleave merges two lists of distinct names in the order of server-side apply. mine is the
-// applied list, and keeps its order. theirs is the list of the object; those of its names that are
-// not in mine are put before the shared name that follows them in theirs.
+// applied list, and keeps its order. theirs is the list of the object. A name that is only in
+// theirs is put before the next name of theirs that is in both lists.
 func interleave(theirs, mine []string) []slot {
 	inTheirs, inMine := positions(theirs), positions(mine)
 	at := func(index map[string]int, name string) int {
@@ -47,7 +47,7 @@ func interleave(theirs, mine []string) []slot {
 				continue
 			}
 			if at(inMine, name) >= 0 && next != "" && next != name {
-				l++ // skip it: it is added when r reaches it in mine
+				l++ // skip the name: it is added when r reaches it in mine
 				continue
 			}
 		}

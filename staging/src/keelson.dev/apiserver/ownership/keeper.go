@@ -68,7 +68,7 @@ func New(cfg Config) *Keeper {
 	}
 }
 
-// unowned returns the fields that have no owner.
+// unowned returns the fields that managedFields never contains, as in Kubernetes.
 func unowned() set {
 	return pathSet([]string{
 		"apiVersion", "kind", "metadata", "metadata.clusterName", "metadata.creationTimestamp",

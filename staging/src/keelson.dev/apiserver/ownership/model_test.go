@@ -71,7 +71,7 @@ type filler struct {
 
 var words = []string{"a", "b", "c", "name", "x/y.z", "TCP", "10.0.0.1", "10.0.0.10"}
 
-// fill sets random parts of v. odds is how rarely it sets a part.
+// fill sets random parts of v. It sets a pointer with the probability 1/odds.
 func (f *filler) fill(v reflect.Value, odds int) {
 	if f.depth > 9 {
 		return

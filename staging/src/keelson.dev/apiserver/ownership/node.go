@@ -122,8 +122,8 @@ type compiler struct {
 	fresh  map[place]*node // nodes of this kind, which may be incomplete
 }
 
-// place identifies a named type of a schema together with a Go type. The compiler looks for it
-// first, because types may contain themselves.
+// place identifies a named type of a schema together with a Go type. It is the key under which the
+// compiler finds nodes that it has already begun, because types may contain themselves.
 type place struct {
 	schema       *schema.Schema
 	name         string

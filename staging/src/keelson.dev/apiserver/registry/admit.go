@@ -270,11 +270,11 @@ func (a anyCreater) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 }
 
 // equivalents implements runtime.EquivalentResourceMapper for the served versions of a resource and
-// of its twin in another API group.
+// of its twin: the resource of another API group that serves the same objects.
 type equivalents struct{ row *resource.Row }
 
-// EquivalentResourcesFor lists the served versions of the resource and of its twin that have the
-// subresource.
+// EquivalentResourcesFor lists the served versions of the resource and of its twin (the resource of
+// another API group that serves the same objects), as far as they have the subresource.
 func (e equivalents) EquivalentResourcesFor(gvr schema.GroupVersionResource,
 	subresource string) []schema.GroupVersionResource {
 	if e.rowOf(gvr) == nil {
@@ -313,7 +313,8 @@ func (e equivalents) rows() []*resource.Row {
 	return []*resource.Row{e.row, e.row.Twin}
 }
 
-// rowOf returns the row of a resource, or nil if it serves other objects.
+// rowOf returns the row of the kind table for gvr, or nil if gvr is another resource than those of
+// rows.
 func (e equivalents) rowOf(gvr schema.GroupVersionResource) *resource.Row {
 	for _, row := range e.rows() {
 		if row.GroupResource() == gvr.GroupResource() {
@@ -395,8 +396,9 @@ func (i schemeInterfaces) GetEquivalentResourceMapper() runtime.EquivalentResour
 	return runtime.NewEquivalentResourceRegistry()
 }
 
-// facadeInterfaces implements admission.ObjectInterfaces for the kind of a Facade. The resource
-// paths are those of all versions of the resource and of its twin.
+// facadeInterfaces implements admission.ObjectInterfaces for the kind of a Facade. The equivalent
+// resources are all versions of the resource and of its twin (the resource of another API group
+// that serves the same objects).
 type facadeInterfaces struct {
 	schemeInterfaces
 	row *resource.Row

@@ -178,8 +178,8 @@ func TestReencode(t *testing.T) {
 	}
 }
 
-// TestReencodeDefaults checks that Reencode adds defaults to objects in the current version if the
-// row says that older servers did not store them.
+// TestReencodeDefaults checks that Reencode adds defaults to objects in the current version if
+// DefaultsChanged is set: older servers did not store these defaults.
 func TestReencodeDefaults(t *testing.T) {
 	row := autoscalers()
 	row.Default = func(obj resource.Object) { obj.SetLabels(map[string]string{"default": "yes"}) }

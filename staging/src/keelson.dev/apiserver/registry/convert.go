@@ -221,12 +221,14 @@ func (c *convertor) own(obj resource.Object) (resource.Object, error) {
 	return obj, nil
 }
 
-// isTwin reports whether obj has the Go type of the resource's twin.
+// isTwin reports whether obj has the Go type of the resource's twin: the resource of another API
+// group that serves the same objects.
 func (c *convertor) isTwin(obj runtime.Object) bool {
 	return c.row.Twin != nil && reflect.TypeOf(obj) == reflect.TypeOf(c.row.Twin.New())
 }
 
-// toTwin converts an object of the resource to the type of its twin.
+// toTwin converts an object of the resource to the type of its twin: the resource of another API
+// group that serves the same objects.
 func (c *convertor) toTwin(obj resource.Object) (resource.Object, error) {
 	obj, err := c.between(obj, c.versionOf(obj), c.row.Version)
 	if err != nil {

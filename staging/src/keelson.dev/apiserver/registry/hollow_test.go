@@ -50,10 +50,10 @@ func TestHollows(t *testing.T) {
 	data := &corev1.Secret{Data: map[string][]byte{"a": {}}}
 	newHollows(&corev1.Secret{})(data)
 	if data.Data["a"] == nil {
-		t.Error("bytes are not a list")
+		t.Error("an empty value in a map became nil")
 	}
 	none := &corev1.ConfigMap{BinaryData: map[string][]byte{"a": nil}}
 	if newHollows(&corev1.ConfigMap{})(none); none.BinaryData["a"] == nil {
-		t.Error("a value of a map is none")
+		t.Error("a nil value in a map did not become empty")
 	}
 }

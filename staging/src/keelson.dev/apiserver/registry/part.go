@@ -43,8 +43,8 @@ func Parts(row *resource.Row, types *transcode.Types, paths ...string) func() fu
 	}
 }
 
-// partReader returns a function like that of Part, but one that decodes into an empty object of the
-// caller.
+// partReader is like Part, but the function that it returns decodes into the object that its caller
+// passes, which must be empty.
 func partReader(row *resource.Row, types *transcode.Types, paths []string) func(data []byte,
 	into resource.Object) bool {
 	header := wire.NewHeader(row.GroupVersionKind().GroupVersion().String(), row.Kind)

@@ -99,7 +99,8 @@ type Update struct {
 	Options metav1.UpdateOptions
 	// Preconditions must hold for the current object. Otherwise the update fails with 409 Conflict.
 	Preconditions *metav1.Preconditions
-	// CreateAbsent allows the update to create the object even if the resource does not allow it.
+	// CreateAbsent lets the update create an absent object even if the row of the kind table does
+	// not set AllowCreateOnUpdate.
 	CreateAbsent bool
 	// SkipAdmission is set for updates that the server makes for its own purposes.
 	SkipAdmission bool

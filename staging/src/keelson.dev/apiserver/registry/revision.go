@@ -27,8 +27,8 @@ func revisionOf(obj resource.Object) int64 {
 	return rev
 }
 
-// parseRevision parses a resourceVersion from a client. It returns 0 for an empty one. The server
-// sends its error to the client.
+// parseRevision parses a resourceVersion from a client. It returns 0 for an empty one. Clients
+// receive the error.
 func parseRevision(said string) (uint64, error) {
 	if said == "" {
 		return 0, nil

@@ -161,7 +161,7 @@ func TestUpdateRefused(t *testing.T) {
 			Namespace: "ns", Name: "c",
 			Transform: func(context.Context, resource.Object) (resource.Object, error) { return nil, want },
 		})
-		if created || err != want { //nolint:errorlint // as it is
+		if created || err != want { //nolint:errorlint // the error must not be wrapped
 			t.Errorf("created %v, error %v", created, err)
 		}
 	}

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package resource declares what a server has to know about a kind: one Row of the kind table.
-// Handlers, discovery, OpenAPI, watch caches and tables of columns are all derived from rows. A
+// Handlers, discovery, OpenAPI, watch caches and printed tables are all derived from rows. A
 // resource is declared nowhere else.
 //
 // Built-in kinds are literals of Kind, typed by their Go type; Of makes their Row. For custom
@@ -165,7 +165,7 @@ type Scale struct {
 	Set func(obj Object, replicas int32)
 	// SpecPath is the path of the number of replicas in managedFields, for example "spec.replicas".
 	SpecPath string
-	// Paths has these paths by version, if they differ between versions. A version without a path
-	// has no replicas.
+	// Paths maps each version to its SpecPath, if versions have different ones. A version that is
+	// missing has no number of replicas.
 	Paths map[string]string
 }

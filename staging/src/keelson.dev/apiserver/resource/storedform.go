@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// NewStoredForm returns the stored form kind for a resource whose objects have the type *Out.
-// Objects in this form are decoded to *In. Fields with the same JSON names are copied. convert
-// copies the others, and may be nil.
+// NewStoredForm returns the StoredForm for objects that were stored as the given kind. They are
+// decoded to *In, and converted to *Out, the type of the resource's objects: fields with the same
+// JSON names are copied, and convert, which may be nil, copies the others.
 func NewStoredForm[In, Out any](kind schema.GroupVersionKind, convert func(in *In, out *Out)) StoredForm {
 	return StoredForm{
 		Kind: kind,

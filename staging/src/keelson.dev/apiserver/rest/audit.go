@@ -75,8 +75,8 @@ func auditDeleteOptions(r *http.Request, t *target, options metav1.DeleteOptions
 	audit.LogRequestObject(r.Context(), &options, internal, gvr, t.subresource(), metascheme.Codecs.WithoutConversion())
 }
 
-// auditConnect adds to the audit event an object that a client sent to a connector, in the version
-// in which the client sent it.
+// auditConnect adds to the audit event an object that a client sent to a resource or subresource
+// with a Create or Connect function, in the version in which the client sent it.
 func (s *Server) auditConnect(r *http.Request, req *connection, obj runtime.Object, gv schema.GroupVersion) {
 	if audited(r, auditapi.LevelMetadata) {
 		audit.LogRequestObject(r.Context(), obj, gv, req.resource(), req.subresource(), s.auditCodecs)

@@ -48,8 +48,8 @@ type Config struct {
 	// example by another server. If it returns true, the server looks for the resource again. It
 	// may be nil.
 	Missing func(ctx context.Context, gr schema.GroupResource) bool
-	// Transcode caches tables for encoding that several kinds share. If it is nil, the server makes
-	// a cache of its own.
+	// Transcode caches what the server needs to convert stored protobuf to JSON: a table for each
+	// Go type. Several servers may share it. If it is nil, the server makes its own.
 	Transcode *transcode.Types
 
 	// What happens on writes.

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// shareFrom is the number of watches from which on the watches of a view share frames.
+	// shareFrom is the minimum number of watches of a view that share encoded events (frames).
 	shareFrom = 3
 	// keptFrames is the number of frames that are cached, and keptFrame the maximum size of each in
 	// bytes.

@@ -12,8 +12,8 @@ import (
 )
 
 // TestFrames checks that an event for several watches is encoded once for each form and event type.
-// Frames must not be kept if there is a single watch, if they are large, or after all watches have
-// ended.
+// Frames must not be kept if there are fewer watches than shareFrom, if they are large, or after all
+// watches have ended.
 func TestFrames(t *testing.T) {
 	var f frames
 	made := 0
@@ -33,7 +33,7 @@ func TestFrames(t *testing.T) {
 	ev := store.Event{Type: store.Modified, Record: rec}
 	json, proto := negotiate.Output{MediaType: negotiate.JSON}, negotiate.Output{MediaType: negotiate.Protobuf}
 	if get(ev, json, 1) != nil || made != 0 {
-		t.Error("made for two watches")
+		t.Error("two watches share a frame")
 	}
 	ends = append(ends, f.begin())
 	for step, c := range []struct {
@@ -68,7 +68,7 @@ func TestFrames(t *testing.T) {
 	}
 	for _, k := range f.kept {
 		if k.rec != nil || k.data != nil {
-			t.Error("a frame is kept for nobody")
+			t.Error("a frame is kept although all watches have ended")
 		}
 	}
 }

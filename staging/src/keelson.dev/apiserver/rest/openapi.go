@@ -88,7 +88,7 @@ func (o *openAPIDocuments) origin(kind string, list []groupVersion) string {
 	_, _ = io.WriteString(h, kind+o.d.s.cfg.Version)
 	for _, gv := range list {
 		_, _ = io.WriteString(h, gv.path())
-		//nolint:errchkjson // a list can always be encoded, and a hash takes it
+		//nolint:errchkjson // a list can always be encoded, and a write to a hash never fails
 		_ = json.NewEncoder(h).Encode(discovery.Resources(o.d.rows[gv.group], gv.version))
 		for _, e := range o.published(gv) {
 			if e.options.OpenAPIHash != "" {

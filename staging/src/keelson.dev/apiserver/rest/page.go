@@ -16,8 +16,8 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// blockedPage is the number of records from which on a page is made from encoded blocks. Records of
-// smaller pages are more likely to keep encodings of their own.
+// blockedPage is the minimum number of records of a page that is made from encoded blocks. Records
+// of smaller pages are more likely to keep encodings of their own.
 const blockedPage = 64
 
 // listMeta returns the metadata of a page.
@@ -177,9 +177,9 @@ func (v *view) jsonItems(out negotiate.Output) *items {
 type items struct {
 	store.Joiner
 	// one returns an item of a page with few records, and makes the record keep it. one is nil if
-	// encoding the item again is as fast as using a kept one. head appends the bytes that precede
-	// an item of the given size. It may be nil.
-	one  func(rec *store.Record) ([]byte, error)
+	// encoding the item again is as fast as using a kept one.
+	one func(rec *store.Record) ([]byte, error)
+	// head appends the bytes that precede an item of the given size. It may be nil.
 	head func(dst []byte, size int) []byte
 }
 
@@ -233,8 +233,8 @@ func (a *answer) items(page *store.Page, j *items, fill func(text []byte)) error
 			err = a.single(records[:run.N], j, fill)
 		}
 		if err != nil || a.err != nil {
-			// If only a.err is set, this is nil: it is not an error of the server that the client
-			// has closed the connection.
+			// err is nil if only a.err is set, because the client has closed the connection. That is
+			// not an error of the server.
 			return err
 		}
 		records = records[run.N:]

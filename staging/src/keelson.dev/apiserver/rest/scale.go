@@ -153,7 +153,7 @@ func scaleOf(t *target, obj resource.Object) (*autoscaling.Scale, error) {
 	}, nil
 }
 
-// shown returns a Scale for the client. If the object has no number of replicas, it is 0 there.
+// shown returns a Scale for the client. If the object has no number of replicas, the Scale has 0.
 func shown(scale *autoscaling.Scale) *autoscaling.Scale {
 	if scale.Spec.Replicas == resource.NoReplicas {
 		scale.Spec.Replicas = 0
@@ -200,8 +200,8 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 		})
 }
 
-// scaleChange computes the new Scale from the current one, have, and records in its managedFields
-// that who has changed it.
+// scaleChange computes the new Scale from the current one, have. It records in the managedFields of
+// the new Scale that the field manager called who has made the change.
 type scaleChange func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error)
 
 // applyScale applies change to the Scale of the object in the request's path, and stores the
@@ -328,8 +328,8 @@ func newScaleFields(cfg *Config) (*managedfields.FieldManager, error) {
 		scaleKind(), scaleKind().GroupVersion(), "scale", nil)
 }
 
-// ownScale records in the managedFields of want, the new scale, that the client who has changed the
-// old scale to it.
+// ownScale returns want, the new Scale, with managedFields in which the field manager called who
+// owns what differs from have, the old Scale.
 func (s *Server) ownScale(have, want *autoscaling.Scale, who string) *autoscaling.Scale {
 	if s.scaleFields == nil {
 		return want

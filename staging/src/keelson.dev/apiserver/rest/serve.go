@@ -194,8 +194,8 @@ func oldWatch(info *request.RequestInfo) bool {
 	return info.Verb == "watch" && strings.Contains(info.Path, "/watch/")
 }
 
-// noSuch returns the error for a path that does not exist. In a group of custom resources only, it
-// is the plain text error of an HTTP server, not a Status.
+// noSuch returns the error for a path that does not exist. If the group has only custom resources,
+// clients get a plain text error of an HTTP server, not a Status.
 func (st *state) noSuch(group string) error {
 	if st.own[group] {
 		return errNotFound()
@@ -238,10 +238,11 @@ func (t *target) checkDryRun(r *http.Request) error {
 	return nil
 }
 
-// checkName returns an error for a request that must name an object and does not, and for a request
-// to a process or for a whole collection whose namespace or name is invalid. For other requests,
-// checkKey checks namespace and name later, because errors in the options and the body take
-// precedence.
+// checkName returns an error if the request has to name an object but does not. For subresources
+// that a Create or Connect function answers, it also checks the namespace and the name. For creates
+// and for deletes of a collection, it also checks the namespace, unless a create checks the body
+// first. For other requests, checkKey checks both later, because errors in the options and the body
+// take precedence.
 func (t *target) checkName() error {
 	if t.name == "" && (t.sub != nil || t.verb == "update" || t.verb == "patch") {
 		return apierrors.NewBadRequest("name must be provided")

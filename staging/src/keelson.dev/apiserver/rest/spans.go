@@ -17,7 +17,7 @@ import (
 	"keelson.dev/apiserver/tracing"
 )
 
-// Events of several spans.
+// Names of the events that spans of requests record.
 const (
 	eventRead       = "About to Get from storage"
 	eventConvert    = "About to convert to expected version"
@@ -92,7 +92,7 @@ func (t *target) attributes(r *http.Request) []attribute.KeyValue {
 	return all
 }
 
-// wrote adds the event that the object of the request was written, or could not be written.
+// wrote adds to the request's span the event that the object was written, or could not be written.
 func (t *target) wrote(err error) { t.span.Sized("Write to database call", t.bodySize, err) }
 
 // responseAttributes are the attributes of the span of a response. The objects in it are encoded in the

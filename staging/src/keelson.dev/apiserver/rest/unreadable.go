@@ -18,18 +18,18 @@ import (
 // maxUnreadable is the maximum number of objects that an error names.
 const maxUnreadable = 100
 
-// tooManyUnreadable is the message of the last cause if more objects cannot be read than an error names.
+// tooManyUnreadable is the message of the last cause of an error that names maxUnreadable objects.
 const tooManyUnreadable = "too many errors, the list is truncated"
 
-// corrupt returns the text of Kubernetes' error for an object that cannot be read. root is the beginning
-// of its key.
+// corrupt returns the text of Kubernetes' error for an object that cannot be read. root is the prefix
+// of all keys in the store.
 func corrupt(root string, row *resource.Row, u *store.UnreadableError) string {
 	return fmt.Sprintf("StorageError: corrupt object, Code: 7, Key: %s/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: %v",
 		root, row.StoragePrefix, u.Key, u)
 }
 
 // unreadable returns the error for a get or a delete that has failed with err. It differs from err only
-// if the object cannot be read. As in Kubernetes, the key does not have its beginning.
+// if the object cannot be read. As in Kubernetes, the key in the error lacks the prefix of all keys.
 func unreadable(row *resource.Row, err error) error {
 	if u := (*store.UnreadableError)(nil); errors.As(err, &u) {
 		return apierrors.NewInternalError(errors.New(corrupt("", row, u)))
@@ -38,7 +38,7 @@ func unreadable(row *resource.Row, err error) error {
 }
 
 // unreadableList returns the error for a list. It differs from err only if an object cannot be read, and
-// then names all such objects of the page.
+// then names up to maxUnreadable such objects of the page.
 func unreadableList(t *target, page *store.Page, err error) error {
 	row, root := t.row, t.registry.KeyRoot()
 	first := (*store.UnreadableError)(nil)

@@ -44,7 +44,7 @@ func watching(t *testing.T, client *http.Client, host, query, accept, last strin
 	}
 	return func() []byte {
 		defer cancel()
-		defer resp.Body.Close() //nolint:errcheck // it is left
+		defer resp.Body.Close() //nolint:errcheck // the test reads no further
 		var got []byte
 		buf := make([]byte, 64<<10)
 		for {

@@ -321,8 +321,8 @@ func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions
 	return options, nil
 }
 
-// decodeDeleteOptions decodes options that are declared in any API group version, because they are
-// the same in all. Its scheme has no other kinds.
+// decodeDeleteOptions decodes the options of a delete. They may declare any API group version,
+// because the kind is the same in all of them.
 func decodeDeleteOptions(mediaType string, body []byte, into *metav1.DeleteOptions) error {
 	info, _ := runtime.SerializerInfoForMediaType(metascheme.Codecs.SupportedMediaTypes(), mediaType)
 	kind := metav1.SchemeGroupVersion.WithKind("DeleteOptions")

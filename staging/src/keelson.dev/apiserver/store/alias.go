@@ -54,7 +54,8 @@ func (s *Store) view(r *Record) *Record {
 	return r.withCodec(s.Codec)
 }
 
-// viewPage replaces the records of a page by their views.
+// viewPage replaces the records of a page by copies that decode with this store's codec, if this
+// store is an alias.
 func (s *Store) viewPage(page *Page) *Page {
 	if s.Alias == nil {
 		return page
@@ -67,7 +68,7 @@ func (s *Store) viewPage(page *Page) *Page {
 }
 
 // sharedView is like view, but is for the records of events. Many watchers receive an event at
-// about the same time, so they share one view and the encodings that it keeps.
+// about the same time, so they share one copy of its record and the encodings that the copy keeps.
 func (s *Store) sharedView(r *Record) *Record {
 	if s.Alias == nil {
 		return r
@@ -75,8 +76,8 @@ func (s *Store) sharedView(r *Record) *Record {
 	return r.sharedWithCodec(s.Codec, nil)
 }
 
-// writtenView returns the view of the record r that a write of obj has made. Readers of the view
-// may receive obj itself instead of decoding the bytes again.
+// writtenView is like view, for the record r that a write of obj has made. Readers of the copy may
+// receive obj itself instead of decoding the bytes again.
 func (s *Store) writtenView(r *Record, obj Object) *Record {
 	if s.Alias == nil {
 		return r

@@ -25,8 +25,8 @@ const (
 	// replayRevisions is the number of revisions before the present one at which a starting server
 	// begins its watch, unless they have been compacted.
 	replayRevisions = 10_000
-	// backlogKeep is how long after the start an unused cache keeps the events since
-	// replayRevisions.
+	// backlogKeep is how long after the start of a watch an unused cache keeps the events of the
+	// watch.
 	backlogKeep = 2 * time.Minute
 )
 
@@ -102,7 +102,7 @@ type Backend struct {
 	// dispatching is the revision of the batch that is being passed to caches, or that was passed
 	// last.
 	dispatching atomic.Int64
-	missed      bool // the last watch lost events to a compaction; used by Run's goroutine only
+	missed      bool // a watch has lost events to a compaction; used by Run's goroutine only
 
 	sealed chan struct{} // receives when a cache has an object that cannot be decrypted
 

@@ -11,8 +11,8 @@ import (
 	"keelson.dev/apiserver/deflate"
 )
 
-// Block is a range of a resource's records in key order: at most 128 records, or about 256 KiB.
-// Lists read whole blocks. The block keeps the encoding that a list makes of it. A write replaces
+// Block is a range of a resource's records in key order: at most 128 records and 256 KiB, or one
+// larger record. Lists read whole blocks. The block keeps the encoding that a list makes of it. A write replaces
 // the block by a copy with the changed record. Encoding the copy encodes only that record, and
 // takes the other records' encodings from the old block.
 //

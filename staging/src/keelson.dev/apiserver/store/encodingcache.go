@@ -12,7 +12,7 @@ import (
 )
 
 // encodingCache bounds the memory of the encodings of all blocks. It drops the least recently used
-// encoding, but only if there have been about encodingRounds uses of each other encoding since. A
+// encoding, but only if the others have since been used encodingRounds times each, on average. A
 // plain least-recently-used cache does not work when clients list everything repeatedly, in the
 // same order, and the encodings do not fit: it drops each encoding just before it is needed. This
 // cache keeps the same part of the encodings instead.

@@ -37,8 +37,8 @@ type packer struct {
 // records together.
 type packBuffers struct{ plain, compressed []byte }
 
-// unpacked has the uncompressed bytes of a packedBytes. Its mu is locked for writing while they are
-// uncompressed.
+// unpacked has the uncompressed bytes of a packedBytes. Its mu is locked for writing while a
+// goroutine uncompresses them.
 type unpacked struct {
 	of    *packedBytes // guarded by packer.mu
 	users int          // guarded by packer.mu; plain is not overwritten while users is greater than 0
@@ -48,7 +48,8 @@ type unpacked struct {
 }
 
 const (
-	// unpackedKept is how many uncompressed groups are kept; together they take about 4 MiB.
+	// unpackedKept is how many uncompressed groups of records are kept; together they take about
+	// 4 MiB.
 	unpackedKept = 64
 	// maxSpread is the maximum number of compressed pieces (values of type packedBytes) that hold the
 	// records of one block. A list of the block uncompresses all of these pieces.
@@ -118,7 +119,8 @@ func (p *packer) slotLocked(want *packedBytes) (u *unpacked, known bool) {
 	return u, known
 }
 
-// lastUnusedLocked returns the index of the last group without users, or -1.
+// lastUnusedLocked returns the index of the least recently used entry of kept that has no users, or
+// -1.
 func (p *packer) lastUnusedLocked() int {
 	for at := len(p.kept) - 1; at >= 0; at-- {
 		if p.kept[at].users == 0 {

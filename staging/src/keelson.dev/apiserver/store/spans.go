@@ -15,7 +15,7 @@ import (
 // The spans of reads that the cache answers begin with "cacher.", and those of reads and writes of
 // the key-value store end with "etcd3", as in Kubernetes.
 
-// Events of several spans.
+// Names of the events that spans of reads record.
 const (
 	eventCurrent = "getCurrentRV success"
 	eventFresh   = "watchCache fresh enough"
@@ -64,7 +64,8 @@ func (s *Store) startListStored(ctx context.Context, p *listPlan) (context.Conte
 	})
 }
 
-// snapshotEvent returns the event that a snapshot of the cache, or of one of its indexes, was taken.
+// snapshotEvent returns the name of the event that a list has taken a snapshot of the cache, or of
+// one of its indexes.
 func (p *listPlan) snapshotEvent(c *cache) string {
 	if _, _, ok := p.match.indexed(c.fields); ok {
 		return "GetByIndexSnapshot success"

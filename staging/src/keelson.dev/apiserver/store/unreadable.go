@@ -13,8 +13,8 @@ import (
 const (
 	// recoverInterval is how often the server tries to decrypt objects again.
 	recoverInterval = time.Second
-	// recoverTries is the number of objects of a resource that it tries each time. They are chosen at
-	// random.
+	// recoverTries is the number of objects of a resource that the server tries to decrypt each time.
+	// They are chosen at random.
 	recoverTries = 4
 )
 

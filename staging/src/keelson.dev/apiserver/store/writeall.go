@@ -17,7 +17,7 @@ import (
 type batchItem struct {
 	key     string
 	cur     *Record // state that fn was applied to
-	current bool    // cur must be read as the present state, or is known to be the present state
+	current bool    // cur is known to be the present state; before cur is set: it must be read as such
 	write   *pendingWrite
 	err     error // the error of prepare
 }

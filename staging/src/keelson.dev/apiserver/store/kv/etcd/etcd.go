@@ -20,7 +20,7 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// overSized is part of the client's error for a message that it does not send.
+// overSized is part of the client's error for a message that is too large to send.
 const overSized = "trying to send message larger than max"
 
 // requestOverhead is the size in bytes of a transaction with one Put, without the value and without

@@ -21,7 +21,8 @@ const formatRetry = time.Second
 // is empty, return to its own. It works in the background until the function that it returns is
 // called. A failure does not affect the use of the store, so it is tried again.
 //
-// settled reports whether etcd has a version for its cluster. Until then, etcd panics on the request.
+// settled reports whether etcd has determined the version of its cluster. If keepReadable requested
+// the change earlier, etcd would panic.
 func (e Embedded) keepReadable(client *clientv3.Client, settled func() bool) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
