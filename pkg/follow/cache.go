@@ -27,8 +27,9 @@ const (
 	delayFactor = 1.5
 	delayJitter = 0.5
 	lastDelay   = 30 * time.Second
-	// startDelay is the maximum delay until the first list is complete. It is short, because a process
-	// that cannot start without the list should start soon after the API server.
+	// startDelay, plus at most half of it at random, is the longest delay until the first list is
+	// complete. It is short, because a process that cannot start without the list should start soon
+	// after the API server.
 	startDelay = 2 * time.Second
 	resetAfter = 2 * time.Minute
 )

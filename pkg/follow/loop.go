@@ -60,8 +60,8 @@ func (c *Changes[B]) Take() B {
 	return out
 }
 
-// Loop calls a function, which is called a round here: at the start, after changes, and again after
-// a failure.
+// Loop calls a function at the start, after changes, periodically, and again after a failure. Each
+// call is a round.
 type Loop struct {
 	Clock clock.Clock
 	// Wake is raised when something has changed.

@@ -22,8 +22,8 @@ import (
 type Profile int
 
 const (
-	// Node is for kubelets, proxies and controllers. Their heaps are small, and they are idle most of
-	// the time.
+	// Node is for all programs except the API server. Their heaps are small, and they are idle most
+	// of the time.
 	Node Profile = 50
 	// Server is for the API server. Its requests create much garbage.
 	Server Profile = 150
@@ -43,8 +43,9 @@ func Set(p Profile) {
 // unset is the result of settings for a limit that Set must not change.
 const unset = -1
 
-// settings returns the values for GOGC and GOMEMLIMIT, or unset for a limit that is set in the
-// environment. cgroupLimit returns the memory limit of the cgroup, or an error if there is none.
+// settings returns the values for GOGC and GOMEMLIMIT. A value is unset if the limit is set in the
+// environment; for GOMEMLIMIT, also if the cgroup has no memory limit. cgroupLimit returns this
+// limit, or an error if there is none.
 func (p Profile) settings(lookupEnv func(string) (string, bool), cgroupLimit func() (uint64, error)) (
 	gcPercent int, memoryLimit int64) {
 	gcPercent, memoryLimit = int(p), unset

@@ -11,9 +11,9 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// Sizes of the socket's buffers in bytes. A transaction is sent as one netlink message, so
-// sendBuffer limits the size of a transaction. The kernel uses this memory only while it sends the
-// message.
+// Sizes of the socket's buffers in bytes. All netlink messages of a transaction are sent in one
+// system call, so sendBuffer limits the size of a transaction. The kernel uses this memory only
+// during the call.
 const (
 	sendBuffer    = 256 << 20
 	receiveBuffer = 16 << 20
@@ -51,8 +51,9 @@ func (c *Conn) dial() error {
 // Close closes the connection. It changes nothing in the kernel.
 func (c *Conn) Close() error { return c.CloseLasting() }
 
-// Commit sends the collected changes in one transaction. The argument made is an error of
-// collecting the changes. If it is not nil, Commit drops the changes and returns it.
+// Commit sends the collected changes in one transaction. The argument made is the error with which
+// the caller failed to collect the changes, or nil. If it is set, Commit drops the changes and
+// returns the error.
 func (c *Conn) Commit(made error) error {
 	if made == nil {
 		return cause(c.Flush())
@@ -64,7 +65,7 @@ func (c *Conn) Commit(made error) error {
 // cause returns the first error of a transaction. The kernel returns an error for each message.
 func cause(err error) error {
 	for err != nil {
-		switch e := err.(type) { //nolint:errorlint // it unwraps all errors itself
+		switch e := err.(type) { //nolint:errorlint // the loop unwraps all errors
 		case interface{ Unwrap() []error }:
 			err = e.Unwrap()[0]
 		case interface{ Unwrap() error }:

@@ -40,8 +40,8 @@ var ErrRedirect = errors.New("redirects are not followed")
 const SpecialName = "special"
 
 // SpecialRanges returns ranges of addresses at which no other machine of the network offers a
-// service: loopback and link-local addresses (by which clouds serve instance metadata), multicast
-// groups, and invalid addresses.
+// service: loopback and link-local addresses, multicast groups, invalid addresses, and the
+// addresses at which clouds serve instance metadata.
 func SpecialRanges() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"),

@@ -101,8 +101,8 @@ func isHugePages(n corev1.ResourceName) bool {
 	return strings.HasPrefix(string(n), corev1.ResourceHugePagesPrefix)
 }
 
-// isExtended reports whether n is an extended resource, whose domain is not one of Kubernetes, or
-// stands for the devices of a class.
+// isExtended reports whether n is an extended resource, which has a domain that is not one of
+// Kubernetes, or the resource that stands for the devices of a class.
 func isExtended(n corev1.ResourceName) bool {
 	s := string(n)
 	if strings.HasPrefix(s, resourcev1.ResourceDeviceClassPrefix) {

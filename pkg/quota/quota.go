@@ -85,8 +85,8 @@ func castTo[T runtime.Object](obj runtime.Object) (T, error) {
 // GroupResource returns the resource whose objects are evaluated.
 func (e *evaluator[T]) GroupResource() schema.GroupResource { return e.resource }
 
-// Constraints returns an error if the object lacks a value that quotas with the names in required
-// require.
+// Constraints returns an error if the object lacks a value that a quota for one of the names in
+// required needs, for example a CPU request.
 func (e *evaluator[T]) Constraints(required []corev1.ResourceName, item runtime.Object) error {
 	obj, err := castTo[T](item)
 	if err != nil || e.constraints == nil {

@@ -37,7 +37,8 @@ const (
 type upgrade struct {
 	target Target
 	conn   net.Conn
-	// stop undoes that the connection is closed when the context of the request is done.
+	// stop prevents that the connection is closed when the context of the request is done. It is the
+	// result of context.AfterFunc.
 	stop func() bool
 }
 
@@ -103,11 +104,11 @@ func (u *upgrade) close() {
 	_ = u.conn.Close()
 }
 
-// connection is a SPDY connection that returns an error if no result arrives, and that sends input
-// at the pace at which the server reads it.
+// connection is a SPDY connection that returns an error if no result arrives. If Target.Paced is
+// set, it sends input only as fast as the server reads it.
 type connection struct {
 	*spdystream.Connection
-	pace  *pace // nil if the target is not paced
+	pace  *pace // nil unless Target.Paced is set
 	close func()
 }
 

@@ -10,10 +10,11 @@ import (
 )
 
 // maxFrame is the maximum size of the frames of SPDY clients, in bytes. With it, the queues of a
-// connection hold at most 64 MB. The protocol allows 16 MB, and client-go sends 32 KB.
+// connection (5 queues of 50 frames) hold at most 63 MiB. The protocol allows frames of 16 MiB, and
+// client-go sends frames of 32 KiB.
 const maxFrame = 256 << 10
 
-var errFrame = errors.New("the client has sent a SPDY frame of more than 256 KB")
+var errFrame = errors.New("the client has sent a SPDY frame of more than 256 KiB")
 
 // frames reads from a SPDY connection. It returns an error for a frame that is longer than
 // maxFrame.

@@ -117,8 +117,8 @@ type input struct {
 	frames int
 }
 
-// Write sends data. It ignores that the connection has ended: the data that the server has sent is
-// still to be read, and the result is in it.
+// Write sends data. It returns no error if the connection has ended: data that the server sent
+// before has not been read yet, and it contains the result of the command.
 func (i *input) Write(p []byte) (int, error) {
 	if i.frames >= hardFrames || i.frames >= softFrames && !i.pace.behind() {
 		if i.flush() != nil {

@@ -15,7 +15,7 @@
 //     therefore sends input only as fast as the command reads it, and not while output waits to be
 //     read.
 //
-// A relay buffers at most 50 frames for each stream. A frame from a client has at most 256 KB.
+// A relay buffers at most 50 frames for each stream. A frame from a SPDY client has at most 256 KiB.
 package relay
 
 import (
