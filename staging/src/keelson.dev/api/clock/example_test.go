@@ -12,7 +12,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// This function takes a Clock, so a test can run it with virtual time.
+// The function expired takes a Clock, so the time in this example can be virtual.
 func Example() {
 	expired := func(c clock.Clock, since time.Time) bool { return c.Since(since) >= time.Hour }
 

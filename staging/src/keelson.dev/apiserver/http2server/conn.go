@@ -24,7 +24,8 @@ type timer interface {
 	Reset(d time.Duration) bool
 }
 
-// farewell is how long a connection stays open after GOAWAY, so that the client can read it.
+// farewell is how long a connection stays open after GOAWAY and the end of its last stream, so that
+// the client can read GOAWAY.
 const farewell = time.Second
 
 var (
@@ -73,7 +74,7 @@ type conn struct {
 	receive  receiveWindow
 	lastRead time.Time // time of the last frame that was read
 	pinged   time.Time // when a ping was sent, if no frame has arrived since; otherwise zero
-	idle     time.Time // when the last stream ended
+	idle     time.Time // when the last stream ended, or the connection began
 	timer    timer
 }
 

@@ -77,7 +77,7 @@ func (c *conn) processLocked(f http2.Frame) error {
 	return nil // frames of unknown types are ignored
 }
 
-// isIdle reports whether the client has not used the stream ID yet.
+// isIdle reports whether a stream is idle: the client has never used its ID.
 func (c *conn) isIdle(id uint32) bool { return id%2 == 0 || id > c.lastID }
 
 // ignores reports whether the server ignores a frame because its stream was opened after GOAWAY.

@@ -244,7 +244,7 @@ func (r *response) sendLocked(p []byte, end bool) error {
 func (r *response) request() *http.Request { return r.stream.request }
 
 // beginLocked queues the header. p is the part of the body after the buffered part. whole reports
-// whether the body ends with p.
+// whether the body ends with p. end reports whether the response ends with the header.
 func (r *response) beginLocked(p []byte, whole, end bool) {
 	r.begun = true
 	c, h := r.stream.conn, r.sent

@@ -102,8 +102,8 @@ type operation struct {
 	gvk                     schema.GroupVersionKind
 	custom                  bool // a custom resource, which has no protobuf
 
-	// The request. body and answer are names of definitions. They are empty for an object of
-	// unknown type and if there is no object.
+	// The request. body (and answer, for the response) is the name of a definition. It is empty if
+	// there is no object, or if its type is unknown.
 
 	parameters   []any
 	body         string

@@ -118,7 +118,7 @@ func (k *Keeper) Update(live, obj Object, name string, now metav1.Time) bool {
 		return false
 	}
 	if len(managers) == 0 && live.GetUID() != "" {
-		obj.SetManagedFields(nil) // Kubernetes does not start to keep managedFields for such an object
+		obj.SetManagedFields(nil) // Kubernetes does not add managedFields to a stored object without them
 		return true
 	}
 	said := obj.GetManagedFields()

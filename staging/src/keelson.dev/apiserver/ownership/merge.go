@@ -272,7 +272,8 @@ func (n *node) item(l operand, at slot, i int) operand {
 	return n.below.operand(l.v.Index(i))
 }
 
-// listed returns the path elements for the elements of the object's list, in the list's order.
+// listed returns the path element (such as "k:{...}") of each element of the object's list, in the
+// list's order.
 func (m *merging) listed(n *node, l operand) []string {
 	if l.state != present {
 		return nil
@@ -288,8 +289,8 @@ func (m *merging) listed(n *node, l operand) []string {
 	return names
 }
 
-// spelled returns the path elements for the elements of the configuration's list, in the list's
-// order.
+// spelled returns the path element (such as "k:{...}") of each element of the configuration's list,
+// in the list's order.
 func (m *merging) spelled(n *node, items []any) []string {
 	names := make([]string, len(items))
 	for i, item := range items {

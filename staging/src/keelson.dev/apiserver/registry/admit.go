@@ -313,8 +313,8 @@ func (e equivalents) rows() []*resource.Row {
 	return []*resource.Row{e.row, e.row.Twin}
 }
 
-// rowOf returns the row of the kind table for gvr, or nil if gvr is another resource than those of
-// rows.
+// rowOf returns the row of the kind table for gvr, or nil if gvr is neither the resource nor its
+// twin.
 func (e equivalents) rowOf(gvr schema.GroupVersionResource) *resource.Row {
 	for _, row := range e.rows() {
 		if row.GroupResource() == gvr.GroupResource() {

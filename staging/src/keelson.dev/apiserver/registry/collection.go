@@ -21,8 +21,8 @@ const (
 	together          = kv.MaxChanges // maximum number of objects that are deleted at one revision
 )
 
-// DeleteCollection deletes every object that list selects, and returns the list from before the
-// deletes.
+// DeleteCollection deletes every object that list selects, or only one page of them if list.Limit
+// is set. It returns the list from before the deletes.
 func (r *Registry) DeleteCollection(ctx context.Context, namespace string, options metav1.DeleteOptions,
 	list metav1.ListOptions) (*store.Page, error) {
 	return r.DeleteCollectionIn(ctx, r.row.Version, namespace, options, list)

@@ -299,7 +299,7 @@ func (c *convertor) Convert(in, out, _ any) error {
 			return err
 		}
 	case c.dynamic:
-		src = src.DeepCopyObject().(resource.Object) // setting the kind of out must not change in
+		src = src.DeepCopyObject().(resource.Object) // a later change of out's kind must not change the object in
 	}
 	if reflect.TypeOf(src) != reflect.TypeOf(dst) {
 		kind := c.row.GroupVersionKind()

@@ -103,8 +103,8 @@ func (r *Registry) admissionNamespace(namespace string, obj resource.Object) str
 	return namespace
 }
 
-// matchNamespace sets obj's namespace to that of the request. It returns an error if obj has
-// another namespace.
+// matchNamespace sets obj's namespace to that of the request, which is empty for cluster-wide
+// resources. It returns an error if both are set and differ.
 func (r *Registry) matchNamespace(namespace string, obj resource.Object) error {
 	if !r.row.Namespaced {
 		namespace = ""

@@ -422,7 +422,8 @@ func (d *deletion) propagation(have []string) metav1.DeletionPropagation {
 	return d.r.row.DefaultGarbageCollection
 }
 
-// markDeleting sets the deletion timestamp of an object that finalizers keep.
+// markDeleting marks an object that finalizers or a hook keep: it sets the deletion timestamp, and
+// the grace period to 0.
 func markDeleting(ctx context.Context, obj resource.Object) {
 	if obj.GetDeletionTimestamp() == nil && obj.GetGeneration() > 0 {
 		obj.SetGeneration(obj.GetGeneration() + 1)

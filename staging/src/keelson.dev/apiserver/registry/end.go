@@ -28,9 +28,9 @@ func FinalState(row *resource.Row) func([]byte) ([]byte, bool) {
 	return wire.EndNow
 }
 
-// UpdateAndDelete updates a subresource and then deletes the object. If the deletion is graceful,
-// both are stored in one write: watchers receive the update together with the deletion timestamp.
-// Admission runs for both.
+// UpdateAndDelete updates a subresource and then deletes the object. If the deletion is graceful
+// and the kind has no hooks that prevent it, both are stored in one write: watchers receive the
+// update together with the deletion timestamp. Admission runs for both.
 func (r *Registry) UpdateAndDelete(ctx context.Context, u Update, options metav1.DeleteOptions) error {
 	together, err := r.endTogether(ctx, u, options)
 	if together || err != nil {

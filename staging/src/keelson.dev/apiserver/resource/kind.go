@@ -154,7 +154,7 @@ type Kind[O any] struct {
 	// FillEmpty sets the fields that Kubernetes encodes even in an empty object. The object in a
 	// bookmark is empty.
 	FillEmpty func(obj O)
-	// Hooks update other state together with objects.
+	// Hooks update other state together with objects, for example allocated addresses.
 	Hooks Hooks[O]
 
 	// Metadata.
@@ -179,8 +179,8 @@ type Kind[O any] struct {
 	// Fields returns the selectable fields in addition to metadata.name and metadata.namespace.
 	Fields func(obj O) fields.Set
 	// FieldPaths are the fields that Fields reads, in addition to metadata ("spec.nodeName"). With
-	// them, objects can be selected without decoding the other fields. Nil means that it may read
-	// all fields.
+	// them, objects can be selected without decoding the other fields. Nil means that Fields may
+	// read all fields.
 	FieldPaths []string
 	// IndexFields are selectable fields for which the store keeps an index, because many watches
 	// select by them.
@@ -228,7 +228,7 @@ type Kind[O any] struct {
 	// objects of the list. Nil means that Cells makes the rows of lists too.
 	ListCells func(list []O) func(obj O, env CellEnv) []any
 	// CellPaths are the fields that Cells reads ("status.phase", "spec.containers.name"). With
-	// them, table rows can be made without decoding the other fields. Nil means that it may read
+	// them, table rows can be made without decoding the other fields. Nil means that Cells may read
 	// all fields.
 	CellPaths []string
 	// RowConditions returns the conditions of the object's row in a printed Table.

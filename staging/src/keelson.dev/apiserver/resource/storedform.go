@@ -38,8 +38,8 @@ func NewStoredForm[In, Out any](kind schema.GroupVersionKind, convert func(in *I
 	}
 }
 
-// StoredForm returns a form for objects that were stored in this version of the resource. ToStorage
-// of the form applies the defaults of the version. kind is the name of the kind in this version.
+// StoredForm returns the StoredForm for objects that were stored in this version of the resource.
+// Its ToStorage applies the defaults of the version. kind is the kind in this version.
 func (v *Version) StoredForm(kind schema.GroupVersionKind) StoredForm {
 	return StoredForm{Kind: kind, New: v.New, ToStorage: func(obj Object) (Object, error) {
 		if v.Default != nil {

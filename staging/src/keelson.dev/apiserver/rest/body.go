@@ -122,8 +122,9 @@ func (d decoders) pick(mediaType string, strict bool) runtime.Decoder {
 	return d.json
 }
 
-// decode decodes body as an object of kind. It returns into, unless into is unstructured. Depending
-// on fieldValidation, the findings of strict decoding become warnings or an error.
+// decode decodes body into the argument into, an empty object of the given kind, and returns the
+// kind that the body declares. Its version must be that of kind or one of versions. Depending on
+// fieldValidation, the findings of strict decoding become warnings or an error.
 func (s *Server) decode(r *http.Request, body []byte, kind schema.GroupVersionKind, into runtime.Object,
 	fieldValidation string, versions []string) (*schema.GroupVersionKind, error) {
 	mediaType, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes)

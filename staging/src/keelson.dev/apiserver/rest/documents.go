@@ -27,8 +27,8 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// documents are the discovery and OpenAPI documents for one state of the server (type state). Each
-// is made when it is first requested.
+// documents makes the discovery and OpenAPI documents for one state of the server (type state).
+// Discovery documents are made for each request, and OpenAPI documents are cached.
 type documents struct {
 	s     *Server
 	state *state
@@ -141,8 +141,8 @@ func (d *documents) resources(group, version string) []metav1.APIResource {
 }
 
 // getOnly returns the error of Kubernetes' router if the method is not GET or the client does not
-// accept one of types. Documents of groups and versions have this check; the list of groups does
-// not.
+// accept one of types. As in Kubernetes, only some documents have this check: the list of versions
+// at /api, versions of groups with built-in kinds, and the group Config.Aggregator.
 func getOnly(r *http.Request, types ...string) error {
 	if r.Method != http.MethodGet {
 		return errMethod()
@@ -165,8 +165,8 @@ func GetOnly(document http.Handler, types ...string) http.Handler {
 	})
 }
 
-// NotFound answers with a Status that the path does not exist. It is for paths below the documents
-// of a server.
+// NotFound answers with a Status that the path does not exist. It is for paths below that of a
+// document, for example /version/x.
 func NotFound(w http.ResponseWriter, r *http.Request) { WriteError(w, r, errNotFound()) }
 
 // registered returns the registered versions of all groups, preferred first.

@@ -17,7 +17,8 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// StatusOf returns the Status in err. For an error without a Status, it returns an internal error.
+// StatusOf returns the Status in err. For an error without a Status, it returns one with code 500,
+// or a timeout if err is context.DeadlineExceeded.
 func StatusOf(err error) *metav1.Status {
 	status := metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonUnknown, Message: err.Error()}
 	var known apierrors.APIStatus

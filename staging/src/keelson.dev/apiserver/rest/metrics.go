@@ -207,8 +207,9 @@ func newMetrics(registerer prometheus.Registerer, clk clock.Clock) (*metrics, er
 	return m, nil
 }
 
-// metricVerb returns the verb label. It is the method, except for reads and applies. All unknown
-// methods share one label, because clients can choose any name.
+// metricVerb returns the verb label. It is the method, except for lists, watches, deletes of a
+// collection, applies and connections to a process. All unknown methods share one label, because
+// clients can choose any name.
 func metricVerb(r *http.Request, info *request.RequestInfo, connect bool) string {
 	switch {
 	case connect:

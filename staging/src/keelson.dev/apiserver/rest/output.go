@@ -23,8 +23,8 @@ import (
 )
 
 // bufferSize is the number of bytes of a response that are buffered before the response is sent.
-// Larger responses are compressed if the client accepts gzip. For smaller ones, net/http sets the
-// Content-Length, in the same cases as for Kubernetes.
+// Larger responses are compressed if the client accepts gzip. For smaller ones, the HTTP server
+// sets the Content-Length, in the same cases as for Kubernetes.
 const bufferSize = 128 << 10
 
 // pools has buffers for responses. It contains no state of requests.

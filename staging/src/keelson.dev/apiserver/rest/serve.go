@@ -238,11 +238,11 @@ func (t *target) checkDryRun(r *http.Request) error {
 	return nil
 }
 
-// checkName returns an error if the request has to name an object but does not. For subresources
-// that a Create or Connect function answers, it also checks the namespace and the name. For creates
-// and for deletes of a collection, it also checks the namespace, unless a create checks the body
-// first. For other requests, checkKey checks both later, because errors in the options and the body
-// take precedence.
+// checkName returns an error if the request has to name an object but does not. It also checks the
+// namespace and the name for subresources that a Create or Connect function answers, and the
+// namespace for creates and for deletes of a collection. It omits these checks for other requests,
+// and for a create that validates the body first (createsFirst): namespace and name are checked
+// later, because errors in the options and the body take precedence.
 func (t *target) checkName() error {
 	if t.name == "" && (t.sub != nil || t.verb == "update" || t.verb == "patch") {
 		return apierrors.NewBadRequest("name must be provided")

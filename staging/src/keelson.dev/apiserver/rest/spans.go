@@ -31,7 +31,7 @@ const (
 	eventFirstBytes = "About to start writing response"
 )
 
-// maxUserAgent is the number of bytes of a client's user agent that a span has.
+// maxUserAgent is the maximum number of bytes of the client's User-Agent in a span.
 const maxUserAgent = 1024
 
 // spanName returns the name of the span of a request, or "" if the request has none. A watch that

@@ -98,7 +98,8 @@ func (wt *watch) begin(r *http.Request, t *target, out negotiate.Output, o metav
 		return err
 	}
 	wt.watcher = watcher
-	// Like Kubernetes, check the form of the response only when there is an event to send.
+	// Like Kubernetes, check the form of the response only after the watch has been opened: errors of
+	// the watch take precedence.
 	tables, err := parseTableOptions(r, out)
 	if err != nil {
 		return err

@@ -200,8 +200,8 @@ func codeOf(created bool) int {
 	return http.StatusOK
 }
 
-// matchNamespace sets obj's namespace to that of the path. It returns an error if obj has another
-// namespace.
+// matchNamespace sets obj's namespace to that of the path, which may be empty. It returns an error
+// if both are set and differ.
 func matchNamespace(namespace string, obj metav1.Object) error {
 	switch have := obj.GetNamespace(); {
 	case have == namespace:

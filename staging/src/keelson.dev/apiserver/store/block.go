@@ -12,9 +12,9 @@ import (
 )
 
 // Block is a range of a resource's records in key order: at most 128 records and 256 KiB, or one
-// larger record. Lists read whole blocks. The block keeps the encoding that a list makes of it. A write replaces
-// the block by a copy with the changed record. Encoding the copy encodes only that record, and
-// takes the other records' encodings from the old block.
+// larger record. Lists read whole blocks. The block keeps the encoding that a list makes of it. A
+// write replaces the block by a copy with the changed record. Encoding the copy encodes only that
+// record, and takes the other records' encodings from the old block.
 //
 // Invariant: the records of a block that a snapshot contains do not change. Its encodings do; the
 // methods Encoded, Ends and Deflated are safe for concurrent use.
@@ -72,7 +72,7 @@ func (b *Block) formerEncodings() []heldEncoding {
 	return out
 }
 
-// large reports whether the block has so many records that it has to be split.
+// large reports whether the block has so many records or bytes that it has to be split.
 func (b *Block) large() bool {
 	n := len(b.records)
 	return n > 1 && (n > b.cache.blockRecords || b.size > b.cache.blockBytes)

@@ -19,8 +19,9 @@ import (
 const continueVersion = "meta.k8s.io/v1"
 
 // continueToken says where the next page of a list begins. It is encoded as in Kubernetes, so that
-// a client may continue a list at a server of either project. Revision -1 continues with the
-// present state; servers send it after the state of the list has been compacted.
+// a client may begin a list at a Kubernetes server and continue it here, or the reverse. Revision
+// -1 continues with the present state; servers send it after the state of the list has been
+// compacted.
 type continueToken struct {
 	Version  string `json:"v"`
 	Revision int64  `json:"rv"`

@@ -42,7 +42,7 @@ func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 	// As in Kubernetes, a negative limit means no limit.
 	p := &listPlan{match: newMatcher(selected), limit: max(opts.Limit, 0)}
 	if _, one := p.match.key(); one || opts.ResourceVersion == "0" && s.TTL == nil {
-		p.limit = 0 // as in Kubernetes, lists from the cache ignore the limit
+		p.limit = 0 // as in Kubernetes, a list of one object, or at revision 0, ignores the limit
 	}
 	if opts.Continue != "" {
 		start, rev, err := decodeContinue(opts.Continue, p.match.root())

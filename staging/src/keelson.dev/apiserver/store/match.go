@@ -51,7 +51,7 @@ func (m *matcher) prefix() string {
 
 // root returns the prefix that the keys in continue tokens are relative to. As in Kubernetes, it
 // contains the namespace of the request, but not one that only the field selector requires. So a
-// client may continue a list at a server of either project.
+// client may begin a list at a Kubernetes server and continue it here, or the reverse.
 func (m *matcher) root() string {
 	if m.listed == "" {
 		return ""
@@ -69,8 +69,8 @@ func (m *matcher) key() (string, bool) {
 // required, and the resource is cluster-wide.
 func (m *matcher) isOnlyMatch(r *Record) bool { return m.name != "" && r.Key == m.name }
 
-// matches reports whether r matches. A record that cannot be decoded matches all selectors, so that
-// its readers get an error.
+// matches reports whether r matches. A record that cannot be decoded matches if its namespace and
+// name do, so that its readers get an error.
 func (m *matcher) matches(r *Record) bool {
 	return (m.namespace == "" || strings.HasPrefix(r.Key, m.namespace) && len(r.Key) > len(m.namespace) &&
 		r.Key[len(m.namespace)] == '/') &&

@@ -19,8 +19,8 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// op is one step of a random run. Each kind of step derives keys and values from the numbers and
-// the state of the run, so that every sequence of steps is valid.
+// op is one step of a random run. Each kind of step derives keys and values from A, B, C and the
+// state of the run, so that every sequence of steps is valid.
 type op struct {
 	Kind    string
 	A, B, C int

@@ -78,8 +78,8 @@ func TestSpansOfStorage(t *testing.T) {
 	}), []string{"List(recursive=true) etcd3"}, []string{"cacher.GetList", "Ready", "watchCache fresh enough"})
 }
 
-// TestSpanOfConflict checks the span of an update that another write overtakes. The function of the
-// update must get the context of its caller.
+// TestSpanOfConflict checks the span of an update that another write overtakes. The function passed
+// to Update must get the span of Update's caller, not the span of the update.
 func TestSpanOfConflict(t *testing.T) {
 	e := run(t, newMemory(t), clock.Real())
 	create(t, e.store, newThing("ns", "a"))
@@ -94,7 +94,7 @@ func TestSpanOfConflict(t *testing.T) {
 		caller := trace.SpanFromContext(ctx)
 		_, err := e.store.Update(ctx, "ns/a", func(ctx context.Context, cur *Record) (Object, error) {
 			if trace.SpanFromContext(ctx) != caller {
-				t.Error("the span of the context is not that of the caller")
+				t.Error("the function did not get the span of Update's caller")
 			}
 			if attempts++; attempts == 1 {
 				update(t, e.store, "ns/a", func(th *thing) { th.Node = "other" })

@@ -79,7 +79,7 @@ type field struct {
 	number protowire.Number
 	absent string // JSON of an absent value; empty if the member is omitted
 
-	// Form of the field.
+	// How the field is encoded.
 	inline   bool // the members of this message become members of the object that contains the field
 	pointer  bool
 	list     bool

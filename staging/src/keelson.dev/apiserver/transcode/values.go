@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// value appends the JSON of a length-delimited value.
+// value appends the JSON of a value that is length-delimited in protobuf. b is its content.
 func (r *run) value(dst []byte, v *value, b []byte) ([]byte, bool) {
 	switch v.kind {
 	case stringKind:

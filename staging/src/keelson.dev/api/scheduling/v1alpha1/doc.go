@@ -23,7 +23,8 @@
 // create on pods/binding for a binding; patch on pods/status for a verdict; patch on
 // pods/status and delete on pods for a victim; create on events of events.k8s.io for an event.
 // Without the last permission, the server writes no event. The audit log has an event for the batch
-// and one for each of these requests. The latter have the batch's audit ID in the annotation scheduling.keelson.dev/batch.
+// and one for each of these requests. The latter have the batch's audit ID in the annotation
+// scheduling.keelson.dev/batch.
 // Write options, such as dryRun, are rejected with 400.
 //
 // The server may write several objects of a batch in one transaction of the store. They then have

@@ -13,8 +13,8 @@ import (
 )
 
 // CompactRevKey is the key with which the API servers on one store agree which of them compacts it.
-// Key and value (the revision last compacted) are those of Kubernetes, so that servers of both
-// projects can share a store.
+// Key and value (the revision last compacted) are those of Kubernetes, so that Kubernetes' servers
+// can share a store with these.
 const CompactRevKey = "compact_rev_key"
 
 // Compactor compacts states that are older than its interval. Several compactors may run on one
