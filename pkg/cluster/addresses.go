@@ -37,7 +37,7 @@ func settleFamily(c *Config, has IPFamily) error {
 }
 
 // ranges has the addresses and address ranges of one IP family inside a cluster. All clusters use
-// the same ones, because their networks are not connected.
+// the same addresses, because their networks are not connected.
 type ranges struct {
 	control       netip.Addr // address of the control plane, on the link that connects the nodes
 	bits          int        // prefix length of the network on the nodes' link

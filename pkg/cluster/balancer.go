@@ -34,8 +34,8 @@ type balancer struct {
 }
 
 // startBalancer starts a balancer that forwards connections to the cluster's API servers until
-// s.alive ends. It listens at the cluster's address and at machine, the socket on the machine's
-// loopback address.
+// s.alive ends. It listens at the cluster's address, and on the socket machine, which has the
+// machine's loopback address.
 func (s *supervisor) startBalancer(machine *os.File) error {
 	b := &balancer{log: s.deps.Log}
 	for _, r := range s.cfg.replicas() {

@@ -156,7 +156,7 @@ func TestHardenedAPIServer(t *testing.T) {
 	}
 }
 
-// TestLetters checks that tokens consist of the allowed letters and digits.
+// TestLetters checks that random tokens consist of lowercase letters and digits.
 func TestLetters(t *testing.T) {
 	seen := map[string]bool{}
 	for range 100 {

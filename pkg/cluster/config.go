@@ -19,7 +19,7 @@ import (
 
 const (
 	controlPort   = 6443
-	firstNode     = 10 // the first node, n1, has address 10.50.0.11
+	firstNode     = 10 // the node with index 1, n1, has the address 10.50.0.(10+1)
 	maxNodes      = 200
 	clusterDomain = "cluster.local"
 )

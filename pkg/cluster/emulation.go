@@ -15,7 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/features"
 )
 
-// emulatedVersion is the start of the flag for the release that a process emulates.
+// emulatedVersion is the flag for the Kubernetes release that a process emulates, without its
+// value.
 const emulatedVersion = "--emulated-version="
 
 // checkEmulated returns an error if the control plane cannot emulate the release. An empty version
@@ -27,8 +28,8 @@ func checkEmulated(version string) error {
 	return nil
 }
 
-// emulating returns the command of a process, changed so that it emulates a release, or none if
-// version is empty.
+// emulating returns the command of a process with the flag --emulated-version set to version, or
+// without this flag if version is empty.
 func emulating(argv []string, version string) []string {
 	out := slices.DeleteFunc(slices.Clone(argv), func(arg string) bool { return strings.HasPrefix(arg, emulatedVersion) })
 	if version != "" {

@@ -15,7 +15,8 @@ import (
 	"testing"
 )
 
-// TestEmulating checks that the flag is added, changed and removed, and that other flags are kept.
+// TestEmulating checks that emulating adds, changes and removes the flag --emulated-version, and
+// keeps other flags.
 func TestEmulating(t *testing.T) {
 	plain, earlier := []string{"scheduler", "--v=2"}, []string{"scheduler", "--emulated-version=1.35", "--v=2"}
 	for _, argv := range [][]string{plain, earlier} {
@@ -47,7 +48,7 @@ func TestEmulatedByProcess(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// A process that is still being started has no command line.
+		// Wait until the process has started, because /proc shows its command line only then.
 		if _, err := io.ReadFull(stdout, make([]byte, len("started\n"))); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +60,7 @@ func TestEmulatedByProcess(t *testing.T) {
 		if err := stdin.Close(); err != nil {
 			t.Fatal(err)
 		}
-		_ = cmd.Wait() // read fails at the end of its input
+		_ = cmd.Wait() // an error is expected: the shell's read fails at the end of its input
 		if got, err := emulates(cmd.Process.Pid, "1.37"); err != nil || !got {
 			t.Errorf("ended process: %t, %v", got, err)
 		}

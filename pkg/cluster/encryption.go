@@ -26,9 +26,10 @@ import (
 // Secrets are encrypted in the store. The file encryption.yaml holds the keys, and also records the
 // state of a key rotation:
 //
-//   - The file has one key and nothing else: all secrets are encrypted with this key.
-//   - The file has more: a rotation is in progress. New values are encrypted with the first key. The
-//     other keys decrypt older values.
+//   - If the file has one key and does not permit unencrypted secrets, no rotation is in progress,
+//     and all secrets are encrypted with this key.
+//   - If it has several keys or permits unencrypted secrets, a rotation is in progress. New values are
+//     encrypted with the first key. Older values may be encrypted with the other keys or unencrypted.
 //
 // A rotation that was interrupted can therefore be continued by a later call, any number of times.
 
@@ -163,7 +164,7 @@ func (e *encryption) write(file string) (hash string, err error) {
 // itself be interrupted at any point.
 func RotateEncryption(ctx context.Context, c *Config, deps Deps) error {
 	if c.replicated() {
-		return fmt.Errorf("%w: which of its API servers work with a new key cannot be seen through the balancer", errOwnEtcd)
+		return fmt.Errorf("%w: keys cannot be rotated, because the load balancer hides which API servers use a new key", errOwnEtcd)
 	}
 	unlock, err := lockFile(filepath.Join(runRoot, c.Name+".lock"))
 	if err != nil {
@@ -183,7 +184,7 @@ type rotation struct {
 	file   string
 	client kubernetes.Interface
 	p      *progress
-	poll   time.Duration // interval between checks which version of the file the API server uses
+	poll   time.Duration // interval between checks of whether the API server uses the new version of the file
 }
 
 func (r *rotation) run(ctx context.Context) error {
@@ -196,14 +197,14 @@ func (r *rotation) run(ctx context.Context) error {
 			return err
 		}
 	} else {
-		r.p.sayf("going on with key %s", e.keys[0].Name)
+		r.p.sayf("an earlier rotation was interrupted, continuing it with key %s", e.keys[0].Name)
 	}
 	if err := r.apply(ctx, e); err != nil {
 		return err
 	}
-	r.p.sayf("secrets are written with key %s", e.keys[0].Name)
-	// Repeat until no secret changes, because secrets may have been written with the old key during
-	// the first pass.
+	r.p.sayf("new secrets are encrypted with key %s", e.keys[0].Name)
+	// Repeat until no secret changes, because clients may have written secrets with the old key
+	// during the first pass.
 	for {
 		changed, err := r.rewrite(ctx)
 		if err != nil {
@@ -212,13 +213,13 @@ func (r *rotation) run(ctx context.Context) error {
 		if changed == 0 {
 			break
 		}
-		r.p.sayf("%d secrets were encrypted with another key, and are no longer", changed)
+		r.p.sayf("encrypted %d secrets again with the new key", changed)
 	}
 	e.keys, e.plain = e.keys[:1], false
 	if err := r.apply(ctx, e); err != nil {
 		return err
 	}
-	r.p.sayf("key %s is the only one", e.keys[0].Name)
+	r.p.sayf("all secrets are encrypted with key %s, and the old keys are deleted", e.keys[0].Name)
 	return nil
 }
 

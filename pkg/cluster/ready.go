@@ -29,7 +29,8 @@ var (
 	errDNSNotReady   = errors.New("no replica of CoreDNS is ready")
 )
 
-// wait calls check repeatedly until it returns nil. It returns an error after patience.
+// wait calls check repeatedly until check returns nil. After the duration patience, wait returns an
+// error.
 func (p *progress) wait(ctx context.Context, patience time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

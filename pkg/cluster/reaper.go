@@ -13,8 +13,8 @@ import (
 )
 
 // reaper starts processes, waits for them, and waits for orphans that the kernel reparents to this
-// process. No other code in the process may wait for child processes. In particular, os/exec must
-// not be used, because the reaper would take its exit statuses.
+// process. No other code in the process may wait for child processes. In particular, the process
+// must not use os/exec, because the reaper would receive the exit statuses that os/exec waits for.
 type reaper struct {
 	mu sync.Mutex // held while a process is started and recorded, so that its exit is not missed
 	// children has the channel that receives the exit status, by process ID. mu guards it.

@@ -22,9 +22,10 @@ import (
 )
 
 // The seed is a containerd root directory with the unpacked images of ImagesDir. It is created once
-// on a machine. Each new node starts with a copy that shares the seed's files by hard links. Images
-// are thus unpacked once per machine, and their pages are in memory once. Sharing is safe, because
-// containerd never changes a blob, and an overlay mount never changes its lower layers.
+// on a machine. Each new node starts with a copy that shares the seed's files by hard links. So
+// images are unpacked only once per machine, and the page cache has their files only once. Sharing
+// is safe, because containerd never changes a blob, and an overlay mount never changes its lower
+// layers.
 const (
 	seedName   = ".seed"
 	seedMarker = "keelson-images" // file in the seed and its copies that has the digest of the image archives

@@ -30,7 +30,7 @@ type supervisor struct {
 	reaper  *reaper
 	cgroups *cgroups
 	self    string // path of the ctl program
-	// alive ends when the cluster must end. down ends it.
+	// alive is cancelled when the cluster must stop. Calling down cancels it.
 	alive context.Context
 	down  context.CancelFunc
 	tasks sync.WaitGroup

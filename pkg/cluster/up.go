@@ -25,8 +25,9 @@ const (
 	poll               = 20 * time.Millisecond
 )
 
-// Up creates the cluster that c describes, or starts an existing cluster or adds what it lacks. It
-// returns when the cluster is ready. If a step fails, the error has the step and the cause.
+// Up creates the cluster that c describes. If the cluster exists already, Up starts it, or adds the
+// nodes and add-ons that are missing if it runs. Up returns when the cluster is ready. If a step
+// fails, the error has the step and the cause.
 func Up(ctx context.Context, c *Config, deps Deps) error {
 	p := newProgress(deps)
 	if os.Geteuid() != 0 {

@@ -70,14 +70,15 @@ func Upgrade(ctx context.Context, c *Config, dir, emulated string, deps Deps) er
 		p.sayf("%s runs %s", name, why)
 	}
 	if restarted == 0 {
-		p.sayf("every process runs the program that is there")
+		p.sayf("no process had to be restarted")
 	}
 	return nil
 }
 
-// prepare installs the programs in dir, if dir is not empty, and records the release that the control
-// plane emulates. A process that ends between the two steps is started again. It must not run a new
-// program without emulation, so emulation begins before the programs are replaced, and ends after.
+// prepare installs the programs in dir, if dir is not empty, and records the release that the
+// control plane emulates. A process that ends between these two steps is started again, and must
+// not run a new program without emulation. Therefore prepare records a release to emulate before it
+// replaces the programs, and the end of an emulation after that.
 func prepare(ctx context.Context, c *Config, st *Status, dir, emulated string, p *progress) error {
 	if emulated != "" {
 		if err := setEmulated(ctx, c, c.dirs(), st, emulated); err != nil {
@@ -88,7 +89,7 @@ func prepare(ctx context.Context, c *Config, st *Status, dir, emulated string, p
 		if err := install(dir, c.BinDir); err != nil {
 			return err
 		}
-		p.sayf("programs of %s are in %s", dir, c.BinDir)
+		p.sayf("programs copied from %s to %s", dir, c.BinDir)
 	}
 	if emulated == "" {
 		return setEmulated(ctx, c, c.dirs(), st, "")
@@ -96,8 +97,9 @@ func prepare(ctx context.Context, c *Config, st *Status, dir, emulated string, p
 	return nil
 }
 
-// reasonToRestart returns what a process has after a restart, or "" if it need not be restarted: a new program, or
-// the flag for the release that it emulates.
+// reasonToRestart returns what is new in a process after a restart: "the new program", or "with the
+// new flags" if the release that it must emulate has changed. It returns "" if the process need not
+// be restarted.
 func reasonToRestart(c *Config, name string, pid int, emulated string) (string, error) {
 	old, err := outdated(c, name, pid)
 	if err != nil {
@@ -189,7 +191,8 @@ func restart(ctx context.Context, c *Config, name string, pid int, deps Deps) er
 	}
 	switch program, node, _ := strings.Cut(name, "-"); program {
 	case apiserver:
-		// Clients would have no API server if the next one ended before this one is ready.
+		// Wait until this API server is ready before the next one is restarted. Otherwise clients
+		// might have no API server for a while.
 		for _, r := range c.replicas() {
 			if c.replicated() && name == apiserver+r.suffix {
 				return waitServer(ctx, c, r, p)

@@ -14,10 +14,10 @@
 // endpoints with loopback or link-local addresses, as backends. So the authors of Ingresses can reach
 // only pods.
 //
-// A host belongs to the namespace of the oldest Ingress that names it. Rules and certificates for the
-// host are used only if they are from that namespace. The owner can let other namespaces add rules,
-// but not certificates. Which namespace owns a host depends only on the objects, not on the order in
-// which the proxy reads them.
+// A host belongs to the namespace of the Ingress that has named it for the longest time. Rules and
+// certificates for the host are used only if they are from that namespace. The owner can let other
+// namespaces add rules, but not certificates. Which namespace owns a host depends only on the
+// objects, not on the order in which the proxy reads them.
 //
 // Clients and endpoints may stall. Limits bound the resources that they hold, so that the process
 // does not run out of memory. The rate of requests is not limited.

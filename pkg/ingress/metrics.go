@@ -21,10 +21,10 @@ func (m *proxyMetrics) refused(limit string) { m.refusals.WithLabelValues(limit)
 func newProxyMetrics(r prometheus.Registerer) proxyMetrics {
 	m := proxyMetrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keelson_ingress_requests_total", Help: "Requests answered, by the class of the answer's code.",
+			Name: "keelson_ingress_requests_total", Help: "Number of answered requests, by the class of the status code, such as 2xx.",
 		}, []string{"code"}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "keelson_ingress_backend_failures_total", Help: "Requests that no endpoint answered.",
+			Name: "keelson_ingress_backend_failures_total", Help: "Number of requests that no endpoint answered.",
 		}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keelson_ingress_refused_total",

@@ -21,7 +21,8 @@ type owners struct {
 	named map[string][]claim // by host, oldest first; "" stands for rules without a host
 }
 
-// claim is an Ingress that names a host, and the time since when it names the host.
+// claim is an Ingress that names a host. since is the time at which the Ingress was created or
+// began to name the host.
 type claim struct {
 	*networkingv1.Ingress
 	since time.Time
@@ -46,7 +47,7 @@ func ownersOf(ingresses []*networkingv1.Ingress) owners {
 }
 
 // earlier compares claims by age. Times have a resolution of one second. Claims of the same second
-// are ordered by the UIDs of their Ingresses, because users cannot choose these.
+// are ordered by the UIDs of their Ingresses, because users cannot choose UIDs.
 func earlier(a, b claim) int {
 	if c := a.since.Compare(b.since); c != 0 {
 		return c
@@ -67,9 +68,10 @@ func byUID(a, b *networkingv1.Ingress) int {
 		strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
 }
 
-// of returns the namespace that owns a host: that of the oldest Ingress that names it. If an older
-// Ingress of another namespace names the wildcard that covers the host, the host belongs to the
-// wildcard. Then it has no owner of its own, unless the wildcard's owner shares the wildcard.
+// of returns the namespace that owns a host: that of the Ingress that has named the host for the
+// longest time. But if the wildcard that covers the host was named before that, only the wildcard's
+// owner, and namespaces with which it shares the wildcard, can own the host. ok is false if no
+// namespace owns the host.
 func (o owners) of(host string) (namespace string, ok bool) {
 	claims := o.named[host]
 	if len(claims) == 0 {

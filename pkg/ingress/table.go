@@ -35,9 +35,9 @@ type host struct {
 // Secret has not been read yet.
 type Certificates func(namespace, secret string) *tls.Certificate
 
-// Build compiles Ingresses into a routing table. A host belongs to the namespace of the oldest
-// Ingress that names it. If two Ingresses of a namespace have a rule for the same path, or a
-// certificate for the same host, the older Ingress takes precedence.
+// Build compiles Ingresses into a routing table. A host belongs to the namespace of the Ingress
+// that has named it for the longest time. If two Ingresses of a namespace have a rule for the same
+// path, or a certificate for the same host, the older Ingress takes precedence.
 func Build(ingresses []*networkingv1.Ingress, backends Backends, certificates Certificates) *Table {
 	t := &Table{hosts: map[string]*host{}, certificates: map[string]map[string]*tls.Certificate{},
 		refused: map[*networkingv1.Ingress][]string{}}

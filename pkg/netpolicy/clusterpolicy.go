@@ -95,8 +95,9 @@ func compileCluster(cnp *policyv1alpha2.ClusterNetworkPolicy) (*clusterPolicy, e
 	return p, errors.Join(errs...)
 }
 
-// compile returns the terms of a rule. A rule with invalid or unsupported parts fails closed, as
-// the API requires: an Accept rule accepts nothing, and a Deny or Pass rule denies everything.
+// compile returns the terms of a rule: conditions on connections, each with a verdict. A rule with
+// invalid or unsupported parts fails closed, as the API requires: an Accept rule accepts nothing,
+// and a Deny or Pass rule denies everything.
 func (p *clusterPolicy) compile(d Direction, r clusterRule) ([]term, error) {
 	if err := r.understood(); err != nil {
 		if r.action == policyv1alpha2.ClusterNetworkPolicyRuleActionAccept {

@@ -281,8 +281,8 @@ func (x *Index) others(than types.NamespacedName, ip netip.Addr) {
 	}
 }
 
-// terms returns the terms of all NetworkPolicies that isolate a pod in a direction, and whether
-// there are any.
+// terms returns the terms (conditions on allowed connections) of all NetworkPolicies that isolate a
+// pod in a direction. isolated reports whether there are such policies.
 func (x *Index) terms(p *Pod, d Direction) (out []term, isolated bool) {
 	in := x.policies[p.Name.Namespace]
 	for _, name := range slices.Sorted(maps.Keys(in)) {

@@ -51,8 +51,8 @@ func (x *Index) contributeNode(s *set, n *Node, by int) {
 	}
 }
 
-// clusterTerms returns the terms of those policies of a tier whose subject matches a pod, in the
-// order of precedence.
+// clusterTerms returns the terms (conditions on connections, with verdicts) of those policies of a
+// tier whose subject matches a pod, in the order of precedence.
 func (x *Index) clusterTerms(t tier, p *Pod, d Direction) []term {
 	var out []term
 	for _, cp := range x.tiers[t] {

@@ -45,8 +45,8 @@ const (
 	pass // continue with the policies that come after the Admin tier
 )
 
-// term describes the connections to which a rule applies. A connection must match all parts of the
-// term.
+// term is a condition on connections, and the verdict for connections that match all parts of the
+// condition. One rule of a policy compiles to one or more terms.
 type term struct {
 	peers   setDef // pods, nodes or blocks of addresses at the other end; the zero value matches all
 	ports   setDef // protocols and port numbers; the zero value matches all
@@ -83,8 +83,8 @@ func isolates(np *networkingv1.NetworkPolicy) (ingress, egress bool) {
 		slices.Contains(np.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 }
 
-// terms returns the terms of a rule. For each peer these are one term with all numbered ports, and
-// one for each named port.
+// terms returns the terms of a rule, which are the conditions under which it allows a connection.
+// For each peer these are one term with all numbered ports, and one for each named port.
 func (c compiler) terms(d Direction, from []networkingv1.NetworkPolicyPeer,
 	ports []networkingv1.NetworkPolicyPort) []term {
 	peers := []setDef{{}}

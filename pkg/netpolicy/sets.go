@@ -119,8 +119,8 @@ func (d *setDef) ofNode(n *Node) []element {
 	return out
 }
 
-// chain contains the terms that decide about packets of pods in one direction. The chain's name is
-// derived from its content.
+// chain contains the terms (conditions with verdicts) that decide about packets of pods in one
+// direction. The chain's name is derived from its content.
 type chain struct {
 	name      string
 	direction Direction

@@ -38,7 +38,7 @@ type cleaner struct {
 
 	wake    chan struct{} // capacity 1
 	mu      sync.Mutex
-	todo    work // frontends to check next, with their newest claims; guarded by mu
+	todo    work // frontends to check next, with their newest claims (which flows are valid); guarded by mu
 	running work // frontends that round checks now; guarded by mu; its maps are never modified, only replaced
 	// held are the frontends in running whose claims have become invalid since the check began;
 	// guarded by mu. A claim says which flows at a frontend are valid.

@@ -66,8 +66,8 @@ func TestCut(t *testing.T) {
 			t.Log(logs.String())
 		}
 	}()
-	// whole runs the proxy until the pod with is an endpoint and the pod without is not. It returns
-	// the kernel's table.
+	// whole runs the proxy until the first pod is an endpoint in the kernel's table and the second
+	// pod is not. It returns the table.
 	whole := func(with, without endpoint) string {
 		cmd := proxyCommand(kubeconfig, &logs)
 		c.must(cmd.Start())
@@ -118,8 +118,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// cutAt runs a process until it is killed at the cut, or until everything returns true. It reports
-// whether the process reached the cut.
+// cutAt runs a process until it is killed at the cut, or until the function everything returns
+// true. It reports whether the process reached the cut.
 func (c *cluster) cutAt(cmd *exec.Cmd, at cut, everything func() bool) bool {
 	c.t.Helper()
 	idle, ended := make(chan struct{}), make(chan struct{})

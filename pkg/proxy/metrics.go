@@ -90,7 +90,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		conntrackDeleted: counters("conntrack_reconciler_deleted_entries_total",
 			"[ALPHA] Cumulative conntrack flows deleted by conntrack reconciler", family...),
 		elements: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "keelson_proxy_elements_total",
-			Help: "Elements of nftables sets and maps added and deleted."}, family),
+			Help: "Number of elements that were added to nftables sets and maps or deleted from them."}, family),
 	}
 	r.MustRegister(append(all, m.elements)...)
 	return m

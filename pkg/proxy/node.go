@@ -132,8 +132,8 @@ func (p *Proxy) nodePorts(of ruleset.Family) (ranges []netip.Prefix, limited boo
 	return ranges, true
 }
 
-// hasNodePorts reports whether node ports are served on an address of this node, which must not be
-// a loopback address.
+// hasNodePorts reports whether node ports are served on an address of this node. The caller must
+// exclude loopback addresses.
 func (p *Proxy) hasNodePorts(a netip.Addr) bool {
 	if ranges, limited := p.nodePorts(ruleset.Of(a)); limited {
 		return slices.ContainsFunc(ranges, func(in netip.Prefix) bool { return in.Contains(a) })

@@ -47,9 +47,10 @@ type Config struct {
 	Interface  string
 	PodRanges  []netip.Prefix
 	PodsOfNode bool
-	// NodePorts are the ranges of local addresses that have node ports. If NodePortsPrimary is set, the
-	// first address of each IP family in the Node object has them too. If neither selects addresses of
-	// an IP family, all local addresses of the family have them.
+	// NodePorts are the ranges of local addresses that have node ports. If NodePortsPrimary is set,
+	// the first address of each IP family in the Node object has them too. If NodePortsPrimary is
+	// not set and NodePorts has no range of an IP family, all local addresses of the family have
+	// node ports.
 	NodePorts        []netip.Prefix
 	NodePortsPrimary bool
 	// NodeIP is an address of the node in addition to those in its Node object.

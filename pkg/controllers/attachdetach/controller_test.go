@@ -68,9 +68,9 @@ func TestServer(t *testing.T) {
 	status(patchAttachment, vol.attachment("n"), `{"status":{"attached":true}}`)
 	controllertest.Eventually(t, "the node lists the volume as attached", listed)
 	status(patchNode, "n", `{"status":{"volumesInUse":["`+string(vol.name())+`"]}}`)
-	// Pods and nodes have separate watches. When the controller attaches a volume for the pod on
-	// the new node, it has received the event of this node, and so also the earlier event with
-	// volumesInUse.
+	// Wait until the controller has received the update of volumesInUse: create another node with a
+	// pod, and wait for the attachment of the pod's volume. The controller makes this attachment
+	// only after the event of the new node, which its watch delivers after the update.
 	addNode("later")
 	bound(t, s.Client, "2")
 	user(t, s.Client, "witness", "later", "2")

@@ -77,9 +77,9 @@ type nodeFacts struct {
 	wanted []wanted
 	// attachments are the node's attachments, by name.
 	attachments map[string]*storagev1.VolumeAttachment
-	// known are the volumes of the node's attachments, as far as the PersistentVolumes still exist.
-	// The function unwanted looks for attachments of these volumes and of those in the node's
-	// status.
+	// known are the volumes that the node's attachments refer to, if their PersistentVolumes still
+	// exist. Together with the volumes in the node's status, they are the volumes whose attachments
+	// the method unwanted examines.
 	known []target
 	// since is the time at which an earlier sync first found that no pod needs a volume any more.
 	since map[v1.UniqueVolumeName]time.Time
@@ -117,8 +117,8 @@ func planNode(f nodeFacts, now time.Time) nodePlan {
 		made := a != nil && a.ResourceVersion != ""
 		switch {
 		case !made && (f.node == nil || f.node.Annotations[managed] != "true"):
-			// Do not attach the volume: the node does not exist, or its kubelet attaches volumes
-			// itself.
+			// The node does not exist, or its kubelet attaches volumes itself, so do not attach this
+			// volume.
 		case !made && len(w.elsewhere) > 0:
 			p.blocked = append(p.blocked, w)
 		case !made:

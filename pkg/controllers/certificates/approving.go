@@ -33,7 +33,8 @@ type approving struct {
 	// byNode is the index of requests by node. It is nil unless Options.ProtectNodes is set.
 	byNode cache.Indexer
 	mu     sync.Mutex // locked while the controller decides about a request for a client certificate
-	// promised are approvals that byNode may not show yet, by node name. mu guards it.
+	// promised are the approvals of this process that byNode may not show yet, by node name. mu
+	// guards the map.
 	promised map[string]promise
 }
 
@@ -106,8 +107,9 @@ func (c *approving) sync(ctx context.Context, name string) error {
 // errNotAllowed says that the requester may not make a request that would be approved automatically.
 var errNotAllowed = errors.New("the access review of the requester was not approved")
 
-// kind is a type of request that is approved automatically if RBAC allows the requester to create
-// the given subresource of certificatesigningrequests. message is the message of the approval.
+// kind is a type of CertificateSigningRequest that is approved automatically if the requester has
+// the right (in RBAC) to create the given subresource of certificatesigningrequests. message is the
+// message in the condition Approved.
 type kind struct{ subresource, message string }
 
 // kindsOf returns the kinds of automatically approved requests that a CertificateSigningRequest

@@ -37,8 +37,8 @@ const (
 	nodePart = "node/"
 )
 
-// promise is an approval that the cache may not show yet. key is the public key in the
-// CertificateSigningRequest.
+// promise records that this process has approved a CertificateSigningRequest, because the cache may
+// not show the approval yet. key is the public key in the request.
 type promise struct {
 	request string
 	user    string
@@ -91,14 +91,15 @@ func (c *approving) approveClient(ctx context.Context, csr *certificatesv1.Certi
 		c.Events.Event(csr, v1.EventTypeWarning, reasonProtected, "Not approved automatically: "+why)
 		return nil
 	}
-	// Keep the promise even if the call fails, because the server may have stored the approval.
+	// Record the approval even if the request to the API server fails, because the server may have
+	// stored it.
 	c.promised[strings.TrimPrefix(req.Subject.CommonName, nodePrefix)] = promise{csr.Name, csr.Spec.Username,
 		req.RawSubjectPublicKeyInfo}
 	return c.approve(ctx, csr, message)
 }
 
-// dropPromise removes the promise for a CertificateSigningRequest once the cache shows that the
-// request was decided or deleted.
+// dropPromise removes the record that this process has approved a CertificateSigningRequest. It is
+// called when the cache shows that the request was decided or deleted.
 func (c *approving) dropPromise(csr *certificatesv1.CertificateSigningRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

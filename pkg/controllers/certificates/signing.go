@@ -32,10 +32,11 @@ const SigningName = "certificatesigningrequest-signing-controller"
 
 const (
 	// backdate is how long before the signing time a certificate becomes valid. So clients whose
-	// clocks are up to 5 minutes behind accept it.
+	// clocks are up to 5 minutes behind accept a new certificate.
 	backdate = 5 * time.Minute
-	// shortLife is the lifetime from which on a certificate's end is also moved back by backdate,
-	// so that it is valid for exactly its lifetime.
+	// shortLife separates short from long lifetimes. A shorter lifetime counts from the signing
+	// time. A lifetime of shortLife or more counts from the earlier time at which the certificate
+	// becomes valid (see backdate), so that the certificate is valid for exactly its lifetime.
 	shortLife   = 8 * time.Hour
 	minLife     = 10 * time.Minute
 	serialBits  = 127

@@ -30,8 +30,8 @@ const (
 	interval = 5 * time.Millisecond
 )
 
-// Run runs the controllers that the constructors news return against the server s until the test
-// ends.
+// Run creates controllers with the constructors in news, and runs them against the server s until
+// the test ends.
 func Run(t *testing.T, s *testserver.Server, o controller.Options,
 	news ...func(controller.Deps) (controller.Controller, error)) {
 	t.Helper()

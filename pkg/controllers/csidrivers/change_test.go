@@ -60,7 +60,7 @@ func (w *world) changed(t *testing.T, name, class, iops string) {
 			err = json.Unmarshal(b, &kept)
 		}
 		s := c.Status
-		s.Conditions = withoutConditions(s.Conditions, v1.PersistentVolumeClaimUnused) // not of this controller
+		s.Conditions = withoutConditions(s.Conditions, v1.PersistentVolumeClaimUnused) // set by another controller
 		return []any{s, v.Spec, kept, err}, err == nil && kept.Attributes["iops"] == iops &&
 			ptr.Deref(v.Spec.VolumeAttributesClassName, "") == class &&
 			ptr.Deref(s.CurrentVolumeAttributesClassName, "") == class && s.ModifyVolumeStatus == nil && len(s.Conditions) == 0
@@ -132,7 +132,8 @@ func TestChangeBeforeVolume(t *testing.T) {
 	w.attributesClass(t, "slow", name, map[string]string{"iops": "1"})
 	w.attributesClass(t, "quick", name, map[string]string{"iops": "9"})
 	claims := w.Client.CoreV1().PersistentVolumeClaims("default")
-	// When the next claim is bound, the controller has usually handled the change of this one.
+	// Each round creates a claim, waits until it is bound, and changes it. By the time at which the
+	// claim of the next round is bound, the controller has usually handled this change.
 	for _, tc := range []struct{ id, change string }{
 		{"changed", `{"spec":{"volumeAttributesClassName":"quick"}}`},
 		{"grown", `{"spec":{"resources":{"requests":{"storage":"3Mi"}}}}`},

@@ -116,8 +116,9 @@ func New(d controller.Deps) (controller.Controller, error) {
 			if v != nil && v.Spec.CSI != nil {
 				c.reclaimQueue.AddObject(v)
 			}
-			// If a volume is deleted before its claim is bound to it, the claim needs a new volume. A
-			// claim can also arrive here before its volume, and the volume then is to be changed.
+			// If a volume is deleted before its claim is bound to it, the claim needs a new volume.
+			// The controller may also see a change of a claim before it sees the claim's volume;
+			// then it can make the change only now.
 			if one := controller.Latest(old, v); one.Spec.CSI != nil && one.Spec.ClaimRef != nil {
 				key := one.Spec.ClaimRef.Namespace + "/" + one.Spec.ClaimRef.Name
 				c.provisionQueue.Add(key)

@@ -131,7 +131,8 @@ type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// following returns the configuration of the client that follows the API for the process.
+// following returns the configuration of the client with which the process's informers list and
+// watch. If p.volumes is set, this client holds back the events of volumes.
 func (p *process) following(config *rest.Config) *rest.Config {
 	if p.volumes == nil {
 		return config
@@ -149,7 +150,8 @@ func (p *process) following(config *rest.Config) *rest.Config {
 	return config
 }
 
-// heldBody holds back what it reads until the channel volumes of the process is closed.
+// heldBody is the body of a watch response. Once the process has filled its caches, Read holds back
+// what it has read until the channel volumes of the process is closed.
 type heldBody struct {
 	io.ReadCloser
 	process *process

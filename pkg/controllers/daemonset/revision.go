@@ -88,8 +88,8 @@ func (c *Controller) record(ctx context.Context, set *appsv1.DaemonSet, r *appsv
 }
 
 // merge handles several revisions of the same template: it keeps the last one and deletes the
-// others. It labels pods of the deleted revisions with the hash of the remaining one, both in the
-// API server and in pods, so that the pods do not count as outdated.
+// others. It labels pods of the deleted revisions with the hash of the remaining one, so that they
+// do not count as outdated, and replaces them in the slice pods by their new versions.
 func (c *Controller) merge(ctx context.Context, present []*appsv1.ControllerRevision, pods []*v1.Pod) error {
 	if len(present) == 1 {
 		return nil

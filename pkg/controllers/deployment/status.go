@@ -48,8 +48,9 @@ func conditionOf(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionType) *
 	return nil
 }
 
-// putCondition sets a condition with the times now. It does nothing if the condition already has
-// the same status and reason.
+// putCondition sets a condition. Its update time is now, and its transition time changes to now
+// only if its status changes. putCondition does nothing if the condition already has this status
+// and reason.
 func putCondition(s *appsv1.DeploymentStatus, c appsv1.DeploymentCondition, now time.Time) {
 	c.LastUpdateTime, c.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
 	old := conditionOf(s, c.Type)

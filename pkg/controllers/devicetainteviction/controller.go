@@ -45,7 +45,7 @@ type Controller struct {
 	claims     resourcelisters.ResourceClaimLister
 	claimCache cache.Indexer
 	slices     cache.Indexer
-	rules      resourcelisters.DeviceTaintRuleLister // nil if no rule applies
+	rules      resourcelisters.DeviceTaintRuleLister // nil if the feature DRADeviceTaintRules is off
 	metrics    *metrics
 
 	mu      sync.Mutex
@@ -125,9 +125,9 @@ func (c *Controller) sliceChanged(old, slice *resourcev1.ResourceSlice) {
 	}
 }
 
-// ruleChanged queues a rule whose specification has changed, and the pods that use devices which the
-// rule selects or selected before the change, if it evicts or evicted pods. The key of a rule has no
-// namespace.
+// ruleChanged queues a rule whose specification has changed. If the effect of the rule is
+// NoExecute, or was before the change, it also queues the pods that use a device which the rule
+// selects or selected. In the queue, keys of rules have no namespace and keys of pods have one.
 func (c *Controller) ruleChanged(old, rule *resourcev1.DeviceTaintRule) {
 	if old != nil && rule != nil && old.UID == rule.UID && equality.Semantic.DeepEqual(old.Spec, rule.Spec) {
 		return

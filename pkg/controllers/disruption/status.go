@@ -88,7 +88,8 @@ func status(b *policyv1.PodDisruptionBudget, pods []*v1.Pod, expected int32,
 }
 
 // staleIn returns the time until a pod's DisruptionTarget condition becomes stale. It returns false
-// if the condition is not True, or if the kubelet set it: the kubelet has no time limit.
+// if that cannot happen: the condition is not True, the pod is being deleted or has ended, or the
+// kubelet set the condition. A condition of the kubelet has no time limit.
 func staleIn(pod *v1.Pod, now time.Time) (time.Duration, bool) {
 	c := controller.Condition(pod, v1.DisruptionTarget)
 	if pod.DeletionTimestamp != nil || c == nil || c.Status != v1.ConditionTrue ||

@@ -118,8 +118,8 @@ func isBlocking(r metav1.OwnerReference) bool {
 
 // link updates the links from v to its owners; the argument before are its earlier owner
 // references. It adds unknown owners as guessed vertices. It returns earlier owners that may have
-// waited for v. It need not queue a guessed vertex, because each of its dependents looks up its
-// owners itself.
+// waited for v. It does not return guessed vertices, because the controller looks up unknown owners
+// when it decides about v.
 func (g *graph) link(v *vertex, before []metav1.OwnerReference) []types.UID {
 	var look []types.UID
 	for _, r := range before {
@@ -180,7 +180,8 @@ func (g *graph) owner(r metav1.OwnerReference, namespace string) (there, known b
 }
 
 // remove records that an object was deleted and returns the UIDs of the objects to decide about. If
-// other objects refer to it, it becomes a guessed vertex.
+// other objects refer to the object, its vertex stays as a guessed one (known only from these
+// references).
 func (g *graph) remove(uid types.UID) []types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -192,8 +193,8 @@ func (g *graph) remove(uid types.UID) []types.UID {
 }
 
 // forget removes the objects of a kind that is no longer watched. These objects may still exist, so
-// those that other objects refer to become guessed vertices. It returns the owners that may have
-// waited for the deletion of a removed object.
+// those that other objects refer to stay as guessed vertices (known only from these references). It
+// returns the owners that may have waited for the deletion of a removed object.
 func (g *graph) forget(kind schema.GroupVersionKind) []types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -206,8 +207,8 @@ func (g *graph) forget(kind schema.GroupVersionKind) []types.UID {
 	return look
 }
 
-// retire makes v a guessed vertex, or removes it if no object refers to it. It returns the owners
-// that may have waited for the deletion of v.
+// retire makes v a guessed vertex (known only from owner references), or removes v if no object
+// refers to it. It returns the owners of v that may have waited for its deletion.
 func (g *graph) retire(v *vertex, gone bool) []types.UID {
 	var look []types.UID
 	for _, r := range v.owners {

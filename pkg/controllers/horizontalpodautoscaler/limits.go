@@ -18,7 +18,7 @@ const (
 	upFactor, upLeast = 2, 4
 )
 
-// at is a number of pods that were proposed, added or removed, with the time of this.
+// at is a number of pods, with the time at which this number was proposed, added or removed.
 type at struct {
 	n    int32
 	when time.Time

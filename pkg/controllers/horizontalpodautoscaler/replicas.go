@@ -89,9 +89,11 @@ func ofAverage(target int64) measure {
 	}
 }
 
-// group counts the pods that are ready, and returns the names of the pods that are not ready and of
-// those without a sample. It deletes from s the samples of all pods that must not be measured.
-// starts reports whether a sample is from the start of a pod.
+// group divides pods by whether their samples can be used. ready is the number of pods with a
+// usable sample. unready are the pods that are pending or whose sample is from their start, and
+// missing the pods without a sample. Pods that are being deleted or have failed are in no group.
+// group deletes all samples that cannot be used from s. starts reports whether a sample is from the
+// start of a pod.
 func group(pods []*v1.Pod, s samples, starts func(*v1.Pod, sample) bool) (ready int, unready, missing []string) {
 	for _, pod := range pods {
 		x, found := s[pod.Name]
@@ -113,8 +115,8 @@ func group(pods []*v1.Pod, s samples, starts func(*v1.Pod, sample) bool) (ready 
 	return ready, unready, missing
 }
 
-// neverStarting is the argument starts of propose for metrics other than CPU, whose samples count
-// from the start of a pod.
+// neverStarting is the argument starts of propose for metrics other than CPU: for these, samples
+// from the start of a pod are used too.
 func neverStarting(*v1.Pod, sample) bool { return false }
 
 // starting reports whether a CPU sample is from the start of a pod, so that it does not show how

@@ -76,8 +76,9 @@ func (s *survey) deadline() (time.Duration, bool) {
 	return time.Duration(*limit)*time.Second - s.now.Sub(start.Time), true
 }
 
-// restartsExceeded reports whether the containers in the job's pods have restarted more often than
-// the back-off limit allows. It applies only to jobs with the restart policy OnFailure.
+// restartsExceeded reports whether the number of restarts of all containers in the job's pending
+// and running pods has reached the back-off limit, or 1 if the limit is 0. It returns false unless
+// the restart policy is OnFailure.
 func (s *survey) restartsExceeded() bool {
 	if s.job.Spec.Template.Spec.RestartPolicy != v1.RestartPolicyOnFailure {
 		return false

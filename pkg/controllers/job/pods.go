@@ -48,8 +48,8 @@ func terminal(pod *v1.Pod) bool {
 func terminating(pod *v1.Pod) bool { return pod.DeletionTimestamp != nil && !terminal(pod) }
 
 // failed reports whether a pod counts as failed for its job. A pod that is being deleted counts as
-// failed, because it may never report how it ended, unless the job replaces pods only after they
-// have ended.
+// failed, because it may never report how it ended. But if the job replaces pods only after they
+// have ended, such a pod counts only when it has ended.
 func failed(job *batchv1.Job, pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodFailed || terminating(pod) && !onlyFailedReplaced(job)
 }

@@ -28,8 +28,8 @@ type survey struct {
 	// newFailed are the failed pods that are not recorded in the status yet.
 	newFailed []*v1.Pod
 	backoff   backoff
-	// succeeded and failed are the numbers of such pods, including pods that are not recorded in
-	// the status yet.
+	// succeeded and failed are the numbers of succeeded and failed pods, including pods that are
+	// not recorded in the status yet.
 	succeeded, failed int
 	// running, ready and terminating are numbers of pods. The sync updates them when it creates or
 	// deletes pods.

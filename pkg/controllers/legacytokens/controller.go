@@ -166,7 +166,8 @@ func plan(s *v1.Secret, since, now time.Time, period time.Duration) action {
 	return remove
 }
 
-// endOf returns the latest end of a period that began some time on a day, the argument from.
+// endOf returns the end of a period that began on the day from. The time of day is unknown, so
+// endOf assumes the end of that day.
 func endOf(from time.Time, period time.Duration) time.Time { return from.Add(day).Add(period) }
 
 func (c *Controller) mark(ctx context.Context, s *v1.Secret, now time.Time) error {

@@ -87,8 +87,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// queueAll queues the Services of type LoadBalancer that the function which selects: it returns
-// true for them.
+// queueAll queues the Services of type LoadBalancer for which the given function returns true.
 func (c *Controller) queueAll(which func(*v1.Service) bool) {
 	list, err := c.services.List(labels.Everything())
 	if err != nil {

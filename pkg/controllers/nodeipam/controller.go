@@ -161,8 +161,8 @@ func (c *Controller) occupy(n *v1.Node) bool {
 	return alone
 }
 
-// withdraw drops the ranges that are promised to a node. It releases those of them that the node
-// does not have.
+// withdraw forgets the ranges that the controller has chosen for a node (promised). It makes those
+// of them free that are not in has, the ranges in the Node object.
 func (c *Controller) withdraw(uid types.UID, has []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,8 +188,8 @@ func (c *Controller) release(node *v1.Node) {
 	}
 }
 
-// promise chooses free ranges for a node and marks them as taken. If ranges are already promised to
-// the node, it returns those.
+// promise chooses free ranges for a node, marks them as taken, and records them in c.promised. If
+// ranges are already recorded there for the node, it returns those.
 func (c *Controller) promise(uid types.UID) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,7 +235,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if err != nil {
 		// Keep the promised ranges, because the server may have stored them. They are released when
 		// the node is deleted or shows other ranges.
-		return fmt.Errorf("give node %s its range: %w", name, err)
+		return fmt.Errorf("write the pod range of node %s: %w", name, err)
 	}
 	if _, err := c.nodes.Get(name); apierrors.IsNotFound(err) {
 		c.withdraw(node.UID, nil) // the node was deleted in the meantime, and no event will release the ranges

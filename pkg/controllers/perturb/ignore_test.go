@@ -83,8 +83,9 @@ func minutes(o *unstructured.Unstructured) {
 	replace(o, `tick-\d+`, "tick-MINUTE")
 }
 
-// recycled removes the random part of the names of EndpointSlices. Cell.state does not recognize
-// this part if the controller reused a slice, because it then does not correspond to generateName.
+// recycled removes the random part of the names of EndpointSlices. Cell.state removes it only from
+// names that begin with the object's generateName, which is not so if the controller reused a
+// slice.
 func recycled(o *unstructured.Unstructured) {
 	changeTime(o)
 	o.SetGenerateName("")

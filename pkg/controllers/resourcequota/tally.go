@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// chargeLife is longer than the time from a charge (an API server adds a new object's usage to
-	// status.used) until this controller sees the object: API servers end requests after 60 s by
-	// default, and watches may lag.
+	// chargeLife is an upper limit for the time from a charge, by which an API server adds the
+	// usage of a new object to status.used, until this controller sees the object. API servers end
+	// requests after 60 s by default, and watches may lag.
 	chargeLife = 2 * time.Minute
 	// clockSkew is the assumed maximum difference between the clocks of API servers and of this
 	// controller.

@@ -237,7 +237,8 @@ func (v *view) observe(q *v1.ResourceQuota) (excess bool) {
 	return false
 }
 
-// audited reports whether an audit of the quota has begun and not ended.
+// audited reports whether an audit of the quota is in progress. An audit finds usage that was
+// charged for objects that were never stored (see the type tally).
 func (v *view) audited(q *v1.ResourceQuota) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -286,8 +286,8 @@ func (d *decision) settleCondemned() bool {
 	})
 }
 
-// shrink plans to delete condemned pods. With the policy OrderedReady, it deletes a pod only if the
-// pod is available or is firstUnavailable.
+// shrink plans to delete the condemned pods, whose ordinals are out of range. With the policy
+// OrderedReady, it deletes a pod that is not available only if all pods before it are available.
 func (d *decision) shrink() bool {
 	return d.each(d.condemned, func(pod *v1.Pod) (step, bool) {
 		if terminating(pod) || d.ordered && pod != d.firstUnavailable && !(isRunningReady(pod) && d.ready(pod)) {
@@ -301,9 +301,9 @@ func (d *decision) shrink() bool {
 // maxUnavailable is set, it replaces as many pods as may become unavailable. Otherwise it replaces
 // one pod, when all pods with higher ordinals are available.
 //
-// With the policy Parallel it first replaces outdated pods that are already unavailable, at most
-// maxUnavailable of them. If it did not, a StatefulSet could never be updated if the pods of its
-// first revision do not work.
+// If maxUnavailable is set and the policy is Parallel, roll first replaces outdated pods that are
+// already unavailable, at most maxUnavailable of them. Otherwise a StatefulSet whose pods never
+// become available could not be updated.
 func (d *decision) roll(most, unavailable int) {
 	if rolling := d.set.Spec.UpdateStrategy.RollingUpdate; rolling == nil || rolling.MaxUnavailable == nil {
 		d.rollOne()

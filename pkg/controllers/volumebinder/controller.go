@@ -36,7 +36,7 @@ const Name = "persistentvolume-binder-controller"
 // Names of the indexes of claims and volumes.
 const (
 	byVolume    = "volume"           // claims, by the name of the volume that they name
-	unbound     = "unbound"          // claims whose binding is not complete, all under the value waits
+	unbound     = "unbound"          // claims whose binding is not complete; all have the index value waits
 	freeOfClass = "freestorageclass" // volumes without a claim, by the name of their class
 	byClaim     = "claim"            // volumes, by the key of the claim that they are reserved for
 	waits       = "yes"

@@ -12,7 +12,6 @@
 //
 // The addresses on the device are the only state, and a new process reads them. An Announcer must be
 // used by one goroutine only.
-// Announcer belongs to one goroutine.
 package announce
 
 import (

@@ -30,7 +30,8 @@ type tuner struct {
 }
 
 func newTuner(log *slog.Logger) *tuner {
-	// The CPUs of the process can be fewer than those of the node, whose connections are tracked.
+	// Count the CPUs of the node, because the connections of the whole node are tracked. This
+	// process may be limited to fewer CPUs.
 	cpus, err := cpuset.NumCPU()
 	if err != nil || cpus <= 0 {
 		cpus = runtime.NumCPU()

@@ -130,8 +130,8 @@ func addFlags(fs *pflag.FlagSet, k *kubeproxy.KubeProxyConfiguration) {
 		"exit if the proxy cannot listen on one of its addresses, instead of trying again"+ignored)
 	fs.BoolVar(&k.EnableProfiling, "profiling", k.EnableProfiling,
 		"serve profiles at /debug/pprof on --metrics-bind-address"+ignored)
-	fs.StringVar((*string)(&k.Mode), "proxy-mode", string(k.Mode), "how the proxy sends connections to endpoints; the "+
-		"proxy always uses nftables, and only accepts the values iptables and ipvs"+ignored)
+	fs.StringVar((*string)(&k.Mode), "proxy-mode", string(k.Mode), "how the proxy sends connections to endpoints: "+
+		"the proxy always uses nftables; the values iptables and ipvs are accepted, but have no effect"+ignored)
 	fs.BoolVar(&k.NFTables.MasqueradeAll, "masquerade-all", k.NFTables.MasqueradeAll,
 		"replace the source address of all connections to cluster IPs of Services by the node's address"+ignored)
 	fs.StringVar((*string)(&k.DetectLocalMode), "detect-local-mode", string(k.DetectLocalMode),
@@ -181,7 +181,7 @@ func (c *Config) read(file string) error {
 		return fmt.Errorf("configuration %s: %w", file, err)
 	}
 	if k.APIVersion != apiVersion || k.Kind != kind {
-		return fmt.Errorf("configuration %s: is %q, %q and not %q, %q", file, k.APIVersion, k.Kind, apiVersion, kind)
+		return fmt.Errorf("configuration %s: apiVersion and kind are %q and %q, want %q and %q", file, k.APIVersion, k.Kind, apiVersion, kind)
 	}
 	Default(&k)
 	c.KubeProxyConfiguration = k
@@ -247,9 +247,10 @@ func Default(k *kubeproxy.KubeProxyConfiguration) {
 	set(&k.ClientConnection.ContentType, "application/vnd.kubernetes.protobuf")
 }
 
-// defaultNodePorts sets the default of nodePortAddresses for an explicit mode. As in kube-proxy, node
-// ports are served on all addresses, except in the mode nftables. Without an explicit mode, all
-// addresses have them too, because kube-proxy's default mode is iptables.
+// defaultNodePorts sets the default of nodePortAddresses for an explicit mode. As in kube-proxy,
+// node ports are served on all addresses, except in the mode nftables, where only the primary
+// addresses have them. Without an explicit mode, all addresses have them, because kube-proxy's
+// default mode is iptables.
 func defaultNodePorts(k *kubeproxy.KubeProxyConfiguration) {
 	if k.Mode == "nftables" && len(k.NodePortAddresses) == 0 {
 		k.NodePortAddresses = []string{Primary}

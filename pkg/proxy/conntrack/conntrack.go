@@ -206,7 +206,8 @@ func newChecker(c Claims) checker {
 	return out
 }
 
-// stale returns the frontends whose claims make a flow stale. It returns none if the flow is valid.
+// stale returns the frontends whose claims (which flows are valid) say that a flow is stale. It
+// returns none if the flow is valid.
 func (c checker) stale(f flow) []ruleset.Frontend {
 	own := ruleset.Frontend{Addr: f.to.Addr(), Protocol: ruleset.UDP, Port: f.to.Port()}
 	at := own

@@ -179,7 +179,8 @@ func (l layout) classify(s ruleset.Set, verdicts string) []expr.Any {
 }
 
 // onNodePortAddress returns expressions that match if the packet's destination has node ports.
-// Loopback addresses and announced addresses of load balancers have none.
+// Loopback addresses have none. If node ports are not limited to certain addresses, the announced
+// addresses of load balancers have none either.
 func (l layout) onNodePortAddress() []expr.Any {
 	if l.settings.NodePortsOn {
 		return rule(nft.IsLocal(true), l.NotLoopback(), l.Dest(0), nft.Member(setNodePorts, 0))

@@ -47,7 +47,8 @@ type more struct {
 	announcedBy       string // name of the node that must answer for the addresses in ingress
 }
 
-// nothing is shared by all services that use none of the fields of more.
+// nothing is the value of the field more of all services that use none of its fields. They share it
+// to save memory.
 var nothing more
 
 // New returns the parts of a Service that the proxy needs. It returns nil if the service has no
