@@ -101,11 +101,11 @@ func (d dirs) examine(file string, roots *x509.CertPool, now time.Time) Certific
 	case err != nil:
 		out.Problem = err.Error()
 	case statErr != nil:
-		out.Problem = "its key is not there"
+		out.Problem = "the file of its key is missing"
 	case info.Mode().Perm()&0o077 != 0:
-		out.Problem = fmt.Sprintf("others may read its key: mode %04o", info.Mode().Perm())
+		out.Problem = fmt.Sprintf("other users may read its key: mode %04o", info.Mode().Perm())
 	case !cert.IsCA && due(cert, now):
-		out.Problem = "it is to be renewed"
+		out.Problem = "it must be renewed"
 	}
 	return out
 }

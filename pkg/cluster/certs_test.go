@@ -50,7 +50,7 @@ func TestCertificates(t *testing.T) {
 	}
 	later := testclock.NewFakeClock(clk.Now().Add(leafLife * 3 / 4))
 	if p := problems(later); len(p) != len(controlCertificates(c))+len(administrators)+3 ||
-		p["pki/apiserver.crt"] != "it is to be renewed" {
+		p["pki/apiserver.crt"] != "it must be renewed" {
 		t.Errorf("near their end: %v", p)
 	}
 	if p := problems(testclock.NewFakeClock(clk.Now().Add(2 * leafLife))); !strings.Contains(
@@ -215,8 +215,8 @@ func TestKubeletAuthority(t *testing.T) {
 	signedBy("new", kubeletAuthority)
 	deps := Deps{Clock: clk, Log: slog.New(slog.DiscardHandler), Out: io.Discard}
 
-	// Remove the separate authority, because an older version has one authority for all
-	// certificates.
+	// Make the files like those of an older version, which had one authority for all certificates:
+	// remove the separate authority.
 	if err := errors.Join(os.Remove(d.pki(kubeletAuthority+".crt")),
 		os.Remove(d.pki(kubeletAuthority+".key"))); err != nil {
 		t.Fatal(err)

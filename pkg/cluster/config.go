@@ -47,7 +47,8 @@ type Config struct {
 	// ControlPlanes is the number of control planes. 0 means 1 for a new cluster, and keeps the
 	// number of an existing cluster. Several control planes share an etcd cluster of three members.
 	ControlPlanes int `json:"controlPlanes,omitempty"`
-	// Port is the API server's port on the machine's loopback address. 0 means any free port.
+	// Port is the API server's port on the machine's loopback address. 0 means DefaultPort or, if
+	// it is taken, the next free port.
 	Port int `json:"port"`
 	// DataDir is the directory that stores all data of the cluster.
 	DataDir string `json:"dataDir"`
@@ -199,9 +200,9 @@ func (d nodeDirs) path(inside ...string) string {
 func (d nodeDirs) spec() string           { return d.path("node.json") }
 func (d nodeDirs) log(name string) string { return d.path("var", "log", name+".log") }
 
-// Load reads the configuration of the cluster with the given name. If the cluster is running, Load
-// reads the running configuration, otherwise the one in dataDir. An empty dataDir means the default
-// directory.
+// Load reads the configuration of the cluster with the given name. If dataDir is empty, it reads
+// the configuration of the running cluster or, if the cluster is not running, the one in the
+// default data directory. Otherwise it reads the configuration in dataDir.
 func Load(name, dataDir string) (*Config, error) {
 	c := &Config{Name: name, DataDir: dataDir}
 	if err := c.Complete(); err != nil {

@@ -64,8 +64,9 @@ func hardenedAPIServer(c *Config, r replica) []string {
 	)
 }
 
-// hardenedManager returns the flags of the controller manager and the scheduler. These serve their
-// metrics only to the machine on which the API server runs.
+// hardenedManager returns the hardening flags of the controller manager or the scheduler. address
+// is a loopback address, so only processes in the cluster's network namespace can connect to their
+// servers.
 func hardenedManager(d dirs, name, address string) []string {
 	return append(servingFlags(), "--bind-address="+address,
 		"--tls-cert-file="+d.pki(name+".crt"), "--tls-private-key-file="+d.pki(name+".key"),

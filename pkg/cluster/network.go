@@ -21,8 +21,8 @@ const (
 )
 
 // setupClusterNetwork sets up the supervisor's network namespace: the bridge that connects the
-// nodes, and a default route that drops packets to all other addresses. The namespace has no
-// connection to the machine's network.
+// nodes, and routes that drop packets to unused addresses of pods and Services. The namespace has
+// no connection to the machine's network.
 func setupClusterNetwork(c *Config) error {
 	if err := setUp("lo"); err != nil {
 		return err

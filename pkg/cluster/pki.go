@@ -49,8 +49,8 @@ type leaf struct {
 // /etc/kubernetes/pki usually has, and renews certificates that expire soon.
 func makePKI(c *Config, clk clock.Clock) error { return issueAll(c, clk, false) }
 
-// issueAll does the same as makePKI. If force is true, it reissues all certificates except the
-// authorities.
+// issueAll creates keys and certificates that are missing, and renews certificates that expire
+// soon. If force is true, it reissues all certificates except the authorities'.
 func issueAll(c *Config, clk clock.Clock, force bool) error {
 	d := c.dirs()
 	if err := os.MkdirAll(d.pki(""), 0o700); err != nil {

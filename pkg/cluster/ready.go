@@ -116,9 +116,11 @@ func dialFrom(ctx context.Context, pid int, network, address string) (net.Conn, 
 }
 
 // waitNodes waits until every node that is not stopped is ready, and prints a line for each node.
+// It does not wait if the operator installs the pod network, because nodes without one do not
+// become ready.
 func waitNodes(ctx context.Context, c *Config, p *progress) error {
 	if !c.ownNetwork() {
-		p.sayf("nodes are ready, and names answered, when they have a pod network")
+		p.sayf("not waiting for nodes and DNS: they become ready when a pod network is installed")
 		return nil
 	}
 	st, err := Inspect(ctx, c)
@@ -177,7 +179,9 @@ func nodeReady(n *core.Node) bool {
 	})
 }
 
-// waitDNS waits until the cluster's DNS answers.
+// waitDNS waits until a CoreDNS pod is ready. If the command has started the cluster, a pod that
+// was ready before the start does not count. waitDNS does not wait if the operator installs the pod
+// network.
 func waitDNS(ctx context.Context, c *Config, p *progress) error {
 	if !c.ownNetwork() {
 		return nil

@@ -34,8 +34,8 @@ type replica struct {
 	// bind is the address at which the API server listens, and advertise the address at which pods
 	// reach it.
 	bind, advertise string
-	// local is the address at which the other processes listen. Only the machine itself can connect
-	// to it.
+	// local is the address at which the other processes listen. It is a loopback address, so only
+	// processes in the cluster's network namespace can connect to it.
 	local string
 }
 

@@ -174,7 +174,7 @@ func seedNode(c *Config, n Node) error {
 	}
 	seed := filepath.Join(c.ImagesDir, seedName)
 	if !exists(seed) {
-		return nil // no seed exists because ImagesDir is empty; the node pulls all images
+		return nil // the cluster was started without nodes, so there is no seed; the node pulls all images
 	}
 	work := root + ".new"
 	if err := os.RemoveAll(work); err != nil {
@@ -230,7 +230,8 @@ func copyDirectory(target string, info fs.FileInfo) error {
 	return os.Chmod(target, info.Mode())
 }
 
-// copyFile copies a file, a symbolic link or a device to a directory tree on another file system.
+// copyFile copies a file, a symbolic link or a device, with its owner and mode. copyTree calls it
+// for databases, and for files that cannot be hard-linked.
 func copyFile(from, to string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

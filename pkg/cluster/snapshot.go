@@ -117,8 +117,9 @@ func withoutServer(ctx context.Context, c *Config, deps Deps, do func() error) e
 // snapshot's secrets.
 const keysFile = "encryption-keys"
 
-// acceptKeys makes sure that the cluster has the keys for the secrets of a snapshot, which is
-// unpacked in dir. It returns an error if keys are missing.
+// acceptKeys makes sure that the cluster can read the secrets of a snapshot, which is unpacked in
+// dir. It returns an error if the cluster lacks keys. If the secrets in the snapshot are not
+// encrypted, it permits unencrypted secrets in the file of the keys.
 func acceptKeys(file, dir string) error {
 	var used []string
 	err := readJSON(filepath.Join(dir, keysFile), &used)

@@ -130,7 +130,7 @@ func TestLostCreation(t *testing.T) {
 	labels := map[string]string{"app": "a"}
 	selector := &metav1.LabelSelector{MatchLabels: labels}
 	template := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{
-		// The pod tolerates all taints, so also that of nodes that are not ready.
+		// The pod tolerates all taints, including the taint of nodes that are not ready.
 		Containers: []v1.Container{{Name: "c", Image: "i"}}, Tolerations: []v1.Toleration{{Operator: v1.TolerationOpExists}},
 	}}
 	once := *template.DeepCopy()

@@ -87,8 +87,8 @@ func newExchange(w http.ResponseWriter, r *http.Request, p *Proxy, cancel contex
 	return e
 }
 
-// end must be called when the handler has returned. It sets a deadline for the data that the server
-// still writes, and for the rest of a body that the handler has not read.
+// end must be called when the handler has returned. For HTTP/1, it sets a deadline for the data
+// that the server still writes, and for the rest of a body that the handler has not read.
 func (e *exchange) end() {
 	e.ended.Store(true)
 	e.silence.Stop()
@@ -138,9 +138,11 @@ func (e *exchange) gaveUp() bool {
 	return e.stalled
 }
 
-// notTaken is called when a write takes too long. It disconnects the client unless the client has
-// made progress: fewer bytes than at the last call are without acknowledgement in the kernel. These
-// bytes may be from several writes.
+// notTaken is called when a write takes longer than Limits.Stall, and again after each further
+// period of that length. It disconnects the client unless the client makes progress: since the last
+// call, the number of sent bytes that the client has not acknowledged has decreased by at least
+// minRate on average. The bytes may be from several writes. At the first call there is no earlier
+// number; then it disconnects the client only if all bytes are acknowledged.
 func (e *exchange) notTaken() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -156,7 +158,7 @@ func (e *exchange) notTaken() {
 	case e.hijacked != nil:
 		_ = e.hijacked.SetDeadline(longAgo())
 	case !e.over:
-		_ = e.control.SetReadDeadline(longAgo()) // a write may first read the rest of the body
+		_ = e.control.SetReadDeadline(longAgo()) // ends a read too, because a write may first read the rest of the body
 		_ = e.control.SetWriteDeadline(longAgo())
 	}
 }

@@ -94,7 +94,7 @@ func (s *secrets) cache(name types.NamespacedName) *follow.Cache[v1.Secret, tls.
 		Keep: func(o *v1.Secret) *tls.Certificate {
 			cert, err := tls.X509KeyPair(o.Data[v1.TLSCertKey], o.Data[v1.TLSPrivateKeyKey])
 			if err != nil {
-				s.log.Warn("Secret has no certificate with its private key", "secret", name.String(), "err", err)
+				s.log.Warn("Secret does not contain a certificate with its private key", "secret", name.String(), "err", err)
 				return nil
 			}
 			return &cert

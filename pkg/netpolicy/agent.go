@@ -205,7 +205,8 @@ func (a *Agent) idle() bool {
 // checkBridges logs, and exports in a metric, whether policies are enforced between pods of one
 // bridge. They are not if the node's settings exempt packets between ports of a bridge from the
 // rules of IPv4 and IPv6. The agent continues in this case, because the CNI plugin may not use a
-// bridge. With Keelson's own pod network, the kubelet reports that the node is not ready.
+// bridge. If Keelson's own pod network is used, the kubelet then also reports that the node is not
+// ready.
 func (a *Agent) checkBridges() {
 	why := ""
 	a.metrics.bridged.Set(1)

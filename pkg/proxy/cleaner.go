@@ -211,7 +211,7 @@ func (p *Proxy) cleanFlows() {
 		nodePorts, err := p.nodePortAddresses(f)
 		if err != nil {
 			p.log.Error("Failed to list local addresses", "family", f.String(), "err", err)
-			continue // the suspects stay, so these frontends are checked after the next change
+			continue // f.table keeps the suspects, so these frontends are checked after the next change
 		}
 		f.table.ForgetSuspects()
 		p.cleaner.put(f.Family, f.claims(suspects, nodePorts))

@@ -156,8 +156,8 @@ func (c *Controller) jobsOf(cron *batchv1.CronJob) ([]*batchv1.Job, error) {
 }
 
 // settle removes finished jobs from the list of active jobs in the status, and updates the time of
-// the last successful job. It records an event for each finished job, and for each unfinished job
-// that is not in the list.
+// the last successful job. It records an event for each job that it removes, and for each
+// unfinished job that is not in the list.
 func (c *Controller) settle(cron *batchv1.CronJob, jobs []*batchv1.Job) {
 	for _, job := range jobs {
 		end, known := finishedType(job), active(cron, job.UID)

@@ -146,8 +146,8 @@ func living(pods []*v1.Pod) []*v1.Pod {
 }
 
 // prune plans which pods on a node to delete. It keeps one running pod, or an old and a new one if
-// the update strategy has a surge. It deletes succeeded pods, and failed pods when their back-off
-// has ended.
+// the update strategy has a surge. It deletes succeeded pods, and one failed pod if the back-off of
+// the node has ended. With a surge, it also creates a pod if none is running.
 func (s *state) prune(p *plan, at *place) {
 	var running []*v1.Pod
 	left := s.held(at.name)

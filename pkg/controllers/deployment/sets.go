@@ -114,7 +114,7 @@ func (w *work) annotate(set *appsv1.ReplicaSet, revision string) bool {
 func (w *work) sizeAnnotations(set *appsv1.ReplicaSet) bool {
 	surge, _, err := limits(w.d)
 	if err != nil {
-		return false // cannot happen: the API server rejects such limits
+		return false // cannot happen: the API server rejects invalid limits
 	}
 	desired, most := strconv.Itoa(int(*w.d.Spec.Replicas)), strconv.Itoa(int(*w.d.Spec.Replicas+surge))
 	changed := set.Annotations[annotationDesired] != desired || set.Annotations[annotationMax] != most

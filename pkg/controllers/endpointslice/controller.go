@@ -163,7 +163,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) error {
 		return err
 	}
 	if service.Spec.Type == v1.ServiceTypeExternalName || service.Spec.Selector == nil {
-		return nil // another client manages the slices of such a Service
+		return nil // another client manages the slices of a Service without a selector
 	}
 	pods, err := c.pods.Pods(namespace).List(labels.SelectorFromSet(service.Spec.Selector))
 	if err != nil {

@@ -197,9 +197,10 @@ func (c *Controller) decideOwners(ctx context.Context, live *metav1.PartialObjec
 }
 
 // deleteDependent deletes an object in the foreground because its owner is being deleted in the
-// foreground and it has dependents itself. If one of these dependents is being deleted too and is
-// also an owner of the object (a cycle), each would wait for the other. Therefore deleteDependent
-// first changes the object's owner references so that they do not block.
+// foreground and it has dependents itself. One of these dependents may itself be waiting for this
+// object to be deleted (a cycle of owners); then each would wait for the other. So if a blocking
+// dependent is being deleted, deleteDependent first changes the object's owner references so that
+// they do not block.
 func (c *Controller) deleteDependent(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
 	for _, d := range c.graph.dependents(id.uid) {
 		if d.deleting && d.blocking {

@@ -41,9 +41,9 @@ type failure struct {
 	err          error
 }
 
-// evaluateAll evaluates all metrics and returns the highest proposal. If a metric cannot be
-// evaluated, it returns an error instead of a proposal to scale down, because that metric might
-// require more pods.
+// evaluateAll evaluates all metrics and returns the highest proposal. It returns an error if no
+// metric can be evaluated. It also returns an error instead of a proposal to scale down if some
+// metric cannot be evaluated, because that metric might require more pods.
 func (p *pass) evaluateAll(ctx context.Context) (proposal, []autoscalingv2.MetricStatus, error) {
 	statuses := make([]autoscalingv2.MetricStatus, len(p.hpa.Spec.Metrics))
 	var out proposal

@@ -49,7 +49,7 @@ func terminating(pod *v1.Pod) bool { return pod.DeletionTimestamp != nil && !ter
 
 // failed reports whether a pod counts as failed for its job. A pod that is being deleted counts as
 // failed, because it may never report how it ended. But if the job replaces pods only after they
-// have ended, such a pod counts only when it has ended.
+// have ended, such a pod counts as failed only when its phase is Failed.
 func failed(job *batchv1.Job, pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodFailed || terminating(pod) && !onlyFailedReplaced(job)
 }

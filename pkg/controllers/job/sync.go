@@ -129,8 +129,8 @@ func (y *syncer) manage(ctx context.Context, s *survey) (string, error) {
 	return tracking, nil
 }
 
-// discard calls remove for each of the pods. For pods that were removed, it decrements the numbers
-// of running and ready pods.
+// discard calls remove for each of the pods. For pods that were removed or did not exist, it
+// decrements the numbers of running and ready pods and increments the number of terminating pods.
 func (y *syncer) discard(s *survey, pods []*v1.Pod, remove func(*v1.Pod) error) error {
 	errs := forEachPod(pods, remove)
 	for i, pod := range pods {

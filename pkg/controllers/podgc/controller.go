@@ -78,7 +78,8 @@ func (c *Controller) sweep(ctx context.Context) error {
 		case pod.DeletionTimestamp != nil && c.outOfService(pod.Spec.NodeName):
 			errs = append(errs, c.metrics.deleted(pod, outOfService, c.fail(ctx, pod, nil)))
 		case hasEnded(pod) && markedForRemoval(pod):
-			// Delete such a pod always; it does not count as one of the ended pods to keep.
+			// Always delete a pod that this controller has marked for removal: it does not count as
+			// one of the ended pods to keep.
 			errs = append(errs, c.metrics.deleted(pod, orphaned, c.remove(ctx, pod)))
 		case hasEnded(pod):
 			ended = append(ended, pod)

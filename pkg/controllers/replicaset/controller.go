@@ -148,7 +148,7 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
-		return nil // cannot happen: the API server rejects such a selector
+		return nil // cannot happen: the API server rejects invalid selectors
 	}
 	met := c.pods.Met(set)
 	candidates, err := controller.Candidates[*v1.Pod](c.podCache, set)

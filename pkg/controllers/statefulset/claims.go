@@ -98,7 +98,7 @@ func claimOwners(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet,
 // claim. It returns false if the set's policy retains all claims.
 func hasOtherController(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *v1.Pod) bool {
 	if p := retentionPolicy(set); p.WhenDeleted == retain && p.WhenScaled == retain {
-		return false // such a policy never adds owners, so another controller does not matter
+		return false // a policy that retains all claims adds no owners, so another controller does not matter
 	}
 	return slices.ContainsFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool {
 		switch {

@@ -157,7 +157,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
-		return nil // cannot happen: the API server rejects such a selector
+		return nil // cannot happen: the API server rejects invalid selectors
 	}
 	owner := controller.Owner{Object: set, Kind: kind, Selector: selector, GetLive: func() (metav1.Object, error) {
 		return c.Client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})

@@ -131,7 +131,7 @@ func addFlags(fs *pflag.FlagSet, k *kubeproxy.KubeProxyConfiguration) {
 	fs.BoolVar(&k.EnableProfiling, "profiling", k.EnableProfiling,
 		"serve profiles at /debug/pprof on --metrics-bind-address"+ignored)
 	fs.StringVar((*string)(&k.Mode), "proxy-mode", string(k.Mode), "how the proxy sends connections to endpoints: "+
-		"the proxy always uses nftables; the values iptables and ipvs are accepted, but have no effect"+ignored)
+		"the only mode is nftables; it is used for the values iptables and ipvs too"+ignored)
 	fs.BoolVar(&k.NFTables.MasqueradeAll, "masquerade-all", k.NFTables.MasqueradeAll,
 		"replace the source address of all connections to cluster IPs of Services by the node's address"+ignored)
 	fs.StringVar((*string)(&k.DetectLocalMode), "detect-local-mode", string(k.DetectLocalMode),
@@ -181,7 +181,8 @@ func (c *Config) read(file string) error {
 		return fmt.Errorf("configuration %s: %w", file, err)
 	}
 	if k.APIVersion != apiVersion || k.Kind != kind {
-		return fmt.Errorf("configuration %s: apiVersion and kind are %q and %q, want %q and %q", file, k.APIVersion, k.Kind, apiVersion, kind)
+		return fmt.Errorf("configuration %s: apiVersion and kind are %q and %q, want %q and %q", file, k.APIVersion, k.Kind,
+			apiVersion, kind)
 	}
 	Default(&k)
 	c.KubeProxyConfiguration = k

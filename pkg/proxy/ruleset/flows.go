@@ -46,8 +46,8 @@ func (t *Table) arrive(e Element) {
 	}
 }
 
-// Forget drops a departed frontend, which no port has any more. The caller must have deleted the
-// stale flows at the frontend.
+// Forget drops a departed frontend, which no port has any more, unless its flows must be checked
+// again. The caller must have deleted the stale flows at the frontend.
 func (t *Table) Forget(f Frontend) {
 	if t.departed[f] && !t.suspects[f] {
 		delete(t.departed, f)

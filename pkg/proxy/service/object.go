@@ -121,7 +121,7 @@ func newMore(s *corev1.Service) *more {
 	}
 	for _, i := range s.Status.LoadBalancer.Ingress {
 		// With ipMode Proxy, packets do not arrive at the node with the load balancer's address as
-		// destination.
+		// destination, so the node needs no rules for this address.
 		if i.IPMode == nil || *i.IPMode == corev1.LoadBalancerIPModeVIP {
 			m.ingress = addAddress(m.ingress, i.IP)
 		}
