@@ -21,7 +21,7 @@ type Party struct {
 	Addr netip.Addr
 }
 
-// Flow is a connection whose treatment Explain explains.
+// Flow is a connection for which Explain finds out which policies allow or deny it.
 type Flow struct {
 	From, To Party
 	Protocol uint8
@@ -49,8 +49,8 @@ type Side struct {
 	// Baseline is the rule of the Baseline tier that decides the flow. It is nil if no rule matches,
 	// or if a NetworkPolicy isolates the pod.
 	Baseline *Decision
-	// OwnNode is true if the other end is the pod's node. NetworkPolicies do not apply to connections
-	// with that node, and no policy applies to DNS queries to it.
+	// OwnNode is true if the other end is the pod's node. NetworkPolicies do not apply to
+	// connections to that node. No policy applies to connections from it, or to DNS queries to it.
 	OwnNode bool
 }
 

@@ -111,7 +111,8 @@ func (c compiler) terms(d Direction, from []networkingv1.NetworkPolicyPeer,
 	return out
 }
 
-// destination returns the pods whose containers define the number of a named port.
+// destination returns the pods whose containers define the number of a named port: the pods that
+// the policy selects for ingress, and the peers for egress.
 func (c compiler) destination(d Direction, peer setDef) selector {
 	if d == Ingress {
 		return c.own

@@ -137,8 +137,8 @@ func newChain(d Direction, terms []term, otherwise verdict) *chain {
 	return &chain{name: d.String() + "-" + hash(b.String()), direction: d, terms: terms, otherwise: otherwise}
 }
 
-// gate identifies an nftables map from addresses of protected pods to chains. The rules look up a
-// packet's address in each of these maps.
+// gate identifies an nftables map from addresses of protected pods to chains. The rules look up the
+// source of a packet in the maps for egress, and its destination in the maps for ingress.
 type gate int
 
 // entrance returns the first gate (map of protected addresses) of a direction. The method passed

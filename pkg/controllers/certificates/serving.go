@@ -104,7 +104,7 @@ func refuseAddress(n *v1.Node, ip net.IP, nodes []v1.Node, reserved nodeclaims.R
 	}
 	a, ok := netip.AddrFromSlice(ip)
 	if !ok {
-		return "is none"
+		return "is not valid"
 	}
 	if why := reserved.Address(a); why != "" {
 		return "is not for nodes: " + why

@@ -52,8 +52,8 @@ type Options struct {
 	Autoscaling                 Autoscaling
 
 	// Settings of certificates. SigningCert and SigningKey are the default certificate authority,
-	// in PEM. Signers has certificate authorities for single signers by signer name; they replace
-	// the default. SigningDuration is how long signed certificates are valid.
+	// in PEM. Signers has certificate authorities for single signers by signer name; it is used
+	// only if there is no default. SigningDuration is the maximum validity of signed certificates.
 	SigningCert, SigningKey []byte
 	Signers                 map[string]KeyPair
 	SigningDuration         time.Duration

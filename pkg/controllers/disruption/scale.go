@@ -23,7 +23,8 @@ import (
 )
 
 // scales looks up how many pods the owners of pods should have. For built-in kinds it reads the
-// caches, for other kinds the scale subresource of the owner.
+// caches; for other kinds, and for an owner that the caches lack, it reads the scale subresource of
+// the owner.
 type scales struct {
 	sets         appslisters.ReplicaSetLister
 	deployments  appslisters.DeploymentLister

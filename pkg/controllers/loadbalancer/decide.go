@@ -35,8 +35,9 @@ func statusAddresses(s *v1.Service) []netip.Addr {
 	return out
 }
 
-// allocate returns the addresses for a Service, one for each of its address families: the requested
-// address, or else its present address, or else the lowest free address. short are the families for
+// allocate returns the addresses for a Service, one for each of its address families. If the
+// Service requests an address of the family, no other address is used. Otherwise it is the present
+// address of the Service or, if it has none, the lowest free address. short are the families for
 // which no address is available.
 func allocate(s *v1.Service, ranges []controller.AddressRange, taken map[netip.Addr]bool) (out []netip.Addr,
 	short []v1.IPFamily) {

@@ -23,7 +23,7 @@ func TestMarkUnknown(t *testing.T) {
 	seen := metav1.NewMicroTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	leases := s.Client.CoordinationV1().Leases(v1.NamespaceNodeLease)
 	for name, tc := range map[string]struct {
-		renewed *metav1.MicroTime // nil: the node has no Lease
+		renewed *metav1.MicroTime // nil if the node has no Lease
 		want    v1.ConditionStatus
 	}{
 		"none":    {nil, v1.ConditionUnknown},

@@ -134,6 +134,7 @@ type refusal struct{ error }
 
 // rewrite makes the API server store an object again. Because of the resource version in the
 // request, it does not overwrite a newer version.
+//
 // After a Conflict error it does not assume that another client wrote the object, because the error
 // may come from a proxy in front of the server. The migration is retried, and its next list shows
 // whether the object was written.

@@ -184,8 +184,8 @@ func inet(f ruleset.Family) uint8 {
 
 // checker finds stale flows: flows to a destination that their frontend no longer has.
 type checker struct {
-	// serving contains the endpoints of each frontend to which flows may continue; nil if it has
-	// departed.
+	// serving contains, for each frontend, the endpoints to which flows may continue. The value is
+	// nil if the frontend has departed: no service has it any more.
 	serving   map[ruleset.Frontend]map[netip.AddrPort]bool
 	nodePorts map[netip.Addr]bool
 }

@@ -98,14 +98,15 @@ func (p *Proxy) report() (report, bool) {
 	return r, p.eligible
 }
 
-// Healthy reports whether no change has waited for longer than the timeout.
+// Healthy reports whether no change has waited for longer than the timeout. An IP family counts as
+// healthy until its first changes have been applied.
 func (p *Proxy) Healthy() bool {
 	r, _ := p.report()
 	return r.Healthy
 }
 
-// Synced reports whether the nftables table of every IP family in use has been written at least
-// once.
+// Synced reports whether the nftables tables contain all changes so far: every IP family in use has
+// been written, and no change waits to be applied.
 func (p *Proxy) Synced() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
