@@ -69,8 +69,8 @@ func TestCertificates(t *testing.T) {
 	if err := os.Remove(d.pki("scheduler.key")); err != nil {
 		t.Fatal(err)
 	}
-	if p := problems(later); len(p) != 2 || p["pki/apiserver.crt"] != "others may read its key: mode 0644" ||
-		p["pki/scheduler.crt"] != "its key is not there" {
+	if p := problems(later); len(p) != 2 || p["pki/apiserver.crt"] != "other users may read its key: mode 0644" ||
+		p["pki/scheduler.crt"] != "the file of its key is missing" {
 		t.Errorf("with bad keys: %v", p)
 	}
 }

@@ -164,7 +164,8 @@ func (e *encryption) write(file string) (hash string, err error) {
 // itself be interrupted at any point.
 func RotateEncryption(ctx context.Context, c *Config, deps Deps) error {
 	if c.replicated() {
-		return fmt.Errorf("%w: keys cannot be rotated, because the load balancer hides which API servers use a new key", errOwnEtcd)
+		return fmt.Errorf("%w: keys cannot be rotated, because the load balancer hides which API servers "+
+			"use a new key", errOwnEtcd)
 	}
 	unlock, err := lockFile(filepath.Join(runRoot, c.Name+".lock"))
 	if err != nil {

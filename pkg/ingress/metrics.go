@@ -21,7 +21,8 @@ func (m *proxyMetrics) refused(limit string) { m.refusals.WithLabelValues(limit)
 func newProxyMetrics(r prometheus.Registerer) proxyMetrics {
 	m := proxyMetrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keelson_ingress_requests_total", Help: "Number of answered requests, by the class of the status code, such as 2xx.",
+			Name: "keelson_ingress_requests_total",
+			Help: "Number of answered requests, by the class of the status code, such as 2xx.",
 		}, []string{"code"}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "keelson_ingress_backend_failures_total", Help: "Number of requests that no endpoint answered.",

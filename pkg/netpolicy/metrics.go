@@ -20,7 +20,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		}, []string{"ip_family"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keelson_networkpolicy_sync_failures_total", Help: "Number of nftables transactions that the kernel rejected.",
+			Name: "keelson_networkpolicy_sync_failures_total",
+			Help: "Number of nftables transactions that the kernel rejected.",
 		}, []string{"ip_family"}),
 		guarded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "keelson_networkpolicy_isolated_addresses",
