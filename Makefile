@@ -14,28 +14,28 @@ DURATION   ?= 1h
 TURN       ?=
 SHARE      ?= 1/1
 
-# Programs and tests are compiled alike, so that what they share is compiled once. The linker drops
-# DWARF from both; without it the compiler needs a tenth less CPU time.
+# Programs and tests are compiled with the same flags, so that packages of both are compiled only once.
+# The linker drops DWARF debugging data anyway; without it, the compiler needs a tenth less CPU time.
 export CGO_ENABLED = 0
 export GOFLAGS = -trimpath -gcflags=all=-dwarf=false
 
 .PHONY: help up down cis monitoring deps build tools images envtest check test unit lint race fuzz perturb e2e soak \
 	upgrade alerts metrics conformance integration stores ecosystem turn clean
 
-help: ## what there is to make
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: deps tools build images ## a cluster of two nodes on this machine
 	@bin/ctl cluster up --name $(CLUSTER) --nodes $(NODES) --kubeconfig $(KUBECONFIG)
 
-down: ## end the cluster and remove every trace of it
+down: ## stop the cluster and remove everything that belongs to it
 	@if [ -x bin/ctl ]; then bin/ctl cluster down --name $(CLUSTER); fi
 	@rm -f $(KUBECONFIG)
 
-monitoring: ## Prometheus with alerts for the cluster that runs, at http://127.0.0.1:9090
+monitoring: ## Prometheus with alerts for the running cluster, at http://127.0.0.1:9090
 	@hack/monitoring/run.sh $(CLUSTER)
 
-cis: ## the checks of the CIS Kubernetes Benchmark on the cluster that runs
+cis: ## the checks of the CIS Kubernetes Benchmark on the running cluster
 	@hack/cis.sh $(CLUSTER)
 
 deps: ## the Debian packages that are missing
@@ -47,18 +47,18 @@ build: ## the six programs and the CNI plugin, into bin/
 tools: ## containerd, crun, CNI plugins and CoreDNS, into bin/tools/
 	@hack/tools.sh
 
-images: tools ## the images that nodes are loaded with, into .build/images/
+images: tools ## the images that every node starts with, into .build/images/
 	@hack/images.sh
 
-envtest: ## a directory for KUBEBUILDER_ASSETS, which is printed: kube-apiserver, etcd and kubectl
+envtest: ## kube-apiserver, etcd and kubectl for envtest; prints the directory for KUBEBUILDER_ASSETS
 	@hack/envtest.sh
 
 check: lint ## lint, and the tests that need neither root nor built tools: run it after each change
 	@hack/test.sh -short $(TESTFLAGS)
 
-test: lint unit e2e ## everything that must hold
+test: lint unit e2e ## lint, and the unit, integration and e2e tests
 
-unit: tools ## unit and integration tests, and the rules of the house
+unit: tools ## unit and integration tests, and the tests of the source code's rules (test/arch)
 	@hack/test.sh
 
 race: tools ## the race detector over every package that starts goroutines; SHARE=1/2 for half of them
@@ -67,7 +67,7 @@ race: tools ## the race detector over every package that starts goroutines; SHAR
 fuzz: ## every fuzz target for FUZZTIME
 	@hack/fuzz.sh $(FUZZTIME)
 
-perturb: ## every controller, disturbed in SEEDS ways
+perturb: ## every controller with SEEDS random sequences of faults
 	@go test -count=1 -timeout 0 ./pkg/controllers/perturb -seeds $(SEEDS)
 
 e2e: deps tools build images ## a real cluster with real containers
@@ -87,10 +87,10 @@ upgrade: deps tools build images ## from the previous release of Kubernetes to t
 	@hack/previous.sh
 	@KEELSON_UPGRADE=1 go test -count=1 -timeout 25m -v ./test/upgrade
 
-alerts: deps tools build images ## the alerts beside a cluster, first healthy and then damaged: 25 minutes
+alerts: deps tools build images ## the alerts for a real cluster, first healthy and then with faults: 25 minutes
 	@KEELSON_MONITORING=10m hack/monitoring/test.sh -v -timeout 30m
 
-metrics: deps build ## which metrics Kubernetes and Keelson set after the same work
+metrics: deps build ## compare the metrics that Kubernetes and Keelson set during the same work
 	@KEELSON_BESIDE=1 go test -count=1 -timeout 30m -run Beside -v ./test/metrics
 
 lint: ## gofmt, go vet, staticcheck and golangci-lint over the modules of go.work
@@ -102,13 +102,13 @@ conformance: deps tools build images ## the upstream Conformance suite; FOCUS=RE
 integration: ## Kubernetes' own integration tests against our API server; SHARE=1/4 for a part of them
 	@SHARE=$(SHARE) test/conformance/integration.sh
 
-stores: ## the etcd of Kubernetes 1.36 and 1.37 opened by Keelson, and the other way round
+stores: ## Keelson with the etcd data of Kubernetes 1.36 and 1.37, and the other way round
 	@test/conformance/stores.sh
 
 ecosystem: ## the suites of other projects, unmodified, against Keelson
 	@hack/ecosystem.sh
 
-turn: ## the long check that is this commit's turn, or TURN=NAME
+turn: ## the long check that CI runs for this commit (see hack/turn.sh), or TURN=NAME
 	@hack/turn.sh $(TURN)
 
 clean: down ## remove what was built

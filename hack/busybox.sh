@@ -2,9 +2,9 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds busybox as a static program from the source that Debian 12 has. The C library is musl:
-# static programs cannot look up names with glibc, which needs its shared libraries for that, so that
-# Debian's own static busybox cannot either. In its shell, programs in PATH take precedence over
+# Builds busybox as a static program from the source that Debian 12 has. The C library is musl, because
+# a static program with glibc, such as Debian's own static busybox, cannot look up host names: glibc
+# loads shared libraries for that. In this busybox's shell, programs in PATH take precedence over
 # applets.
 set -euo pipefail
 

@@ -7,8 +7,8 @@
 # the kubelet and the proxy. The script reads the arguments and files of the running processes and
 # prints a table. It exits with an error if an automated check fails.
 #
-# Keelson has no pod specifications of the control plane, and its etcd does not listen. The script
-# then checks what Keelson has instead, and the table says so in brackets.
+# Some checks concern things that Keelson does not have: pod specifications of the control plane, and
+# an etcd that listens. The script checks what Keelson has instead, and the table says so in brackets.
 #
 # usage: hack/cis.sh [NAME]    NAME is the cluster's name (default: keelson)
 

@@ -22,9 +22,9 @@ mkdir lib
 tar -xf crun.tar.gz
 cd crun-*/
 
-# On a machine with both versions of cgroups crun refuses to run if any controller is in version 2.
-# It can put containers into groups of both versions nevertheless, as runc does: remove the check.
-# The kubelet itself sets the limits of version 2 (those of huge pages) on the pod's group.
+# On a machine that mounts both versions of cgroups, crun refuses to run if version 2 has a controller.
+# Remove this check: crun, like runc, can put containers into cgroups of both versions. The kubelet
+# itself sets the limits in version 2 (those of huge pages) on the pod's cgroup.
 refusal='cgroups in hybrid mode not supported'
 grep -q "if (len > 0)" src/libcrun/cgroup.c && grep -q "$refusal" src/libcrun/cgroup.c
 sed -i "/if (len > 0)/,/$refusal/d" src/libcrun/cgroup.c

@@ -43,7 +43,7 @@ source "$own/gotests.sh"
 source "$own/programs.sh"
 
 # source_of MODULE VERSION SUM NAME copies the module to $out/NAME. SUM is the module's checksum as in
-# go.sum. A module's files are not executable, whatever they are in its repository.
+# go.sum. "go mod download" does not keep the files' mode, so scripts are made executable again.
 source_of() {
 	local module=$1 version=$2 sum=$3 name=$4 found
 	found=$(cd "$out" && GOWORK=off go mod download -json "$module@$version")
@@ -72,9 +72,9 @@ check() {
 	echo "check passed: $name"
 }
 
-# summary SUITE LOG prints what a log counts: packages, Go tests, specs of Ginkgo, tests of Python's
-# unittest, and the checks of this script. It fails if a test failed that is not in expected.txt, or if
-# no test failed.
+# summary SUITE LOG prints how many packages, Go tests, specs of Ginkgo, tests of Python's unittest, and
+# checks of this script a log has, and which failed. It succeeds only if a test failed and every test
+# that failed is in expected.txt. So it reports whether the failure of the suite is expected.
 summary() {
 	awk -v suite="$1" '
 		function fail(name) {
@@ -132,7 +132,8 @@ status=0
 for suite in "$@"; do
 	log=$out/$suite.log
 	echo "ecosystem: $suite (log: $log)"
-	# In a condition "set -e" has no effect, so the function runs in a shell of its own.
+	# Bash ignores "set -e" in a command whose status is tested by "if" or "||". So run the function in a
+	# subshell, and read its status afterwards.
 	set +e
 	(set -e && "suite_${suite//-/_}") >"$log" 2>&1
 	ended=$?

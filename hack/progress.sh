@@ -28,12 +28,13 @@ step() {
 	((++progress_step))
 	local prefix="${0##*/}: step $progress_step of $progress_steps"
 	echo "$prefix: $name"
-	exec {hold}<> <(:) # a pipe that stays empty: waiting for it needs no process
+	exec {hold}<> <(:) # an empty pipe: "read -t" on it sleeps without starting a process
 	while read -rt "$progress_interval" -u "$hold" || [[ -d /proc/$$ ]]; do
 		echo "$prefix: $name: $((SECONDS - began)) s$(progress_of "$log")"
 	done &
 	ticker=$!
-	# In a condition "set -e" has no effect, not even in the functions that are called.
+	# Bash ignores "set -e" in a command whose status is tested by "if" or "||", even in the functions
+	# that it calls. So run the command in a subshell, and read its status afterwards.
 	set +e
 	(set -e && "$@") >"$log" 2>&1
 	status=$?
@@ -42,7 +43,8 @@ step() {
 	wait "$ticker" 2>/dev/null || true
 	exec {hold}<&-
 	if ((status)); then
-		# A line without blanks is a package that was compiled. There may be no other line.
+		# Leave out the lines without blanks: "go build -v" prints one for each compiled package. Unlike
+		# grep, sed does not fail if no other line exists.
 		sed -n '/[[:space:]]/p' "$log" | tail -n 40 >&2
 		rm -f "$log"
 		echo "$prefix: $name: failed after $((SECONDS - began)) s" >&2

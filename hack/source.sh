@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Fetches a source archive of a Debian package from the mirror that this machine's apt is configured
-# with. A mirror keeps the archives of all releases in one pool, so that the release may be another
-# one than the machine's. The archive is checked against its SHA-256 digest.
+# with. A mirror has the archives of all releases of Debian in one pool, so the archive may belong to
+# another release than the machine's. The script checks the archive's SHA-256 digest.
 set -euo pipefail
 
 if (($# != 3)) || [[ $1 == -h || $1 == --help ]]; then

@@ -40,8 +40,8 @@ bin/tools/gotestsum --format pkgname --format-icons text --format-hide-empty-pkg
 	-p "$(($(nproc) + 2))" -vet=off -ldflags=-w -timeout 30m "$@" \
 	./test/security ./pkg/apiserver ./... ./staging/src/keelson.dev/{api,apiserver,scheduling}/...
 [[ -z $short ]] || exit 0
-# Three modules that are not in go.work: the storage driver under csi-sanity, the operator under
-# envtest, and the shim.
+# Three modules are not in go.work: the tests of the CSI drivers with csi-sanity, the tests of an
+# operator with envtest, and containerd's shim.
 echo "test: test/csi/sanity"
 (cd test/csi/sanity && GOWORK=off go test -timeout 30m "$@" .)
 echo "test: test/envtest"

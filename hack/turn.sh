@@ -10,9 +10,10 @@ usage() {
 	cat <<-'USAGE'
 		usage: hack/turn.sh [--list | --record] [TURN]
 
-		Runs TURN, or the one that the hash of the current commit chooses, for at most 32 minutes.
+		Runs the check TURN, or the check that the hash of the current commit chooses, for at most
+		32 minutes.
 
-		--list    print the turns
+		--list    print the names of the checks
 		--record  if the check passes, write date, commit and duration to docs/project/turns.md
 	USAGE
 }

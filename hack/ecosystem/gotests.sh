@@ -32,8 +32,8 @@ suite_kueue() {
 }
 
 # suite_kueue_performance runs the baseline of Kueue's runner: it creates ClusterQueues and Workloads,
-# marks Workloads as finished, and records how long they waited. The check of the times that Kueue's
-# project measures on its own machines is not part of it.
+# marks Workloads as finished, and records how long they waited. It does not compare these times with
+# the limits in Kueue's repository, because those are for other machines.
 suite_kueue_performance() {
 	kueue_source
 	cd "$out/kueue"
@@ -77,8 +77,8 @@ crds() {
 	cp -r --no-preserve=mode "$found/$2/"${4:-*} "$out/kueue/dep-crds/$3"
 }
 
-# suite_cert_manager runs the integration tests of a checkout, which are a module of their own. They find
-# their CRDs by the paths in the test's program, so the flag -trimpath in GOFLAGS must have no effect.
+# suite_cert_manager runs the integration tests of a checkout, which are a separate module. They find
+# their CRDs by the paths of source files in the test binary, which -trimpath in GOFLAGS would remove.
 suite_cert_manager() {
 	cd "${CERT_MANAGER:?must be a directory with the repository of cert-manager}/test/integration"
 	gotest 30m -trimpath=false ./...

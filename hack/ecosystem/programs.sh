@@ -183,7 +183,7 @@ suite_prometheus() {
 	check "deletion" kubectl delete ingress/web
 	check "deleted ingress" within_a_minute gone ingress_host web.example.com
 	kill "$("$root/bin/ctl" cluster pids --name ecosystem | sed -n 's/^apiserver=//p')"
-	# Prometheus has a target for each port.
+	# Prometheus discovers a Service as one target for each port, so the Service must have a port.
 	check "object after the API server's restart" within_a_minute \
 		kubectl create service externalname late --external-name late.example.com --tcp 80
 	check "service after the API server's restart" within_a_minute found service_external_name late.example.com

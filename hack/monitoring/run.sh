@@ -36,10 +36,10 @@ mkdir -p .build/monitoring
 hack/debian.sh "$root" prometheus
 go build -o .build/monitoring/monitoring ./hack/monitoring
 
-# Prometheus sees root as its root directory.
+# inside is the directory of this run, as Prometheus sees it: the root directory of Prometheus is $root.
 inside=/srv/$name
 run=$root$inside
-[[ ! -e $run ]] || { echo "monitoring: it already runs, or $run was left by a run that was killed" >&2; exit 1; }
+[[ ! -e $run ]] || { echo "monitoring: already running for cluster $name; if not, remove $run" >&2; exit 1; }
 child=
 end() {
 	trap - EXIT INT TERM

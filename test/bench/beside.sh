@@ -2,19 +2,23 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs a benchmark against a control plane of its own: Keelson's, or that of the Kubernetes whose
-# Conformance suite is run here, built from the same module. What a machine gives changes from hour to
-# hour; what one control plane takes beside the other at the same time tells more than seconds do.
+# Runs a benchmark against a new control plane, either Keelson's or Kubernetes'. Kubernetes is built from
+# the module that test/conformance requires. The speed of a machine can change from hour to hour, so
+# compare results only if both control planes were measured at about the same time.
 set -euo pipefail
 
 usage() {
 	cat <<-'USAGE'
 		usage: test/bench/beside.sh keelson|kubernetes [-c] COMMAND [ARG...]
 
-		Starts etcd, API server and scheduler on 127.0.0.1, with TLS, RBAC and fsync, runs COMMAND and ends
-		them. -c: with the controller manager as well. COMMAND finds KUBECONFIG, and in PIDS the processes
-		(api=PID,sch=PID,...). Limits of clients are far away. Keelson is taken from bin/, Kubernetes is
-		built into .build/kubernetes/. PORT is the first of seven ports (17710).
+		Starts etcd, API server and scheduler on 127.0.0.1 with TLS, RBAC and fsync, runs COMMAND, and then
+		stops them. Keelson's programs are taken from bin/; those of Kubernetes are built into
+		.build/kubernetes/ and have high limits for the rate of their requests.
+
+		-c  also start the controller manager
+
+		COMMAND gets the environment variables KUBECONFIG, a file with administrator rights, and PIDS, the
+		process IDs (api=PID,sch=PID,...). The variable PORT is the first of seven ports to use (17710).
 	USAGE
 }
 
@@ -27,7 +31,8 @@ fail() {
 	exit 2
 }
 
-# certificates makes an authority, the server's certificate, the users' and the key of service accounts.
+# certificates creates a CA, the certificates of the server and of the users, and the key pair for the
+# tokens of service accounts.
 certificates() {
 	local name subject
 	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=ca -days 2 -keyout ca.key \
@@ -58,7 +63,7 @@ kubeconfig() {
 	YAML
 }
 
-# build makes Kubernetes' programs, and etcd, which Keelson's API server has inside.
+# build builds Kubernetes' programs, and etcd from the module that Keelson's API server embeds.
 build() {
 	mkdir -p "$bin"
 	(cd "$root/test/conformance" && GOWORK=off CGO_ENABLED=0 go build -trimpath -o "$bin/" \
@@ -88,7 +93,7 @@ end() {
 	rm -rf "$work"
 }
 
-# ready PORT PATH waits until a server says that it is.
+# ready PORT PATH waits until a request to the path succeeds.
 ready() {
 	local i
 	for ((i = 0; i < 300; i++)); do

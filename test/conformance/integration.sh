@@ -37,9 +37,9 @@ mkdir -p "$work"
 "$root/hack/tools.sh" etcd
 export GOWORK=off
 
-# The tests are copied, because Go does not overlay files in the module cache, and because some tests
-# write files beside themselves. A second go.mod leads to the copy; it also gets the modules that only
-# these tests need.
+# Copy Kubernetes, because Go does not overlay files in the module cache, and because some tests write
+# files into their own directory. A second go.mod replaces the module by the copy. Go also adds the
+# modules to it that only these tests need.
 cd "$here"
 source=$(go mod download -json k8s.io/kubernetes | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
 version=${source##*@}
@@ -48,9 +48,9 @@ minutes=${LIMIT:-10}
 if [[ ! -d $kubernetes ]]; then
 	rm -rf "$work"/kubernetes-*
 	cp -r --no-preserve=mode "$source" "$kubernetes.new"
-	# The files of a module are not executable, whatever they are in its repository.
+	# Files in the module cache are never executable, but the tests run these scripts.
 	find "$kubernetes.new/test/integration" -name '*.sh' ! -name '*-not-executable*' -exec chmod +x {} +
-	# integration/etcd/keelson.go has another function with the name.
+	# Rename the function that integration/etcd/keelson.go replaces.
 	sed -i 's/^func StartRealAPIServerOrDie(/func startUpstream(/' "$kubernetes.new/test/integration/etcd/server.go"
 	mv "$kubernetes.new" "$kubernetes"
 fi
@@ -77,7 +77,7 @@ mapfile -t packages < <(
 		awk -v "i=${share%/*}" -v "n=${share#*/}" 'NF && NR % n == i % n'
 )
 
-# The tests find etcd in the path. It ends with the test that started it, also if the test crashes.
+# The tests start etcd from PATH. This wrapper makes the kernel kill etcd when the test ends or crashes.
 mkdir -p "$work/bin"
 printf '#!/bin/sh\nexec setpriv --pdeathsig KILL "%s" "$@"\n' "$root/bin/tools/etcd" >"$work/bin/etcd"
 chmod +x "$work/bin/etcd"
@@ -88,7 +88,7 @@ rm -rf "$logs"
 mkdir -p "$logs"
 echo "integration: ${#packages[@]} packages of Kubernetes $version (logs: $logs)"
 
-# start_etcd starts an etcd for the rest of the shell, which must be a subshell.
+# start_etcd starts an etcd that is killed when the current shell ends. Call it in a subshell.
 start_etcd() {
 	data=$(mktemp -d)
 	"$work/bin/etcd" --data-dir "$data/etcd" --listen-client-urls "unix://$data/socket" --log-level error \

@@ -2,8 +2,8 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs the upstream Conformance suite, or a part of it, against a cluster of its
-# own, and writes what came of it down. Ends with an error unless all specs passed.
+# Runs Kubernetes' Conformance suite, or a part of it, against a new cluster, and writes the results to
+# a file. It ends with an error unless all specs passed.
 set -euo pipefail
 
 case ${1:-} in
@@ -11,24 +11,25 @@ case ${1:-} in
 	cat <<-'USAGE'
 		usage: test/conformance/run.sh [FOCUS]
 
-		FOCUS is a regular expression of specs. Variables:
+		FOCUS is a regular expression of the specs to run (default: all). Environment variables, with
+		their defaults in parentheses:
 
-		LABELS    label filter of the specs, as ginkgo has it (Conformance)
-		PROCS     parallel processes (6)
-		TIMEOUT   of the whole run (60m)
+		LABELS    ginkgo's label filter for the specs (Conformance)
+		PROCS     number of parallel processes (6)
+		TIMEOUT   time limit for the whole run (60m)
 		SKIP      regular expression of specs to leave out (none)
-		FAMILY    addresses of the cluster: ipv4, ipv6 or dual (ipv4)
-		NODES     of the cluster (2)
-		ZONES     zones that they are in, in turn; 0: none (0)
-		SHARE     I/N: one of N parts of the specs (1/1)
-		ATTEMPTS  how often a spec may be tried (1)
-		STORAGE   1: install the storage driver of test/csi, with snapshots, and have the suite's specs
-		          for drivers (External Storage), which have no label: LABELS='!Disruptive'; now: with
-		          volumes that are made at once, not when a pod wants them (none)
-		RESUME    1: go on with the last run, which was cut or had failures
-		OUT       what is written (docs/explanation/conformance.md)
-		NAME      of the cluster (conformance)
-		TITLE     of the section in it (by what was asked for)
+		FAMILY    IP families of the cluster: ipv4, ipv6 or dual (ipv4)
+		NODES     number of nodes (2)
+		ZONES     number of zones among which the nodes are divided; 0 means no zones (0)
+		SHARE     I/N: divide the specs into N parts and run part I (1/1)
+		ATTEMPTS  maximum number of attempts for each spec (1)
+		STORAGE   1: install the CSI driver of test/csi with support for snapshots, and also run the suite's
+		          specs for drivers (External Storage). They have no label, so set LABELS='!Disruptive'.
+		          now: the same, with volumes that are created before a pod uses them (none)
+		RESUME    1: continue an earlier run, and leave out the specs that passed in it (none)
+		OUT       file to which the results are written (docs/explanation/conformance.md)
+		NAME      name of the cluster (conformance)
+		TITLE     title of the section in OUT (made from the other variables)
 	USAGE
 	exit
 	;;
@@ -41,7 +42,7 @@ skip=${SKIP:-}
 family=${FAMILY:-ipv4}
 nodes=${NODES:-2}
 zones=${ZONES:-0}
-host=10.50.0.1 # of the control plane; what a URL has
+host=10.50.0.1 # the control plane's address, in the form for URLs
 [[ $family != ipv6 ]] || host='[fd50::1]'
 out=${OUT:-docs/explanation/conformance.md}
 
@@ -52,7 +53,7 @@ bin=bin/conformance
 images=.build/conformance-images
 name=${NAME:-conformance}
 mkdir -p "$bin/images" "$images"
-drivers=() # images of the storage driver, of those beside it, and of those beside the suite's own
+drivers=() # image archives of the CSI driver, of the CSI sidecars, and for the suite's own mock drivers
 if [[ -n ${STORAGE:-} ]]; then
 	class=csi
 	[[ $STORAGE != now ]] || class=csi-now
@@ -65,7 +66,7 @@ if [[ -n ${STORAGE:-} ]]; then
 	drivers=(.build/e2e-images/csi.tar .build/e2e-images/{sidecars,mock}/*.tar)
 fi
 
-# The suite takes minutes to compile: only when it is not there, or its module changed.
+# Compiling the suite takes minutes. Do it only if the suite is missing or its sources have changed.
 digest=$(cat go.mod test/conformance/run.sh hack/registry/*.go test/conformance/{go.mod,go.sum,*.go,report/*.go} \
 	| sha256sum | cut -d' ' -f1)
 if [[ ! -f $bin/.stamp || $(<"$bin/.stamp") != "$digest" ]]; then
@@ -73,7 +74,7 @@ if [[ ! -f $bin/.stamp || $(<"$bin/.stamp") != "$digest" ]]; then
 	(
 		cd test/conformance
 		export GOWORK=off CGO_ENABLED=0
-		# Some specs ask which version of Kubernetes they belong to; without it they are of 0.0.
+		# Set the Kubernetes version of the test binary, on which some specs depend. It would be 0.0.
 		release=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
 		minor=${release#v1.}
 		v=k8s.io/component-base/version
@@ -104,7 +105,7 @@ registry=
 logs=.build/conformance-logs
 end() {
 	[[ -z $registry ]] || kill "$registry"
-	# What the processes said outlives the cluster.
+	# Keep the processes' logs, because "cluster down" removes them.
 	rm -rf "$logs"
 	mkdir -p "$logs"
 	cp -r "$work"/data/logs/. "$logs" || true
@@ -112,7 +113,7 @@ end() {
 		mkdir "$logs/$(basename "$node")" && cp "$node"/var/log/*.log "$logs/$(basename "$node")" || true
 	done
 	bin/ctl cluster down --name "$name"
-	# Devices of volumes that are still there are the kernel's.
+	# Detach the loop devices of volumes that still exist, because the kernel would keep them.
 	for disk in "/srv/keelson-$name-csi"/volumes/*/disk; do
 		[[ ! -e $disk ]] || losetup --associated "$disk" --noheadings --output NAME | xargs -r losetup --detach || true
 	done
@@ -120,7 +121,8 @@ end() {
 	rm -rf "$work"
 }
 trap end EXIT
-# What is to be run, by names: ginkgo knows neither shares nor runs before.
+# Ginkgo can neither divide specs into shares nor continue an earlier run. So get the names of all specs
+# from a dry run, and choose the specs to run by name.
 reports=.build/conformance-reports
 env KUBECONFIG="$work/none" "$bin/e2e.test" --ginkgo.dry-run --ginkgo.label-filter="$labels" --ginkgo.skip="$skip" \
 	--ginkgo.json-report="$work/dry.json" --provider=skeleton --kubeconfig="$work/none" --report-dir= \
@@ -140,12 +142,12 @@ bin/ctl cluster load --name "$name" "$images"/*.tar
 for ((n = 0; zones > 0 && n < nodes; n++)); do
 	bin/ctl --kubeconfig "$work/machine" label node "n$((n + 1))" "topology.kubernetes.io/zone=z$((n % zones + 1))"
 done
-# Images are also pulled: from a registry that stands in for all others, and
-# says at once what it does not have.
+# Some specs pull images. Make the nodes pull them from hack/registry, which takes the place of all
+# registries, and responds at once if it does not have an image.
 for node in "$work"/data/nodes/*/; do
 	mkdir -p "$node/etc/containerd/certs.d/_default"
 	printf 'server = "http://%s:5000"\n' "$host" >"$node/etc/containerd/certs.d/_default/hosts.toml"
-	# What a spec pulls from a registry of its own on the node is not to be had elsewhere.
+	# Some specs run their own registry on the node. Pull its images from there.
 	mkdir -p "$node/etc/containerd/certs.d/localhost:5000"
 	echo 'server = "http://localhost:5000"' >"$node/etc/containerd/certs.d/localhost:5000/hosts.toml"
 done
@@ -163,8 +165,8 @@ if [[ -n ${STORAGE:-} ]]; then
 	bin/ctl --kubeconfig "$work/machine" -n csi rollout status daemonset node
 	bin/ctl --kubeconfig "$work/machine" -n csi rollout status deployment snapshots
 fi
-# The suite runs where nodes and pods can be reached, and there the API server
-# has its own address.
+# The suite runs in the control plane's network namespace, from which it can reach nodes and pods. There
+# the API server has another address than on the machine.
 sed "s#server: https://127.0.0.1:.*#server: https://$host:6443#" "$work/machine" >"$work/kubeconfig"
 
 echo "conformance: running, at most $timeout"

@@ -1,7 +1,7 @@
 # Commands whose output must be the same with Keelson and with kube-apiserver. Each line is run by sh,
 # in this directory. Lines that begin with # are not run.
 
-# What the server is and has.
+# The server's version, health and APIs.
 kubectl version
 kubectl version -o yaml
 kubectl cluster-info
@@ -65,7 +65,7 @@ kubectl create token robot --duration=1s
 kubectl create token robot --audience=other --bound-object-kind=Secret --bound-object-name=password | grep -c '^eyJ'
 kubectl create token nobody
 
-# apply, with and without the server's part.
+# apply, on the client and on the server.
 kubectl apply -f crd.yaml
 kubectl wait --for=condition=Established crd/widgets.stores.example.com --timeout=60s
 kubectl apply -f objects.yaml
