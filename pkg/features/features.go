@@ -60,8 +60,8 @@ const (
 )
 
 // list has one line per feature, with these fields: its name; its stage; 1 if it is enabled by
-// default; whether users can turn it on and off ("locked": not in Kubernetes either; "fixed": in
-// Kubernetes, but not here; "turns": here too); and the features that it requires.
+// default; whether users can turn it on and off ("locked": neither in Kubernetes nor here; "fixed":
+// only in Kubernetes; "turns": in both); and the features that it requires.
 //
 //go:embed features.txt
 var list string
@@ -104,7 +104,7 @@ func (f *feature) at(e release.Emulated) level {
 
 func newLevel(stage, on string) level {
 	if stage == "GA" {
-		stage = "" // in Kubernetes, an empty string stands for this stage
+		stage = "" // Kubernetes' constant for GA is an empty string
 	}
 	return level{stage, on == "1"}
 }

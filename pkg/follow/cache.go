@@ -157,7 +157,7 @@ func (c *Cache[A, K]) convert(obj any) (entry[K], error) {
 	return e, nil
 }
 
-// Transformer implements cache.TransformingStore. By it, the reflector converts the objects of a
+// Transformer implements cache.TransformingStore. With it, the reflector converts the objects of a
 // streamed list one by one as they arrive, instead of collecting the whole objects.
 func (c *Cache[A, K]) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) { return c.convert(obj) }

@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package follow keeps a process up to date with objects of the API server. All programs of this
-// project use it.
+// project except the CNI plugin use it.
 //
 // There are two ways, which are both built on client-go's reflector:
 //
-//   - A Cache lists and watches objects for one owner. It keeps only the part of each object that
-//     the owner needs, in a form that the owner chooses. It has no queue: it calls the owner for
-//     each change, and waits for the call before it reads the next event.
+//   - A Cache lists and watches objects for one owner, the code that uses the cache. It keeps only
+//     the part of each object that the owner needs, in a form that the owner chooses. It has no
+//     queue: it calls the owner for each change, and waits for the call before it reads the next
+//     event.
 //   - NewInformers returns shared informers with listers. It is for processes in which many parts
 //     read the same objects, such as the controller manager.
 //

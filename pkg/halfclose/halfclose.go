@@ -32,11 +32,11 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Patience is how long servers let a closed connection wait while the client receives no data.
+// Patience is the time that servers pass to [Linger].
 const Patience = 5 * time.Second
 
-// maxPeriods is the maximum number of periods of patience that a server waits for a client that
-// still receives data but does not close its side.
+// maxPeriods limits how long a closed connection waits for a client that still receives data but does
+// not close its side: it waits for this many times the patience.
 const maxPeriods = 120
 
 // DialFunc connects to an address.
@@ -63,8 +63,8 @@ func (c backend) Write(p []byte) (int, error) {
 }
 
 // Linger returns a writer for w. When the connection hijacked from it is closed, it first waits
-// until the client has closed its side. It waits at most until the client has received nothing for
-// patience, and at most 120 times patience altogether.
+// until the client has closed its side. It stops waiting when the client has received no data for the
+// time patience, or after 120 times patience in total.
 func Linger(w http.ResponseWriter, clk clock.Clock, patience time.Duration) http.ResponseWriter {
 	return &lingering{w, clk, patience}
 }

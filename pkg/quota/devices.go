@@ -66,7 +66,7 @@ func newDeviceClaimEvaluator(facts DeviceSources,
 func (d DeviceSources) extendedResource(class string) string {
 	c, err := d.Classes.Get(class)
 	if err != nil {
-		return "" // the error is that the class does not exist
+		return "" // the class does not exist; no other error is possible
 	}
 	return ptr.Deref(c.Spec.ExtendedResourceName, "")
 }

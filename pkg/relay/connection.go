@@ -58,8 +58,8 @@ func (u *upgrade) RoundTrip(r *http.Request) (*http.Response, error) {
 		u.close()
 		return nil, err
 	}
-	// A SPDY server sends nothing before the client does, so the buffer of this reader contains no
-	// frame afterwards.
+	// After the response, a SPDY server sends nothing before the client does. So the buffer of this
+	// reader, which is dropped here, contains no frame.
 	resp, err := http.ReadResponse(bufio.NewReader(conn), r)
 	if err != nil {
 		u.close()

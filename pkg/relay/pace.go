@@ -145,8 +145,7 @@ func (i *input) flush() error {
 	return nil
 }
 
-// Close ends the input. It first waits until all output has been read, so that the end does not
-// overtake it.
+// Close ends the input. Like Write, it first waits until all output that has arrived has been read.
 func (i *input) Close() error {
 	i.pace.wait(i.conn.CloseChan())
 	return i.Stream.Close()

@@ -5,5 +5,5 @@
 // programs are compatible is in package daemon.
 package release
 
-// Version is the version of this project. It is written only here.
+// Version is the version of this project.
 const Version = "0.2.0"

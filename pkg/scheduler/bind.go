@@ -125,7 +125,7 @@ func (s *Scheduler) fail(ctx context.Context, p *profile.Profile, item *queue.It
 		s.queue.Delete(pod.UID)
 		return
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		return // after a restart the scheduler reads the state from the API server
+		return // the process ends, and the next scheduler reads the pod from the API server
 	}
 	s.metrics.attempt(resultError, p.Name, s.cfg.Clock.Since(start))
 	s.cfg.Log.Warn("Failed to schedule pod", "pod", pod.Namespace+"/"+pod.Name, "err", err)

@@ -120,8 +120,8 @@ func (b *binder) bind(ctx context.Context, batch []*binding) {
 	}
 }
 
-// bindBatch binds pods in one request. Pods for which the server reports an error that may be gone
-// soon are bound again one by one. bindBatch returns false if the server does not support batches.
+// bindBatch binds pods in one request. It repeats the binding of pods for which the server reports a
+// transient error, one by one. bindBatch returns false if the server does not support batches.
 func (b *binder) bindBatch(ctx context.Context, profile string, some []*binding) bool {
 	failed, served := b.send(ctx, profile, some, false)
 	b.bindEach(ctx, failed)

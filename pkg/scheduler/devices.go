@@ -32,7 +32,7 @@ type devices struct {
 	claims  resourcelisters.ResourceClaimLister
 	classes resourcelisters.DeviceClassLister
 	slices  resourcelisters.ResourceSliceLister
-	rules   resourcelisters.DeviceTaintRuleLister // nil if no rule applies
+	rules   resourcelisters.DeviceTaintRuleLister // nil with Config.NoDeviceTaintRules
 	// chosen has the claims to which the scheduler has allocated devices, until the claims' cache
 	// shows the allocation.
 	chosen map[types.UID]chosenClaim

@@ -142,7 +142,7 @@ func TestExtendedResourceOfANode(t *testing.T) {
 }
 
 // TestExtendedResourcesShareRequests checks that init containers which end before other containers
-// start use the devices of later containers, and share one further request.
+// start use the devices of a later container or, if there are too few, share one further request.
 func TestExtendedResourcesShareRequests(t *testing.T) {
 	c := withDevices(t)
 	stand(t, c, "small", "example.com/gpu")

@@ -178,7 +178,7 @@ func (e *evaluation) filterAll() {
 		}
 	}
 	if e.class.fits == 0 {
-		return // with statuses nil, leaveRoom must not run; no node fits anyway
+		return // no node fits; statuses may be nil, and leaveRoom would index it
 	}
 	e.reject = e.leaveRoom()
 }

@@ -15,7 +15,7 @@ func TestNominationEnds(t *testing.T) {
 	nominated := func(s *Scheduler) *v1.Pod {
 		pod := sizedPod("nominated", 10, "3", "")
 		pod.Status.NominatedNodeName = "n"
-		// A gate keeps the pod from being tried, so that it neither leaves nor loses its nomination.
+		// With a scheduling gate, the pod is not tried. So it gets no node and keeps its nomination.
 		pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "g"}}
 		s.podSet(nil, pod)
 		return pod

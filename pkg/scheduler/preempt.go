@@ -62,7 +62,7 @@ func (v *view) victimsLeaving(node string, priority int32) bool {
 	if v.evicting.below(node, priority) {
 		return true
 	}
-	// Another scheduler evicts the others, or this one did before it was restarted.
+	// Other pods may have been evicted by another scheduler, or by this one before it was restarted.
 	for _, p := range n.Pods {
 		if p.DeletionTimestamp != nil && p.Priority() < priority && preempted(p.Pod) {
 			return true
@@ -135,8 +135,8 @@ func (e *evaluation) preempt(budgets []budget, r *rand.Rand) ([]candidate, strin
 	return found, ""
 }
 
-// victimsMessage returns the text for the condition of a pod that has victims. As in Kubernetes, it
-// replaces what other plugins say after filtering.
+// victimsMessage returns the last part of the message in the condition of a pod that has victims. As in
+// Kubernetes, it replaces the messages of other plugins at the extension point PostFilter.
 func victimsMessage(d *decision) string {
 	return fmt.Sprintf("preemption: found a potential placement for pod on node %s, preempting %d victims",
 		d.nominate, len(d.victims))

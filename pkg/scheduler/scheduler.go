@@ -39,7 +39,7 @@ type Config struct {
 	Client   kubernetes.Interface
 	Profiles *profile.Set
 	Clock    clock.Clock
-	Rand     *rand.Rand // the caller holds Scheduler.mu
+	Rand     *rand.Rand // used only while Scheduler.mu is held
 	Log      *slog.Logger
 	Metrics  prometheus.Registerer
 	// Traces adds scheduling spans to the traces of pods. It may be nil.
@@ -64,7 +64,7 @@ type Scheduler struct {
 	verdicts     *mailbox[*verdict]
 	extended     *mailbox[func()] // scheduling of pods that need extenders
 	devicesMoved signal           // raised when resource claims, device classes or slices change
-	volumesMoved signal           // raised when volumes, claims or classes change, and nodes or pods are deleted
+	volumesMoved signal           // raised when volumes, claims or classes change, or nodes or pods are deleted
 	running      sync.WaitGroup
 	hold         time.Duration // maxHold, except in tests
 

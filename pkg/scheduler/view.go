@@ -169,7 +169,7 @@ func (v *view) CSINode(node string) *storagev1.CSINode { return found(v.sources.
 func (v *view) Attachments(node string) []*storagev1.VolumeAttachment {
 	objs, err := v.sources.attachments.GetIndexer().ByIndex(byNode, node)
 	if err != nil {
-		return nil // the index is added when handlers are registered
+		return nil // cannot happen: the index exists since the handlers were registered
 	}
 	out := make([]*storagev1.VolumeAttachment, 0, len(objs))
 	for _, o := range objs {

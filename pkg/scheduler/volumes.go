@@ -138,8 +138,8 @@ func (s *Scheduler) prepareVolumes(ctx context.Context, pod *v1.Pod, d decision)
 	return s.awaitClaims(ctx, pod, d, w)
 }
 
-// bindVolume writes the reference to the claim into a volume. Another pod with the same claim may
-// already have caused that.
+// bindVolume writes the reference to the claim into a volume, unless the scheduler has already written
+// it for another pod with the same claim.
 func (s *Scheduler) bindVolume(ctx context.Context, m volumebinding.Match) (*v1.PersistentVolume, error) {
 	volumes := s.cfg.Client.CoreV1().PersistentVolumes()
 	pv := s.view.Volume(m.Volume.Name)

@@ -54,7 +54,7 @@ func findIdioms(text string) map[int]string {
 				}
 			case strings.Contains(found, "Who "):
 				if strings.HasPrefix(text[at[1]:], "?") {
-					continue // a question may begin with the word
+					continue // the word is allowed at the beginning of a question
 				}
 				start += strings.Index(found, "Who")
 				found = "Who"

@@ -24,7 +24,7 @@ import (
 // scraped has the metrics of one process by name.
 type scraped map[string]values
 
-// values is what a metric of a process says.
+// values has the level of a metric, and whether a process has set it.
 type values struct {
 	Level string // "" if the help text has none
 	Set   bool   // whether a series is not 0

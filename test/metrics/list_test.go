@@ -28,9 +28,9 @@ import (
 //go:embed testdata/kubernetes.txt
 var documented string
 
-// later has rows that are not in the file of documented, which is that of Kubernetes 1.36: for
-// metrics that changed later, and for metrics that Kubernetes has but does not list. They replace
-// the rows with the same process and name.
+// later corrects the list in documented, which is that of Kubernetes 1.36. It has rows for
+// metrics that have changed since, and for metrics that Kubernetes has but does not list. A row of later
+// replaces the row with the same process and name.
 //
 //go:embed testdata/later.txt
 var later string

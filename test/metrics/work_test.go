@@ -132,7 +132,7 @@ func (w *worker) apply(file string) {
 // with this result; others become ready.
 func (w *worker) kubelets(ctx context.Context) {
 	for ctx.Err() == nil {
-		// An error is a conflict with a controller, or the end of ctx; the next turn repeats the call.
+		// An error is a conflict with a controller, or the end of ctx; the next iteration repeats the call.
 		for _, node := range []string{"n1", "n2"} {
 			_ = w.renew(ctx, node)
 		}
@@ -216,7 +216,7 @@ func (w *worker) condition(pod string, kind corev1.PodConditionType, status core
 	return false
 }
 
-// pods lets a pod wait that fits nowhere, and another preempt one of lower priority.
+// pods waits until a pod that fits no node is rejected, and until a pod has preempted one of lower priority.
 func (w *worker) pods() {
 	w.t.Helper()
 	w.eventually("a pod fits nowhere", func() bool {

@@ -28,8 +28,8 @@ const (
 // TestCluster checks the alerts beside a real cluster with two nodes. While the cluster is healthy, no alert may be
 // pending or firing. Then the test breaks several things at once, and exactly the right alerts must fire.
 //
-// KEELSON_MONITORING is the time that the cluster stays healthy. In a third of that time before, and in all of that
-// time, the test measures what the processes use without and with Prometheus.
+// KEELSON_MONITORING is how long the cluster runs healthy with Prometheus. Before that, it runs without Prometheus for
+// a third of that time. The test logs the CPU time and memory of the processes in both periods.
 func TestCluster(t *testing.T) {
 	text := os.Getenv("KEELSON_MONITORING")
 	if text == "" {
@@ -180,7 +180,7 @@ func (l *lab) breakThings() {
 	l.ctl("cluster", "node", "kill", "n2", "--name", clusterName)
 }
 
-// eventful has the metrics without a series in a healthy cluster, with the event that makes the first one.
+// eventful has the metrics that have no series in a healthy cluster, with the event that creates the first one.
 var eventful = map[string]string{
 	"aggregator_unavailable_apiservice_total":     "an aggregated API server does not answer",
 	"apiserver_request_terminations_total":        "the API server refuses a request, or a request takes too long",

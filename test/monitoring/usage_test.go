@@ -15,17 +15,17 @@ import (
 	"time"
 )
 
-// usage is what a process uses in a time.
+// usage is the CPU time and memory that a process uses during a measurement.
 type usage struct {
 	cpu             time.Duration
 	took            time.Duration
 	memory, samples int // sum of the samples of anonymous memory in KiB, and their number
 }
 
-// share is the CPU time in percent of one core.
+// share returns the CPU time in percent of one core.
 func (u *usage) share() float64 { return 100 * u.cpu.Seconds() / u.took.Seconds() }
 
-// anonymous is the mean of the anonymous memory in MB.
+// anonymous returns the mean of the anonymous memory in MB.
 func (u *usage) anonymous() float64 {
 	return float64(u.memory) * 1024 / 1e6 / float64(max(u.samples, 1))
 }

@@ -231,7 +231,7 @@ func (u *upgrade) serverReady(s server) {
 	})
 }
 
-// serves checks that all processes of the cluster have a version, and work.
+// serves checks that all processes of the cluster have version v, and work.
 func (u *upgrade) serves(v version) {
 	u.t.Helper()
 	minor, emulated := "37", "37"

@@ -55,7 +55,9 @@ type ledger struct {
 // figures are measurements of the requests of a phase of the test.
 type figures struct {
 	requests int
-	// request is the longest time until a request was completed, including its repetitions.
+	// request is the longest time until a request was completed, including its repetitions. pause is the
+	// longest time between two completed writes of any writers, and pauseOfOne that between two of the same
+	// writer.
 	request, pause, pauseOfOne measured
 	errors                     map[string]int
 }

@@ -63,7 +63,7 @@ type mixture struct {
 	stub   string // a signing request, in base64
 	bundle *unstructured.Unstructured
 	role   metav1.OwnerReference // refers to a ClusterRole
-	// kept has the objects of the unknown kinds that must remain, as the API returned them.
+	// kept has the objects of kinds unknown to 1.36 that must remain, as the API returned them.
 	kept []*unstructured.Unstructured
 	// dependents has the names of ConfigMaps whose owner is the bundle.
 	dependents []string
@@ -196,14 +196,14 @@ func deletes(log []byte, user string) bool {
 }
 
 // round creates dependents, and deletes owners and a namespace. Then it checks that everything else
-// remains.
+// remains. Known and unknown kinds are those that 1.36 serves or does not serve.
 func (m *mixture) round(n int) {
 	m.t.Helper()
 	m.t.Logf("%v: round %d", m.at(), n)
 	ctx, api := m.t.Context(), m.client.CoreV1().ConfigMaps(mixedNamespace)
 	name := func(s string) string { return fmt.Sprintf("%s-%d", s, n) }
 
-	// The owner of a known kind is of an unknown kind, and the other way round.
+	// An object of a known kind has an owner of an unknown kind, and the other way round.
 	m.configMap(mixedNamespace, name("dependent"), metav1.OwnerReference{APIVersion: m.bundle.GetAPIVersion(),
 		Kind: m.bundle.GetKind(), Name: m.bundle.GetName(), UID: m.bundle.GetUID()})
 	m.dependents = append(m.dependents, name("dependent"))
@@ -314,8 +314,8 @@ func (m *mixture) withoutStatus(o *unstructured.Unstructured) string {
 	return string(text)
 }
 
-// stored returns what etcd stores of the unknown kinds and of the object with an unknown field, by key:
-// the bytes, and the revision of the last write.
+// stored returns, by key, the bytes and the last revision of the objects in etcd that 1.36 does not
+// understand: those of unknown kinds, and the one with an unknown field.
 func (m *mixture) stored() map[string]string {
 	m.t.Helper()
 	got, err := m.etcd.Get(m.t.Context(), "/registry/", clientv3.WithPrefix())

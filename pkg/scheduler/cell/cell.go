@@ -430,8 +430,8 @@ func (c *Cell) touch(n *scheduling.Node) {
 	n.Generation = c.generation
 }
 
-// Touch marks a node as changed, so that cached results for it are computed again, because of a
-// change outside the cell.
+// Touch marks a node as changed, because something outside the cell that affects the node has changed.
+// Cached results for the node are then computed again.
 func (c *Cell) Touch(node string) {
 	if n := c.byName[node]; n != nil {
 		c.touch(n)

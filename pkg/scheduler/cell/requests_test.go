@@ -15,8 +15,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// TestRequestsMatchStatus compares both requests of compiled pods with Kubernetes' computation, which
-// always reads the status, for random pods with and without each part of the status.
+// TestRequestsMatchStatus compares the fields Requests and NonZero of compiled pods with Kubernetes'
+// computation, which always reads the status, for random pods with and without each part of the status.
 func TestRequestsMatchStatus(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {

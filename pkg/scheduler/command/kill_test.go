@@ -118,7 +118,7 @@ func kubeconfig(t *testing.T, server string) string {
 }
 
 // kill kills the process, and waits until the proxy has completed all its requests. Otherwise the
-// next scheduler could give away room that a late binding uses.
+// next scheduler could place a pod on a node before a late binding fills that node.
 func (k *killable) kill() {
 	_ = k.process.Process.Kill()
 	_ = k.process.Wait() // Wait returns an error, because the process was killed
@@ -135,7 +135,7 @@ func TestKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	const perNode = 10
-	for i := range (*killPods + perNode - 1) / perNode { // room for these pods only, rounded up to whole nodes
+	for i := range (*killPods + perNode - 1) / perNode { // as many nodes as the pods fill
 		addNode(t, c, fmt.Sprint("n", i), perNode)
 	}
 	scheduler := newKillable(t, s)

@@ -235,7 +235,7 @@ func newDynamicResources(args []byte, _ []*extender.Extender) (plugin, error) {
 		return plugin{}, fmt.Errorf("filterTimeout must not be negative, bindingTimeout at least one second")
 	}
 	if a.FilterTimeout.Duration == 0 {
-		// Kubernetes has no timeout in this case. Keelson has one, because an endless search would
+		// In Kubernetes, 0 means no timeout. Keelson uses the default, because an endless search would
 		// delay all other pods.
 		a.FilterTimeout.Duration = configv1.DynamicResourcesFilterTimeoutDefault
 	}

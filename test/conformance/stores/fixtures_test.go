@@ -46,8 +46,8 @@ func TestFixtures(t *testing.T) {
 }
 
 // contradicting are fields whose values in the serialized objects contradict other fields, so that no
-// server has stored such objects. kube-apiserver then ignores one of the two: it decodes into types
-// that have only one, or defaults requests to limits.
+// server has stored such objects. kube-apiserver ignores one of two contradicting fields, because its
+// internal types have only one field for both, or because it defaults requests to limits.
 var contradicting = []string{
 	"serviceAccount", "podCIDRs", "podIPs", "limitsKey", "stringData", "stringDataKey",
 	"deprecated.daemonset.template.generation",
@@ -70,8 +70,8 @@ func prune(value any) {
 	}
 }
 
-// put stores the serialized objects of a directory, one of each resource, where kube-apiserver
-// stores the resource and in the version in which it does so.
+// put writes the serialized objects of a directory to etcd, one of each resource, with the key and in
+// the version that kube-apiserver uses for the resource.
 func put(t *testing.T, s *store, dir string) {
 	t.Helper()
 	keys := storageKeys()

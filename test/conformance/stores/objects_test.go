@@ -25,8 +25,8 @@ import (
 	"k8s.io/kubernetes/test/integration/etcd"
 )
 
-// namespace is the namespace of upstream's examples. Those that limit what else a namespace may
-// contain are in the namespace limits.
+// namespace is the namespace of upstream's examples. The namespace limits has the examples that limit
+// which other objects their namespace may contain.
 const (
 	namespace = "examples"
 	limits    = "limits"
@@ -56,7 +56,7 @@ type resource struct {
 func (v *server) resources(t *testing.T) map[schema.GroupVersionResource]resource {
 	t.Helper()
 	_, lists, err := v.client.Discovery().ServerGroupsAndResources()
-	// The example of an APIService is for a group that nothing serves.
+	// Discovery fails for the group of upstream's example of an APIService, because nothing serves it.
 	if failed := (&discovery.ErrGroupDiscoveryFailed{}); errors.As(err, &failed) && len(failed.Groups) == 1 {
 		if _, ok := failed.Groups[schema.GroupVersion{Group: "foo.com", Version: "as2"}]; ok {
 			err = nil
@@ -143,7 +143,7 @@ func examples(t *testing.T, v *server, r release) []example {
 	definitions(t, v)
 	for _, name := range []string{namespace, limits} {
 		create(t, v, "namespaces", fmt.Sprintf(`{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": %q}}`, name))
-		// Pods need it, and its controller does not run.
+		// Pods need this account, and the controller that would create it does not run.
 		create(t, v, "serviceaccounts", fmt.Sprintf(
 			`{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": %q}}`, name))
 	}
@@ -278,8 +278,8 @@ func (v *server) snapshot(t *testing.T) map[id]map[string]any {
 	return all
 }
 
-// gone waits until an object does not exist or waits for its finalizers, and reports whether it does
-// not exist.
+// gone waits until a deleted object no longer exists or only its finalizers keep it. It reports whether
+// the object no longer exists.
 func (e example) gone(t *testing.T, v *server) bool {
 	t.Helper()
 	gone := false

@@ -52,7 +52,8 @@ type process struct {
 	err   error
 }
 
-// start starts a program. Its output goes to a file with this name in .build/stores.
+// start starts a program. Its output goes to the file .build/stores/TEST/LOG.log, where LOG is the
+// argument log.
 func start(t *testing.T, log, program string, args ...string) *process {
 	t.Helper()
 	dir := filepath.Join(root, ".build", "stores", t.Name())

@@ -103,7 +103,7 @@ type server struct {
 	release release // the release of Kubernetes that the program has the code of
 	// emulates is set if the server emulates an earlier release.
 	emulates bool
-	served   map[schema.GroupVersionResource]resource // by the last snapshot
+	served   map[schema.GroupVersionResource]resource // the result of resources at the last snapshot
 	config   *rest.Config
 	client   *kubernetes.Clientset
 	dynamic  *dynamic.DynamicClient

@@ -24,7 +24,7 @@ type allocations struct {
 	created  int
 }
 
-// newAllocations returns allocations that include the Services of upstream's examples.
+// newAllocations returns allocations without Services.
 func newAllocations() *allocations { return &allocations{services: map[string]corev1.Service{}} }
 
 // check lets a server allocate addresses and ports, reject those in use, and use free ones again.

@@ -27,7 +27,7 @@ func TestStore(t *testing.T) {
 		"1.37": {v137, v137, nil},
 		// An upgrade from Kubernetes 1.36: Keelson takes the place of kube-apiserver 1.37.
 		"1.36-to-1.37": {v136, v137, nil},
-		// Kubernetes 1.36 can go back to a store only if 1.37 emulates it.
+		// kube-apiserver 1.36 can read what Keelson has written only if Keelson emulated 1.36.
 		"1.36-emulated": {v136, v136, []string{"--emulated-version=1.36"}},
 	}
 	for name, tt := range tests {
@@ -89,7 +89,7 @@ func served(snapshot map[id]map[string]any, all []example) []example {
 	return slices.DeleteFunc(slices.Clone(all), func(e example) bool { return snapshot[e.id()] == nil })
 }
 
-// fill creates the examples, and a second object of each kind whose names are free.
+// fill creates the examples, and a second object of each kind that allows any name.
 func fill(t *testing.T, v *server, all []example) (second []example) {
 	t.Helper()
 	for _, e := range all {
@@ -107,7 +107,7 @@ func fill(t *testing.T, v *server, all []example) (second []example) {
 	return second
 }
 
-// recreate deletes the examples and creates those that do not wait for a finalizer again.
+// recreate deletes the examples, and creates each one again unless its finalizers keep the old one.
 func recreate(t *testing.T, v *server, all []example) {
 	t.Helper()
 	for _, e := range all {
@@ -129,8 +129,9 @@ func recreate(t *testing.T, v *server, all []example) {
 // data of ControllerRevisions byte for byte, and clients change the order of its members.
 func fixed(e example) bool { return e.Resource == "controllerrevisions" }
 
-// rewrite writes each example as the server has it, and returns those that the server stores again.
-// That it does not store an object shows that it encodes the object as it is stored.
+// rewrite updates each example without a change, and returns the examples whose resource version
+// changes. A server writes nothing to etcd if the encoded object equals the stored bytes. So all
+// other examples have the same encoding as in the server that stored them.
 func rewrite(t *testing.T, v *server, all []example) map[id]bool {
 	t.Helper()
 	again := map[id]bool{}
@@ -157,7 +158,7 @@ func rewrite(t *testing.T, v *server, all []example) map[id]bool {
 	return again
 }
 
-// annotate updates the examples.
+// annotate sets an annotation of each example.
 func annotate(t *testing.T, v *server, all []example) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata": {"annotations": {"stores.example.com/by": %q}}}`, v.name)

@@ -3,7 +3,7 @@
 
 // Package nodevolumelimits rejects nodes to which no more volumes of a CSI driver can be attached,
 // according to the limits in the node's CSINode object. It also rejects nodes that lack a driver
-// which requires this.
+// whose CSIDriver object has preventPodSchedulingIfMissing.
 package nodevolumelimits
 
 import (
@@ -138,7 +138,7 @@ func (f *filter) check(n *scheduling.Node) *scheduling.Status {
 	return nil
 }
 
-// required reports whether pods with volumes of the driver need a node that has it.
+// required reports whether pods with volumes of the driver may run only on nodes that have the driver.
 func (f *filter) required(driver string) bool {
 	d := f.volumes.Driver(driver)
 	return d != nil && d.Spec.PreventPodSchedulingIfMissing != nil && *d.Spec.PreventPodSchedulingIfMissing

@@ -24,7 +24,7 @@ type storage struct {
 	scheduling.VolumeView
 	limit    int32
 	attached []string
-	// missing means that nodes lack the driver, which pods need.
+	// missing means that nodes lack the driver, and that it has preventPodSchedulingIfMissing.
 	missing bool
 }
 
@@ -86,7 +86,8 @@ func claiming(names ...string) func(*v1.Pod) {
 	}
 }
 
-// TestDriverMissing checks that a node is rejected if it lacks a driver that requires this.
+// TestDriverMissing checks that a node is rejected if it lacks a driver with
+// preventPodSchedulingIfMissing.
 func TestDriverMissing(t *testing.T) {
 	view := plugintest.NewView([]*v1.Node{plugintest.Node("n")})
 	view.VolumeView = storage{missing: true}

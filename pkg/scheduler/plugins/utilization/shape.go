@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package utilization scores by how much of a capacity is used. Users configure the score as a shape:
-// points between which it changes linearly.
+// Package utilization computes a score from how much of a capacity is used. Users configure the score
+// as a shape: points between which it changes linearly.
 package utilization
 
 import (

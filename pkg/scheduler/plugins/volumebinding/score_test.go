@@ -74,7 +74,7 @@ func TestScore(t *testing.T) {
 			capacities: map[string][]*storagev1.CSIStorageCapacity{"a": capacity("10Gi")}},
 		"two claims of a class": {claims: claims("a", "a"), want: 80,
 			capacities: map[string][]*storagev1.CSIStorageCapacity{"a": capacity("10Gi")}},
-		"two classes": {claims: claims("a", "b"), want: 70, // of 90 and 50
+		"two classes": {claims: claims("a", "b"), want: 70, // the mean of 90 and 50
 			capacities: map[string][]*storagev1.CSIStorageCapacity{"a": capacity("10Gi"), "b": capacity("2Gi")}},
 		"class without capacities": {claims: claims("a", "b"), want: 90,
 			capacities: map[string][]*storagev1.CSIStorageCapacity{"a": capacity("10Gi")}},

@@ -239,8 +239,8 @@ func flagsOf(o *options.ServerRunOptions) *pflag.FlagSet {
 	return all
 }
 
-// ours are the flags that Start sets, and those that the function arguments reads from the options,
-// because their values are set there without the flag.
+// ours are the flags whose values in the options are not passed on as they are: Start sets some of them
+// itself, and the function arguments sets the others from fields that tests change without a flag.
 var ours = map[string]bool{
 	"secure-port": true, "bind-address": true, "cert-dir": true, "token-auth-file": true,
 	"etcd-prefix": true, "etcd-servers": true,

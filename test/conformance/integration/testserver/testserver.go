@@ -80,7 +80,7 @@ type ProxyCA struct {
 	ProxySigningKey  *rsa.PrivateKey
 }
 
-// NewDefaultTestServerOptions returns the options of servers that a test does not choose itself.
+// NewDefaultTestServerOptions returns the options for tests that need no others.
 func NewDefaultTestServerOptions() *TestServerInstanceOptions {
 	return &TestServerInstanceOptions{EnableCertAuth: true}
 }
@@ -155,8 +155,9 @@ func StartTestServer(t ktesting.TB, o *TestServerInstanceOptions, flags []string
 		os.RemoveAll(dir)
 	}
 	if config.Options.Traces.ConfigFile != "" {
-		// As the client that a traced server of Kubernetes has: it continues the traces of its callers, and
-		// its header Accept, which is an attribute of spans, has protobuf and any other type.
+		// Make the client like the one that Kubernetes' server has if it is traced. That client continues
+		// the traces of its callers. It accepts protobuf and any other type; tests expect this, because
+		// the header Accept is an attribute of spans.
 		client.ContentType = runtime.ContentTypeProtobuf
 		client.Wrap(tracing.WrapperFor(tracing.NewNoopTracerProvider()))
 	}
