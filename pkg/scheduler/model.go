@@ -57,7 +57,7 @@ func (m *Model) Set(obj runtime.Object) error {
 	}
 	into := m.indexer(obj)
 	if into == nil {
-		return fmt.Errorf("the scheduler does not look at %T", obj)
+		return fmt.Errorf("the scheduler does not read objects of type %T", obj)
 	}
 	if err := into.Update(obj); err != nil {
 		return fmt.Errorf("model: %w", err)

@@ -111,10 +111,10 @@ func (k *killer) pullPlug(ctx context.Context) {
 	}
 	node := fmt.Sprintf("n%d", 1+k.random.IntN(nodes))
 	if err := cluster.KillNode(ctx, k.s.cfg, node); err != nil {
-		k.s.t.Logf("%v: plug of %s: %v", k.s.at(), node, err)
+		k.s.t.Logf("%v: kill node %s: %v", k.s.at(), node, err)
 		return
 	}
-	k.s.t.Logf("%v: plug of %s pulled", k.s.at().Round(time.Millisecond), node)
+	k.s.t.Logf("%v: node %s killed", k.s.at().Round(time.Millisecond), node)
 	k.pulled = node
 	k.plugs[node]++
 	k.nodes.Go(func() {

@@ -120,7 +120,7 @@ func (u *upgrade) roll(v version) {
 		args = append(args, "--emulated-version", "1.36")
 	case present:
 	}
-	u.t.Logf("%v: to %v", u.at(), v)
+	u.t.Logf("%v: change the cluster to %v", u.at(), v)
 	u.t.Logf("%s", u.run("", args...))
 }
 

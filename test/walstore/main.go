@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	defer func() { _ = lock.Close() }() // closing only releases the lock, so an error loses no data
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("another process has the log: %w", err)
+		return fmt.Errorf("lock the log, which only one process may use: %w", err)
 	}
 	s := &store{}
 	if s.log, err = wal.Open(*path, func(b []byte) { s.all = append(s.all, string(b)) }); err != nil {

@@ -44,7 +44,7 @@ func New(c configv1.Extender) (*Extender, error) {
 	case c.URLPrefix == "":
 		return nil, errors.New("urlPrefix: required")
 	case c.PrioritizeVerb != "" && c.Weight <= 0:
-		return nil, errors.New("weight: must be positive where there is a prioritizeVerb")
+		return nil, errors.New("weight: must be positive if prioritizeVerb is set")
 	}
 	transport, err := transport(c)
 	if err != nil {

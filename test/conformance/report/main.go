@@ -75,7 +75,7 @@ func main() {
 }
 
 var (
-	errUsage  = errors.New("want write or plan, see -h of each")
+	errUsage  = errors.New("the first argument must be write or plan")
 	errFailed = errors.New("not all specs passed")
 )
 

@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-var errName = errors.New("called by a name that it does not know")
+var errName = errors.New("the program must be named csi-node-driver-registrar or hostpathplugin")
 
 func run(ctx context.Context, args []string, stderr io.Writer) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)

@@ -27,7 +27,7 @@ const header = 8
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-var errLarge = errors.New("record is too large")
+var errLarge = errors.New("record is empty or too large")
 
 // Log is an open log. It is safe for concurrent use.
 type Log struct {
@@ -112,7 +112,7 @@ func (l *Log) Append(record []byte) error {
 		err = l.file.Sync()
 	}
 	if err != nil {
-		l.failed = fmt.Errorf("log is not written any more: %w", err)
+		l.failed = fmt.Errorf("log accepts no records after a failed write: %w", err)
 	}
 	return l.failed
 }
