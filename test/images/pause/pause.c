@@ -2,9 +2,9 @@
  * Copyright The Keelson Authors.
  * SPDX-License-Identifier: Apache-2.0
  *
- * The first process of a pod sandbox. It holds the pod's namespaces open, and
- * where containers share a PID namespace it is their init: it collects the
- * processes that nobody else waits for. It leaves on SIGINT and SIGTERM.
+ * The first process of a pod sandbox. It keeps the pod's namespaces open. If
+ * the containers share a PID namespace, it is the init process of that
+ * namespace and reaps orphaned processes. It exits on SIGINT and SIGTERM.
  */
 #include <signal.h>
 #include <stdio.h>
