@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestNominationEnds checks that a pod that leaves room for a nominated pod is tried again when that
-// nomination ends.
+// TestNominationEnds checks that a pod which fits no node because of a nominated pod is tried again when
+// that nomination ends.
 func TestNominationEnds(t *testing.T) {
 	nominated := func(s *Scheduler) *v1.Pod {
 		pod := sizedPod("nominated", 10, "3", "")
@@ -56,8 +56,8 @@ func TestNominationEnds(t *testing.T) {
 	}
 }
 
-// TestAttemptEndsNomination checks that a pod which leaves room for a nominated pod is tried again
-// after an attempt that ends the nomination, and the pod that lost the nomination is not.
+// TestAttemptEndsNomination checks that a pod which fits no node because of a nominated pod is tried
+// again after an attempt that ends the nomination, and that the pod that lost the nomination is not.
 func TestAttemptEndsNomination(t *testing.T) {
 	s := testScheduler(t)
 	large := sizedPod("large", 10, "8", "")

@@ -54,8 +54,8 @@ func TestBudgetSelectors(t *testing.T) {
 }
 
 // TestSpreadSelectors checks that a spread constraint counts exactly the pods that its selector
-// matches. If it matches, two such pods in the only zone with room would exceed maxSkew 1. See
-// kubernetes/kubernetes#141339.
+// matches. Only zone z1 has a node with free resources, and two pods run there. If the selector
+// matches them, another pod in z1 would exceed maxSkew 1. See kubernetes/kubernetes#141339.
 func TestSpreadSelectors(t *testing.T) {
 	for name, tc := range selectorCases {
 		t.Run(name, func(t *testing.T) {

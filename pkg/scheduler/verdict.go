@@ -205,7 +205,7 @@ func (s *Scheduler) sendEach(ctx context.Context, some []*verdict) {
 }
 
 // send sends one verdict. It writes the nominated node before it evicts victims: if the scheduler
-// is killed in between, other pods must not take the room of the victims.
+// is killed in between, other pods must not get the resources that the victims free.
 func (s *Scheduler) send(ctx context.Context, v *verdict) {
 	pod := s.latestPod(v.pod)
 	if pod == nil {
@@ -228,7 +228,7 @@ func (s *Scheduler) send(ctx context.Context, v *verdict) {
 	}
 }
 
-// cancelEvictions cancels the evictions of a verdict whose pod no longer needs room.
+// cancelEvictions cancels the evictions of a verdict whose pod no longer needs a node.
 func (s *Scheduler) cancelEvictions(v *verdict) {
 	for _, victim := range v.victims {
 		s.cancelEviction(victim)
@@ -248,7 +248,7 @@ func (s *Scheduler) cancelEviction(victim *scheduling.Pod) {
 }
 
 // logStatusError logs an error of writing a pod's status, unless the error means that the pod no
-// longer exists.
+// longer exists, or ctx has ended.
 func (s *Scheduler) logStatusError(ctx context.Context, namespace, name string, err error) {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
 		s.cfg.Log.Warn("Failed to write pod status", "pod", namespace+"/"+name, "err", err)
