@@ -11,9 +11,9 @@
 // Invariants:
 //
 //   - No symbolic link and no ".." leads out of the directory.
-//   - Only regular files and directories are opened. Opening a named pipe would block, and opening
-//     a device can have side effects: a container with CAP_MKNOD could make the kubelet start the
-//     watchdog of the node.
+//   - Except by OpenAt, only regular files and directories are opened. Opening a named pipe would
+//     block, and opening a device can have side effects: a container with CAP_MKNOD could make the
+//     kubelet start the watchdog of the node.
 //
 // The directory itself and the path to it are trusted.
 package beneath
@@ -90,7 +90,7 @@ func open(dir, name string, resolve uint64) (*os.File, error) {
 func Path(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // OpenAt opens a path below the directory with descriptor root. flags are those of open(2). It
-// follows symbolic links whose targets are below root.
+// follows symbolic links whose targets are below root. Unlike Open, it does not check the file's type.
 func OpenAt(root int, path string, flags uint64) (int, error) {
 	fd, err := openat2(root, path, flags, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
 	if err != nil {

@@ -130,7 +130,7 @@ func find(match func(identity) bool) (*Device, error) {
 	return nil, nil
 }
 
-// DeviceOf returns the path of the device of a file, or "" if the file has no device.
+// DeviceOf returns the path of the device of a file, or "" if the file has no device or does not exist.
 func DeviceOf(path string) (string, error) {
 	d, err := open(path)
 	if d == nil || err != nil {

@@ -16,8 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// DeviceSources are functions that return the objects from which the usage of a ResourceClaim is
-// computed.
+// DeviceSources return the objects from which the usage of a ResourceClaim is computed.
 type DeviceSources struct {
 	Classes resourcelisters.DeviceClassLister
 	Pod     func(namespace, name string) (*corev1.Pod, error)
@@ -27,8 +26,8 @@ type DeviceSources struct {
 // newDeviceClaimEvaluator returns the evaluator of ResourceClaims, which request devices. A claim
 // is charged for the maximum number of devices of each class that it can get. Each device is also
 // charged to the extended resource that its class provides. If a claim was created for the extended
-// resources of a pod, the pod has already been charged for them. Such a claim is charged only for
-// devices beyond these.
+// resources of a pod, the pod has already been charged under the names of requests. Under these names,
+// such a claim is charged only for devices beyond those of the pod.
 func newDeviceClaimEvaluator(facts DeviceSources,
 	charged func(*corev1.Pod) corev1.ResourceList) *evaluator[*resourcev1.ResourceClaim] {
 	gvr := resourcev1.SchemeGroupVersion.WithResource("resourceclaims")

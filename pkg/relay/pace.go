@@ -145,7 +145,8 @@ func (i *input) flush() error {
 	return nil
 }
 
-// Close ends the input. Like Write, it first waits until all output that has arrived has been read.
+// Close ends the input. It first waits until all output that has arrived has been read, for at most
+// holdTime.
 func (i *input) Close() error {
 	i.pace.wait(i.conn.CloseChan())
 	return i.Stream.Close()

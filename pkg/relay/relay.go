@@ -12,8 +12,8 @@
 //   - The container runtime writes the result and closes its connection at once. If there is data
 //     on the connection that the runtime has not read, the kernel resets the connection. This drops
 //     output and result that the relay has not received yet. A relay to a target with Paced
-//     therefore sends input only as fast as the command reads it, and not while output waits to be
-//     read.
+//     therefore sends input only as fast as the command reads it and, except for keystrokes, not
+//     while output waits to be read.
 //
 // A relay buffers at most 50 frames for each stream. A frame from a SPDY client has at most 256 KiB.
 package relay

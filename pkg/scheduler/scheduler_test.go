@@ -339,7 +339,7 @@ func TestAntiAffinityAndNewNode(t *testing.T) {
 	}
 }
 
-// TestShrunkPodMakesRoom checks that another pod gets the room of a pod that is resized to a
+// TestShrunkPodMakesRoom checks that another pod gets the resources of a pod that is resized to a
 // smaller size, but only once the kubelet reports the new size.
 func TestShrunkPodMakesRoom(t *testing.T) {
 	c := setup(t)
