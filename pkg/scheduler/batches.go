@@ -31,7 +31,8 @@ func newBatches(client kubernetes.Interface, identity string) *batches {
 	return &batches{client: client, instance: instance(identity)}
 }
 
-// post sends a batch. The result served is false if the server does not support batches.
+// post sends a batch. The result served is false if the server does not support batches, or does not
+// allow this scheduler to send them.
 func (b *batches) post(ctx context.Context, path string, body, answer any) (served bool, err error) {
 	if b.absent.Load() {
 		return false, nil

@@ -21,8 +21,7 @@ import (
 )
 
 const (
-	// maxBinding is the maximum number of bindings that are decided but have no response from the
-	// API server yet.
+	// maxBinding is the maximum number of bindings that wait to be sent to the API server.
 	maxBinding = 4096
 	// binders is how many batches of bindings are sent at the same time. More workers would only
 	// make each batch smaller.
@@ -58,8 +57,8 @@ func newBinder(client kubernetes.Interface, b *batches) *binder {
 	return &binder{client: client, batches: b, waiting: make(chan *binding, maxBinding)}
 }
 
-// add queues a binding. It blocks while maxBinding bindings have no response, so that the scheduler
-// does not decide faster than the API server binds pods.
+// add queues a binding. It blocks while maxBinding bindings wait to be sent, so that the scheduler does
+// not decide faster than the API server binds pods.
 func (b *binder) add(ctx context.Context, x *binding) {
 	select {
 	case b.waiting <- x:
@@ -140,7 +139,7 @@ func (b *binder) bindGang(ctx context.Context, profile string, all []*binding) b
 }
 
 // retried calls send, and repeats it as often as Kubernetes repeats a binding, as long as the API
-// server has an internal error, is overloaded or cannot be reached.
+// server reports an internal error, is unavailable or refuses connections.
 func retried(ctx context.Context, send func() error) error {
 	return retry.OnError(retry.DefaultBackoff, func(err error) bool { return ctx.Err() == nil && retriable(err) }, send)
 }

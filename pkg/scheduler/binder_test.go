@@ -31,7 +31,7 @@ func TestBindingIsRetried(t *testing.T) {
 		err   error
 		calls int
 	}{
-		"overloaded":         {apierrors.NewServiceUnavailable("no etcd"), 2},
+		"unavailable":        {apierrors.NewServiceUnavailable("no etcd"), 2},
 		"internal error":     {apierrors.NewInternalError(errors.New("no etcd")), 2},
 		"connection refused": {syscall.ECONNREFUSED, 2},
 		"conflict":           {apierrors.NewConflict(v1.Resource("pods"), "p", errors.New("on another node")), 1},
@@ -56,7 +56,7 @@ func TestBindingIsRetried(t *testing.T) {
 	}
 }
 
-// TestBatchIsRetried checks that a batch is sent again if the server is overloaded, and that a pod
+// TestBatchIsRetried checks that a batch is sent again if the server is unavailable, and that a pod
 // for which the server then has an internal error is bound on its own.
 func TestBatchIsRetried(t *testing.T) {
 	var paths []string // the requests come one after the other

@@ -94,8 +94,8 @@ type classes struct {
 	meter *meter
 }
 
-// classKey returns the key of a pod's class (the pods that are evaluated alike). Pods have the same
-// key if all plugins with NodeScope give the same results for them.
+// classKey returns the key of a pod's class (the pods that are evaluated alike). All plugins with
+// NodeScope give the same results for pods with the same key.
 func classKey(p *profile.Profile, pod *scheduling.Pod) (string, error) {
 	images := make([]string, 0, len(pod.Spec.Containers)+len(pod.Spec.InitContainers))
 	for _, cs := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

@@ -149,7 +149,8 @@ func (d *devices) reserve(plan dynamicresources.Plan) {
 	}
 }
 
-// release drops the reservations of a plan, except those that are already written to claims.
+// release drops the reservations of a plan. It keeps those that are already written to claims, except for
+// claims for extended resources, which unreserve deletes.
 func (d *devices) release(plan dynamicresources.Plan) {
 	for _, u := range plan {
 		if u.Extended != nil || d.Pending(u.Claim.UID) && u.Allocation != nil {
@@ -173,9 +174,10 @@ func (d *devices) storeWritten(c *resourcev1.ResourceClaim) {
 	}
 }
 
-// deallocate chooses a claim whose devices are to be released: a claim that no pod uses, and whose
-// allocation prevents this pod from using some nodes. The choice is stored in d. deallocate returns
-// the text for the pod's condition, or "" if no claim is chosen.
+// deallocate chooses a claim that prevents the pod from using some nodes, and stores it in d. It
+// chooses a stale claim for the pod's extended resources, which is to be deleted, or else a claim that no
+// pod uses, whose devices are to be released. It returns the text for the pod's condition, or "" if no
+// claim is chosen.
 func (e *evaluation) deallocate(d *decision) string {
 	switch f := e.devices; {
 	case e.profile.DeviceTimeout == 0 || f == nil:
@@ -336,7 +338,7 @@ func attached(c *resourcev1.ResourceClaim) (bool, error) {
 }
 
 // unreserve removes the pod from its claims. If the devices of a claim could not be attached, and
-// no other pod uses the claim, it also releases the devices.
+// no other pod uses the claim, it also releases the devices. It deletes claims for extended resources.
 func (s *Scheduler) unreserve(ctx context.Context, pod *v1.Pod, d decision, because error) {
 	for _, u := range d.claims {
 		if u.Extended != nil {

@@ -77,8 +77,8 @@ type evaluation struct {
 	// reject is set if a plugin rejected the pod on all nodes, or could not evaluate a node.
 	reject *scheduling.Status
 	// statuses has the status with which a plugin rejected each node, by node index, or nil where
-	// the pod fits. The slice itself is nil if only the nominated node was evaluated, and the pod
-	// fits there.
+	// the pod fits. The slice itself is nil if a plugin rejected the pod before any node was evaluated,
+	// and if only the nominated node was evaluated, because the pod fits there.
 	statuses []*scheduling.Status
 	// narrowed is true if statuses is a copy that may reject more nodes than the statuses that all
 	// pods of the class share.
@@ -178,7 +178,7 @@ func (e *evaluation) filterAll() {
 		}
 	}
 	if e.class.fits == 0 {
-		return // no node fits; statuses may be nil, and leaveRoom would index it
+		return // no node fits, so leaveRoom has none to reject
 	}
 	e.reject = e.leaveRoom()
 }

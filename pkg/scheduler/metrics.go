@@ -26,8 +26,8 @@ const (
 // pods too.
 const entityPod = "pod"
 
-// maxAttemptsLabel is the largest value of the label "attempts". Pods with more attempts have the
-// label of this number too.
+// maxAttemptsLabel is the number of attempts from which on the label "attempts" has the same value for
+// all pods: this number and a plus sign.
 const maxAttemptsLabel = 15
 
 // metrics has the scheduler's metrics. Names, types, labels and buckets are the same as in

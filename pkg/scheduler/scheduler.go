@@ -282,8 +282,8 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 	return d, nil
 }
 
-// park puts a pod without a node back into the queue. The caller has held s.mu since the
-// evaluation, so that no other pod can leave a node between the evaluation and park.
+// park puts a pod without a node back into the queue. If d.local is true, the caller has held s.mu since
+// the evaluation, because the queue does not remember for such a pod which pods left a node meanwhile.
 func (s *Scheduler) park(item *queue.Item, d *decision) {
 	d.about = item.Pod // from here on, another goroutine can change item.Pod
 	item.Rejectors = d.rejectors()

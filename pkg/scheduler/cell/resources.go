@@ -37,8 +37,8 @@ func FromList(list v1.ResourceList) scheduling.Resources {
 	return r
 }
 
-// add adds b to a. A sum that exceeds 64 bits becomes math.MaxInt64; a node with such a sum has no
-// room for another pod.
+// add adds b to a. A sum that exceeds 64 bits becomes math.MaxInt64. No other pod that requests the
+// resource fits a node with such a sum.
 func add(a, b *scheduling.Resources) {
 	each(a, b, func(x, y int64) int64 {
 		if x > math.MaxInt64-y {

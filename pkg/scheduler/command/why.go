@@ -23,14 +23,14 @@ func whyHandler(s *scheduler.Scheduler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		namespace, name, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, whyPath), "/")
 		if !ok || name == "" {
-			http.Error(w, "ask for "+whyPath+"NAMESPACE/POD", http.StatusBadRequest)
+			http.Error(w, "the path must be "+whyPath+"NAMESPACE/POD", http.StatusBadRequest)
 			return
 		}
 		limit := whyNodes
 		if n := r.URL.Query().Get("nodes"); n != "" {
 			var err error
 			if limit, err = strconv.Atoi(n); err != nil || limit < 0 {
-				http.Error(w, "nodes is not a number", http.StatusBadRequest)
+				http.Error(w, "nodes must be a number and not negative", http.StatusBadRequest)
 				return
 			}
 		}

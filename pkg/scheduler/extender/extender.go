@@ -5,8 +5,9 @@
 // victims of preemption, or bind pods. Their protocol is defined by
 // k8s.io/kube-scheduler/extender/v1.
 //
-// An extender may hang or return wrong responses. Calls have a timeout, the size of responses is
-// limited, and a response about a node or pod that was not in the request is an error.
+// An extender may hang or return wrong responses. Calls have a timeout, and the size of responses is
+// limited. Filter returns an error if the response has a node that was not in the request. Callers of
+// Prioritize and Preempt must expect such nodes.
 package extender
 
 import (
@@ -191,8 +192,7 @@ func (e *Extender) Filter(ctx context.Context, pod *v1.Pod, nodes []*v1.Node) (F
 	return out, nil
 }
 
-// Prioritize returns the extender's scores of nodes, from 0 to 10, by node name. Scores of nodes
-// that were not in the request are left out.
+// Prioritize returns the extender's scores of nodes, by node name, limited to the range from 0 to 10.
 func (e *Extender) Prioritize(ctx context.Context, pod *v1.Pod, nodes []*v1.Node) (map[string]int64, error) {
 	if e.config.PrioritizeVerb == "" {
 		return nil, nil

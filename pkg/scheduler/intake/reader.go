@@ -199,7 +199,8 @@ func (r *Reader) kept(annotations map[string]string) map[string]string {
 	return out
 }
 
-// slimConditions returns the conditions that concern evictions and resizes.
+// slimConditions returns the conditions without those about scheduling and readiness, which no plugin
+// reads.
 func slimConditions(conditions []v1.PodCondition) []v1.PodCondition {
 	var out []v1.PodCondition
 	for i := range conditions {
@@ -212,8 +213,7 @@ func slimConditions(conditions []v1.PodCondition) []v1.PodCondition {
 	return out
 }
 
-// slimStatuses returns the container statuses that concern resizes. It returns nil if every
-// container has the resources that it requests.
+// slimStatuses returns statuses, or nil if every container has the resources that it requests.
 func slimStatuses(statuses []v1.ContainerStatus, containers []v1.Container) []v1.ContainerStatus {
 	for i := range statuses {
 		if !asAsked(&statuses[i], containers) {

@@ -149,7 +149,8 @@ type Counts struct {
 	// Active, Backoff, Unschedulable and Gated are the numbers of pods in each place. Popped is the
 	// number of pods that Pop has returned and that are still in flight.
 	Active, Backoff, Unschedulable, Gated, Popped int
-	// Rejected is the number of unschedulable pods by the plugin that rejected them.
+	// Rejected is the number of queued pods by the plugin that gates them, or that rejected them in their
+	// last attempt.
 	Rejected map[Rejection]int
 }
 

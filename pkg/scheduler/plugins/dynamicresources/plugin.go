@@ -51,8 +51,8 @@ func failed(err error) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Failed, Plugin: Name, Reasons: []string{err.Error()}}
 }
 
-// waiting returns the status for a claim that does not exist yet. The pod then waits until its
-// claim is created.
+// waiting returns the status for a claim that the pod cannot use yet, for example because the claim does
+// not exist. The pod then waits until its claims change.
 func waiting(err error) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Waiting, Plugin: Name, Reasons: []string{err.Error()}}
 }
@@ -120,7 +120,7 @@ func (p *Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *s
 }
 
 // claimsOf returns the claims of a pod. It returns an error that names the claim if a claim does
-// not exist yet.
+// not exist yet, is being deleted or is not for this pod.
 func claimsOf(view scheduling.DeviceView, pod *v1.Pod) ([]*resourcev1.ResourceClaim, error) {
 	var out []*resourcev1.ResourceClaim
 	for i := range pod.Spec.ResourceClaims {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package interpodaffinity places pods near other pods or away from them. It filters by the
-// required affinity terms of the incoming pod and of pods on nodes, and scores by preferred terms.
+// required affinity terms of the incoming pod and of pods on nodes. It scores by preferred terms, and by
+// the required affinity terms of pods on nodes.
 //
 // Pods with equal labels and terms form a group (scheduling.Group). A term is matched once for each
 // group, and the pods are counted by topology domain.
@@ -137,7 +138,7 @@ func (f *filter) adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
 	}
 }
 
-// means reports whether an affinity term of another pod selects the pod that is being scheduled.
+// means reports whether an affinity term selects the pod that is being scheduled.
 func (f *filter) means(t *scheduling.Term) bool {
 	return t.Matches(f.pod.Namespace, labels.Set(f.pod.Labels), f.view.NamespaceLabels)
 }

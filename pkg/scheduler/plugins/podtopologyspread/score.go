@@ -120,7 +120,8 @@ func (s *scorer) domainsOf(t *tally, feasible []int32) int {
 	return size
 }
 
-// scoreAt returns the node's raw score: the weighted number of matching pods in the node's domains.
+// scoreAt returns the node's raw score: the weighted number of matching pods in the node's domains, plus
+// maxSkew-1 of each constraint.
 func (s *scorer) scoreAt(index int) int64 {
 	if s.ignores(index) {
 		return 0
