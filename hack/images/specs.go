@@ -96,8 +96,8 @@ func (in inputs) driver() ([]spec, error) {
 	}}, nil
 }
 
-// mock returns the images that Kubernetes' test suite deploys with CSI drivers. The second image
-// has a shell, because specs about block devices run shell commands in it.
+// mock returns the images that Kubernetes' test suite deploys with CSI drivers. The images have a
+// shell, because specs about block devices run shell commands in the image hostpathplugin.
 func (in inputs) mock() ([]spec, error) {
 	base, err := in.busyboxLayer()
 	if err != nil {

@@ -101,7 +101,9 @@ func whyPod(ctx context.Context, client kubernetes.Interface, namespace, name st
 	return w, evicted, err
 }
 
-// fillModel reads the objects of all kinds that the scheduler uses, and adds them to the model.
+// fillModel reads the objects that the scheduler uses, and adds them to the model. It does not read
+// those for devices (ResourceSlices, ResourceClaims and DeviceClasses) and for storage capacity
+// (CSIDrivers and CSIStorageCapacities).
 func fillModel(ctx context.Context, client kubernetes.Interface, m *scheduler.Model) error {
 	core, apps, storage := client.CoreV1(), client.AppsV1(), client.StorageV1()
 	all := metav1.ListOptions{ResourceVersion: "0"}

@@ -5,9 +5,10 @@
 //
 // One goroutine takes pods from the queue and decides. Everything that calls the API server
 // (bindings, conditions, evictions, volumes) runs in other goroutines, so that a decision needs
-// computation only. Another goroutine decides about pods that need extenders. Pods form a class if they get the same results from all plugins that look at
-// one node at a time. These results are cached, and computed again only for nodes that have
-// changed.
+// computation only. Another goroutine decides about pods that need extenders.
+//
+// Pods form a class if they get the same results from all plugins that look at one node at a time.
+// These results are cached, and computed again only for nodes that have changed.
 //
 // Invariants:
 //   - A pod that is being bound counts on its node (it is assumed). If the binding fails, the pod no

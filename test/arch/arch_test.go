@@ -19,29 +19,30 @@ const (
 // TestImports checks that packages import only packages of lower layers. Modules that are meant for
 // use outside this repository can then be used without the other packages.
 func TestImports(t *testing.T) {
+	const onlyAPI = "processes communicate only through the API"
 	rules := []struct {
 		from   string // prefix of the importing file
 		to     string // prefix of the packages that the file must not import
 		except []string
 		why    string
 	}{
-		{"", "k8s.io/kubernetes", []string{"test/conformance/"}, "only the conformance suite is taken from there"},
+		{"", "k8s.io/kubernetes", []string{"test/conformance/"}, "only the conformance suite may use it"},
 		{"", "k8s.io/apiserver/pkg/registry", nil, "the generic server is our own"},
 		{"", "k8s.io/apiserver/pkg/storage/cacher", nil, "the watch cache is our own"},
 		{"", "k8s.io/apiserver/pkg/storage/etcd3", nil, "the storage is our own"},
-		{staging, module, nil, "a staging module stands without the rest"},
-		{"pkg/api/", module + "pkg/apiserver", nil, "what a kind means does not depend on the server"},
-		{"pkg/scheduler/", module + "pkg/apiserver", nil, "processes meet only through the API"},
+		{staging, module, nil, "staging modules must be usable without the rest of the repository"},
+		{"pkg/api/", module + "pkg/apiserver", nil, "the meaning of a kind must not depend on the server"},
+		{"pkg/scheduler/", module + "pkg/apiserver", nil, onlyAPI},
 		{
 			"pkg/controllers/", module + "pkg/apiserver",
-			[]string{"pkg/controllers/controllertest/", "pkg/controllers/perturb/"}, "processes meet only through the API",
+			[]string{"pkg/controllers/controllertest/", "pkg/controllers/perturb/"}, onlyAPI,
 		},
-		{"pkg/kubelet/", module + "pkg/apiserver", nil, "processes meet only through the API"},
-		{"pkg/proxy/", module + "pkg/apiserver", nil, "processes meet only through the API"},
-		{"pkg/scheduler/", module + "pkg/controllers", nil, "processes meet only through the API"},
-		{"pkg/kubelet/", module + "pkg/controllers", nil, "processes meet only through the API"},
+		{"pkg/kubelet/", module + "pkg/apiserver", nil, onlyAPI},
+		{"pkg/proxy/", module + "pkg/apiserver", nil, onlyAPI},
+		{"pkg/scheduler/", module + "pkg/controllers", nil, onlyAPI},
+		{"pkg/kubelet/", module + "pkg/controllers", nil, onlyAPI},
 		{"pkg/scheduler/plugins/", "k8s.io/client-go", nil, "plugins do no I/O"},
-		{staging + "keelson.dev/apiserver/", "k8s.io/api/core", nil, "the generic library knows no kind"},
+		{staging + "keelson.dev/apiserver/", "k8s.io/api/core", nil, "the generic library must not depend on kinds"},
 	}
 	for _, f := range sources(t) {
 		for _, path := range f.imports() {
@@ -63,7 +64,8 @@ func under(path, prefix string) bool {
 	return path == prefix || strings.HasPrefix(path, prefix+"/")
 }
 
-// clockPackage is the only package that may read the time and create random numbers.
+// clockPackage is the only package, except tests and tools, that may read the time and create random
+// numbers.
 const clockPackage = staging + "keelson.dev/api/clock"
 
 // TestTimeAndRandomnessArePassedIn checks that packages get the time and random numbers from their
@@ -157,10 +159,10 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: %d lines, more than %d", f.path, lines, maxLines)
 		}
 		if strings.HasPrefix(f.path, "cmd/") && strings.HasSuffix(f.path, "/main.go") && lines > maxMain {
-			t.Errorf("%s: %d lines; main is flags and Run, nothing else", f.path, lines)
+			t.Errorf("%s: %d lines; main should only define flags and call Run", f.path, lines)
 		}
 		if f.dir() != "test/arch" && unfinished.MatchString(f.text) {
-			t.Errorf("%s: says %s", f.path, unfinished.FindString(f.text))
+			t.Errorf("%s: contains %s", f.path, unfinished.FindString(f.text))
 		}
 	}
 }
@@ -172,7 +174,7 @@ func TestPackages(t *testing.T) {
 	documented := map[string]bool{}
 	for _, f := range sources(t) {
 		if slices.Contains(empty, f.ast.Name.Name) {
-			t.Errorf("%s: package %s says nothing by its name", f.path, f.ast.Name.Name)
+			t.Errorf("%s: the name %s does not say what the package is for", f.path, f.ast.Name.Name)
 		}
 		if f.test() {
 			continue

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestLeaksAreChecked checks, for every package that starts goroutines, that its tests fail if
-// goroutines still run after the tests.
+// TestLeaksAreChecked checks, for every package in pkg and staging that starts goroutines, that its
+// tests fail if goroutines still run after the tests.
 func TestLeaksAreChecked(t *testing.T) {
 	starts, tested, checked := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, f := range sources(t) {
@@ -71,8 +71,9 @@ func checksLeaks(f *file, fn *ast.FuncDecl) bool {
 	return found
 }
 
-// TestRootIsAskedForInOneWay checks that all tests that need root use package test/unshare. The
-// same tests are then skipped with -short and without root, and each logs the reason.
+// TestRootIsAskedForInOneWay checks that tests do not check themselves whether they run as root:
+// tests that need root use package test/unshare. The same tests are then skipped with -short and
+// without root, and each logs the reason.
 func TestRootIsAskedForInOneWay(t *testing.T) {
 	for _, f := range sources(t) {
 		if !f.test() {

@@ -71,7 +71,7 @@ func (p page) blocks(t *testing.T) (all []block, rest string) {
 	return all, strings.Join(out, "\n")
 }
 
-// TestBlocks checks that each code block of a page in docs/start or docs/howto is either run by
+// TestBlocks checks that each block of commands in docs/start and docs/howto is either run by
 // test/e2e or has a reason why it is not run.
 func TestBlocks(t *testing.T) {
 	for _, p := range pages(t, "docs/start/*.md", "docs/howto/*.md") {

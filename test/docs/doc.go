@@ -6,10 +6,10 @@
 //
 //	go test ./test/docs -update    writes the pages
 //
-// It also checks that each flag of a command in docs/start and docs/howto exists, and that test/e2e
-// runs each block of commands there unless the block has a reason why it is not run. In all pages
-// it checks that the targets of links exist. It also checks that the index of decisions lists all
-// of them.
+// It also checks that each flag exists that a page for users or contributors names, and that
+// test/e2e runs each block of commands in docs/start and docs/howto unless the block has a reason
+// why it is not run. In all pages it checks that the targets of links exist. It also checks that
+// the index of decisions lists all decisions.
 //
 // The package contains only tests. They need neither root nor built programs.
 package docs

@@ -28,7 +28,7 @@ func TestLinks(t *testing.T) {
 				continue
 			}
 			if _, err := os.Stat(filepath.Join(root, filepath.Dir(p.path), target)); err != nil {
-				t.Errorf("%s: the link %s leads nowhere", p.path, m[1])
+				t.Errorf("%s: the target of the link %s does not exist", p.path, m[1])
 			}
 		}
 	}
@@ -36,7 +36,7 @@ func TestLinks(t *testing.T) {
 		for _, group := range s.ast.Comments {
 			for _, name := range named.FindAllString(group.Text(), -1) {
 				if _, err := os.Stat(filepath.Join(root, name)); err != nil {
-					t.Errorf("%s: a comment names %s, which is not there", s.dir, name)
+					t.Errorf("%s: a comment names %s, which does not exist", s.dir, name)
 				}
 			}
 		}

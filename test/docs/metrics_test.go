@@ -96,7 +96,7 @@ func (s *source) metrics(found map[string]metric) {
 	}
 	ast.Inspect(s.ast, func(n ast.Node) bool {
 		switch n := n.(type) {
-		case *ast.BasicLit: // name of a series about containers; its help text is elsewhere
+		case *ast.BasicLit: // name of a metric about containers, whose help text is not next to it
 			name, _ := s.value(n)
 			if _, known := found[name]; !known && strings.HasPrefix(name, "container_") && strings.HasSuffix(name, "_total") {
 				found[name] = metric{}

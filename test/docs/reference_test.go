@@ -46,7 +46,7 @@ func TestReference(t *testing.T) {
 			continue
 		}
 		if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("docs/reference/%s is not what the programs say (%v): run go test ./test/docs -update\n%s",
+			t.Errorf("docs/reference/%s is different from what the programs say (%v): run go test ./test/docs -update\n%s",
 				name, err, firstDifference(got, want))
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// TestClusterLife creates a second cluster beside the shared one, runs every "ctl cluster" command
-// on it, and removes it. Nothing of the cluster may be left on the machine.
+// TestClusterLife creates a second cluster beside the shared one, adds and removes nodes, takes and
+// restores a snapshot, and removes the cluster. Nothing of the cluster may be left on the machine.
 func TestClusterLife(t *testing.T) {
 	const name = "e2e-second"
 	data, kubeconfig := filepath.Join(shared.dir, "second"), filepath.Join(shared.dir, "second.conf")
@@ -67,7 +67,7 @@ func TestClusterLife(t *testing.T) {
 		// The kubelet of a node that joins with a token requests its own certificates.
 		c("node", "join", "n2")
 		if out := k("get", "csr", "-o", "jsonpath={.items[*].spec.username}"); !strings.Contains(out, "system:bootstrap:") {
-			t.Errorf("certificates were asked for by %s", out)
+			t.Errorf("certificates were requested by %s", out)
 		}
 		if out := k("get", "node", "n2"); !strings.Contains(out, " Ready ") {
 			t.Errorf("joined node:\n%s", out)
@@ -88,12 +88,12 @@ func TestClusterLife(t *testing.T) {
 		c("restore", file)
 		for name, pid := range pidsOf(t, c("pids", "-o", "json")) {
 			if former[name] == pid && !strings.HasPrefix(name, "containerd-") {
-				t.Errorf("%s still runs that knows what was before", name)
+				t.Errorf("%s was not restarted, so it may have objects from before the restore", name)
 			}
 		}
 		k("get", "configmap", "before")
 		if out, err := try(t, "", "--kubeconfig", kubeconfig, "get", "deployment", "after"); err == nil {
-			t.Errorf("made after the snapshot:\n%s", out)
+			t.Errorf("created after the snapshot:\n%s", out)
 		}
 		// This works only if all processes watch the restored objects.
 		k("create", "deployment", "new", "--image=nginx:1.27")

@@ -37,7 +37,7 @@ var shared *lab
 
 func TestMain(m *testing.M) {
 	if os.Getenv("KEELSON_E2E") == "" {
-		fmt.Println("KEELSON_E2E is not set: no cluster is made")
+		fmt.Println("KEELSON_E2E is not set: the tests do not run")
 		return
 	}
 	code, err := runTests(m)
@@ -150,7 +150,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not so after %v: %s", patience, what)
+			t.Fatalf("still waiting after %v: %s", patience, what)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

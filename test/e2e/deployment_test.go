@@ -202,6 +202,6 @@ func copyFiles(t *testing.T, ns, pod string) {
 	ctl(t, "-n", ns, "cp", pod+":/tmp/file", filepath.Join(dir, "back"))
 	back, err := os.ReadFile(filepath.Join(dir, "back"))
 	if err != nil || string(back) != text {
-		t.Errorf("%d bytes came back, %d went; error %v", len(back), len(text), err)
+		t.Errorf("%d bytes were copied back, want %d; error %v", len(back), len(text), err)
 	}
 }

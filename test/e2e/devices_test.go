@@ -62,7 +62,7 @@ func TestDevicesSurvive(t *testing.T) {
 		t.Helper()
 		eventually(t, name+" is ready", func() bool { p := podNamed(t, ns, name); return ready(p) })
 		var out string
-		eventually(t, name+" tells its device",
+		eventually(t, name+" reports its device",
 			func() bool { out = strings.TrimSpace(ctl(t, "-n", ns, "logs", name)); return out != "" })
 		return out
 	}

@@ -137,7 +137,7 @@ func testFamily(t *testing.T, family, nodes string, families int) {
 	names := k("exec", "asker", "--", "nslookup", "nginx-deployment.default.svc.cluster.local")
 	for _, a := range service {
 		if !strings.Contains(names, "Address: "+a) {
-			t.Errorf("DNS does not tell %s:\n%s", a, names)
+			t.Errorf("DNS does not return %s:\n%s", a, names)
 		}
 	}
 

@@ -52,7 +52,7 @@ func TestHelm(t *testing.T) {
 	}
 	h("rollback", "shop", "1", "--wait", "--timeout", "3m")
 	if got := get("configmap/shop", ".data.greeting") + get("offer/shop", ".spec.price"); got != "hello10" {
-		t.Errorf("after the way back: %s", got)
+		t.Errorf("after the rollback: %s", got)
 	}
 	if out := h("history", "shop"); !strings.Contains(out, "Rollback to 1") {
 		t.Error(out)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// webManifest is a Deployment of a web server with a Service.
+// webManifest is a Deployment of a web server. Tests create its Service with "ctl expose".
 const webManifest = `apiVersion: apps/v1
 kind: Deployment
 metadata:

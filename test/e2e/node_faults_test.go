@@ -20,8 +20,8 @@ import (
 // faulty is the node on which the tests cause faults.
 const faulty = "n2"
 
-// onNode returns the manifest of a pod on the given node. Its container runs script. It has no
-// termination grace period; the argument more has further lines of its spec.
+// onNode returns the manifest of a pod on the given node. Its container runs script. Its termination
+// grace period is one second. The argument more has further lines of its spec.
 func onNode(name, node, script, more string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -111,7 +111,7 @@ func TestHungRuntime(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitNodes(t, nodes)
-	eventually(t, "the pod that came meanwhile is ready", func() bool { p := podNamed(t, ns, "later"); return ready(p) })
+	eventually(t, "the pod created meanwhile is ready", func() bool { p := podNamed(t, ns, "later"); return ready(p) })
 	if now := pids(t)["containerd-"+faulty]; now != pid {
 		t.Errorf("containerd was %d and is %d", pid, now)
 	}
@@ -220,7 +220,7 @@ mount --bind /var/lib/small /var/lib/kubelet`)
 	create(t, ns, onNode("greedy", faulty, "dd if=/dev/zero of=/data/all bs=1M; sync; sleep 10000", ""))
 	eventually(t, "the node says that its disk is full",
 		func() bool { return condition(t, faulty, v1.NodeDiskPressure).Status == v1.ConditionTrue })
-	eventually(t, "who filled it is evicted", func() bool {
+	eventually(t, "the pod that filled it is evicted", func() bool {
 		p := podNamed(t, ns, "greedy")
 		return p.Status.Phase == v1.PodFailed && p.Status.Reason == "Evicted"
 	})

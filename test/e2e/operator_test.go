@@ -16,8 +16,8 @@ import (
 // operatorImage is an image archive with the program of test/e2e/operator.
 const operatorImage = "../../.build/e2e-images/operator.tar"
 
-// TestOperator installs an operator and uses its custom resource as users would. Then it extends
-// the operator's webhook to pods and leases, and kills the operator's pod.
+// TestOperator installs an operator and uses its custom resource as users would. Meanwhile it also
+// installs a webhook for pods and leases that always fails, and deletes the operator's pod.
 func TestOperator(t *testing.T) {
 	image, err := filepath.Abs(operatorImage)
 	if err != nil {
@@ -109,8 +109,8 @@ webhooks:
   - {apiGroups: [coordination.k8s.io], apiVersions: ["*"], resources: [leases], operations: ["*"]}
 `
 
-// deadWebhook installs a webhook for all pods and leases that never responds, and kills the pod
-// that serves it. The pod must be replaced and nodes must stay ready, although users cannot create
+// deadWebhook installs a webhook for all pods and leases that always fails, and deletes the pod that
+// serves it. The pod must be replaced and nodes must renew their leases, although users cannot create
 // pods meanwhile.
 func deadWebhook(t *testing.T, ns string) {
 	if out, err := try(t, everything, "apply", "-f", "-"); err != nil {
@@ -128,7 +128,7 @@ func deadWebhook(t *testing.T, ns string) {
 	})
 	out, err := try(t, "", "-n", ns, "run", "unseen", "--image=busybox:1.36", "--restart=Never")
 	if err == nil || !strings.Contains(out, `failed calling webhook "everything.example.com"`) {
-		t.Errorf("a pod of people: %v\n%s", err, out)
+		t.Errorf("a user creates a pod: %v\n%s", err, out)
 	}
 	renewed := func() map[string]time.Time {
 		list, err := shared.client.CoordinationV1().Leases("kube-node-lease").List(t.Context(), metav1.ListOptions{})

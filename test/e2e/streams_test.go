@@ -33,9 +33,9 @@ import (
 	"k8s.io/client-go/util/exec"
 )
 
-// Amounts of data in bytes: large for exec in one direction, forwarded for port-forward, and medium
-// for other cases. A slow reader gets a small amount, which still takes it longer than all timeouts
-// of servers and than the interval between pings.
+// Amounts of data in bytes: large for exec in one direction, forwarded for port-forward, little for a
+// slow reader, and medium for other cases. A slow reader needs longer for its amount than all
+// timeouts of servers and than the interval between pings.
 const (
 	large     = 100 << 20
 	medium    = 16 << 20
@@ -45,7 +45,7 @@ const (
 
 // streamPods has three pods. The pod "shell" runs commands. Its other containers receive 8 MB on
 // port 8080 and respond with the digest, and send 8 MB to each client of port 8081. The other two
-// pods read their input with a command that has closed its stdout, or its stdout and stderr.
+// pods read their input with a command whose stdout, or stdout and stderr, is a file.
 const streamPods = `
 apiVersion: v1
 kind: Pod
@@ -426,6 +426,6 @@ func testCopy(t *testing.T, ns string) {
 	defer back.Close()
 	h := sha256.New()
 	if n, err := io.Copy(h, back); err != nil || digest(h) != sum() {
-		t.Errorf("%d bytes came back, not the %d that went; error %v", n, forwarded, err)
+		t.Errorf("%d bytes were copied back, want the same %d; error %v", n, forwarded, err)
 	}
 }

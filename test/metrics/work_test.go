@@ -91,7 +91,7 @@ func (w *worker) eventually(what string, ok func() bool) {
 	w.t.Helper()
 	for end := time.Now().Add(deadline); !ok(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			w.t.Fatalf("not so after %v: %s", deadline, what)
+			w.t.Fatalf("still waiting after %v: %s", deadline, what)
 		}
 	}
 }
@@ -270,7 +270,7 @@ func (w *worker) workloads() {
 	})
 }
 
-// requests sends requests of many kinds. Some fail, as they should.
+// requests sends requests of many kinds. Some of them must fail.
 func (w *worker) requests() {
 	w.t.Helper()
 	ctx, maps := w.t.Context(), w.client.CoreV1().ConfigMaps("work")

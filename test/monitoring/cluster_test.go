@@ -33,7 +33,7 @@ const (
 func TestCluster(t *testing.T) {
 	text := os.Getenv("KEELSON_MONITORING")
 	if text == "" {
-		t.Skip("KEELSON_MONITORING is not set: no cluster is made")
+		t.Skip("KEELSON_MONITORING is not set")
 	}
 	healthy, err := time.ParseDuration(text)
 	if err != nil {
@@ -160,7 +160,7 @@ func (l *lab) eventually(what string, ok func() bool) {
 	l.t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Second) {
 		if time.Now().After(deadline) {
-			l.t.Fatalf("not so after %v: %s", patience, what)
+			l.t.Fatalf("still waiting after %v: %s", patience, what)
 		}
 	}
 }

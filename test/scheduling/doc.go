@@ -3,8 +3,8 @@
 
 // Package scheduling compares the scheduler with a reference: simple, slow code that is written
 // from the documentation of each plugin and shares no code with the scheduler. For random clusters
-// (cells) and pods, both must find the same nodes that fit, the same first reason to reject each
-// other node, the same scores of each plugin, and the same ranking. The cell changes between pods,
+// (cells) and pods, both must find the same nodes that fit, the same plugin that rejects each other
+// node first, the same scores of each plugin, and the same ranking. The cell changes between pods,
 // so that the scheduler's caches are tested too.
 //
 //	go test ./test/scheduling                                     a few hundred cells

@@ -90,7 +90,7 @@ func claimAddresses(t *testing.T, lab *lab0) {
 	after, err := services.Update(t.Context(), made, metav1.UpdateOptions{})
 	check(t, err)
 	if len(after.Status.LoadBalancer.Ingress) > 0 {
-		t.Error("the status came along with the rest")
+		t.Error("an update of the Service also changed its status")
 	}
 }
 
@@ -215,7 +215,7 @@ func mirrorPodWithDevices(t *testing.T, lab *lab0) {
 	bad := mirror("claims")
 	bad.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("others")}}
 	if _, err := node.CoreV1().Pods("a").Create(t.Context(), bad, metav1.CreateOptions{}); err == nil {
-		t.Error("a mirror pod with claims is made")
+		t.Error("a mirror pod with claims is created")
 	}
 	for what, change := range map[string]func(*v1.PodSpec){
 		"a secret": func(s *v1.PodSpec) {
@@ -227,7 +227,7 @@ func mirrorPodWithDevices(t *testing.T, lab *lab0) {
 		p := mirror("with")
 		change(&p.Spec)
 		if _, err := node.CoreV1().Pods("a").Create(t.Context(), p, metav1.CreateOptions{}); err == nil {
-			t.Errorf("a mirror pod with %s is made", what)
+			t.Errorf("a mirror pod with %s is created", what)
 		}
 	}
 	pod, err := node.CoreV1().Pods("a").Create(t.Context(), mirror("plain"), metav1.CreateOptions{})

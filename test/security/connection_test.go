@@ -68,7 +68,7 @@ func TestCVE_2023_44487(t *testing.T) {
 		t.Errorf("a connection may have %d streams", limit)
 	}
 	if !closing {
-		t.Error("the server does not take leave of a client without credentials")
+		t.Error("the server does not send GOAWAY to a client without credentials")
 	}
 	// Check that the server does not serve further requests on this connection.
 	answered := 0
@@ -87,7 +87,7 @@ func TestCVE_2023_44487(t *testing.T) {
 		}
 	}
 	if answered > 0 {
-		t.Errorf("%d requests were answered after the leave", answered)
+		t.Errorf("%d requests were answered after GOAWAY", answered)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestCVE_2019_11244(t *testing.T) {
 		return err
 	}))
 	if files == 0 {
-		t.Error("nothing is kept: the test tells nothing")
+		t.Error("the client cached nothing, so the test checked nothing")
 	}
 }
 
@@ -127,7 +127,7 @@ func TestCVE_2019_11243(t *testing.T) {
 	})
 	if c.BearerToken+c.BearerTokenFile+c.Username+c.Password+c.CertFile+c.KeyFile != "" ||
 		len(c.CertData)+len(c.KeyData) > 0 {
-		t.Errorf("credentials stay: %+v", c)
+		t.Errorf("credentials remain: %+v", c)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestCVE_2020_8558(t *testing.T) {
 			}
 			data, err := os.ReadFile(path)
 			if bytes.Contains(data, []byte("route_localnet")) {
-				t.Errorf("%s has packets to loopback routed", path)
+				t.Errorf("%s contains route_localnet", path)
 			}
 			return err
 		}))

@@ -413,7 +413,7 @@ func TestKubelet(t *testing.T) {
 	for _, path := range []string{"/exec/a/p/c?command=id&output=1", "/attach/a/p/c?output=1",
 		"/portForward/a/p?port=80", "/exec/a/p/u/c?command=id"} {
 		if code := ask("reader", "GET "+path+upgrade); code != http.StatusForbidden {
-			t.Errorf("who may read nodes/proxy gets %d for %s", code, strings.SplitN(path, "?", 2)[0])
+			t.Errorf("a user who may read nodes/proxy gets %d for %s", code, strings.SplitN(path, "?", 2)[0])
 		}
 	}
 	if code := ask("reader", "GET /debug/pprof/ HTTP/1.1\r\nHost: x"); code == http.StatusOK {

@@ -222,7 +222,7 @@ func allowed(t *testing.T, do func(context.Context) error) {
 		func(ctx context.Context) bool { return !apierrors.IsForbidden(do(ctx)) })
 }
 
-// victim is a server that an attack must not reach. It counts connections and requests.
+// victim is a server that an attack must not reach. It records connections and requests.
 type victim struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -255,7 +255,7 @@ func (v *victim) unharmed(t *testing.T) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.seen) > 0 {
-		t.Errorf("the server that nobody is to reach was asked: %q", v.seen)
+		t.Errorf("the attack reached the server: %q", v.seen)
 	}
 }
 

@@ -29,8 +29,9 @@ type api struct {
 	http      *http.Client
 }
 
-// apis returns clients with separate connections: one through the balancer in front of the API
-// servers and, if there are several API servers, one to each of them.
+// apis returns n clients with separate connections. The first one uses the balancer in front of the
+// API servers. If there are several API servers, each of the next ones connects to one API server,
+// and then the order repeats.
 func (s *soak) apis(n int) []*api {
 	st, err := s.status(s.t.Context())
 	if err != nil {

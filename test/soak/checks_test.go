@@ -41,7 +41,7 @@ func TestIdentitiesSeeTwo(t *testing.T) {
 		t.Errorf("an identity that runs twice: %v", found)
 	}
 	if found := i.look(); len(found) != 0 {
-		t.Errorf("told again: %v", found)
+		t.Errorf("reported again: %v", found)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestStreamed(t *testing.T) {
 		`Internal error occurred: unable to upgrade connection: container not found ("main")`:         history.Refused,
 		`Internal error occurred: error sending request: Post "https://10.50.0.11:10250/exec/x": EOF`: history.Unknown,
 		"error reading from error stream: next reader: websocket: close 1006 (abnormal closure): EOF": history.Unknown,
-		"the command said nothing": history.Unknown,
+		"the command printed nothing": history.Unknown,
 	} {
 		if got := streamed(errors.New(text)); got != want {
 			t.Errorf("%s: %s", text, got)

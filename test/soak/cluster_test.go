@@ -96,7 +96,7 @@ func (s *soak) install() {
 		}
 		s.apply(strings.ReplaceAll(string(manifest), "/srv/keelson-e2e-csi", volumes))
 	}
-	s.eventually("what is installed runs", func(ctx context.Context) error {
+	s.eventually("the installed pods run", func(ctx context.Context) error {
 		return errors.Join(s.podsReady(ctx, "operator"), s.podsReady(ctx, "csi"), s.podsReady(ctx, "kube-system"))
 	})
 }

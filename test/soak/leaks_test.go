@@ -25,11 +25,11 @@ import (
 )
 
 // inventory is a set of things that exist in a cluster but belong to none of its pods and Services.
-// Each thing is a line that begins with its node and kind.
+// Each thing is a line that begins with the name of its node, if it is on a node, and its kind.
 type inventory map[string]bool
 
-// settled waits until the inventory equals the baseline, and returns the inventory. Without a
-// baseline, it waits until nothing of earlier work is left.
+// settled waits until everything in the inventory is also in the baseline, and returns the inventory.
+// Without a baseline, it returns the first inventory that it can take.
 func (s *soak) settled(baseline inventory) inventory {
 	s.t.Helper()
 	var now inventory
@@ -88,7 +88,7 @@ func (s *soak) takeInventory(ctx context.Context) (inventory, error) {
 	return found, s.machineInventory(found)
 }
 
-// objects adds the API objects that are leaks to the inventory found, and the addresses in use to
+// objects adds the API objects that may be leaks to the inventory found, and the addresses in use to
 // live.
 func (s *soak) objects(ctx context.Context, found inventory, live *alive) error {
 	services, err := s.client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
@@ -143,7 +143,7 @@ func (s *soak) objects(ctx context.Context, found inventory, live *alive) error 
 	return nil
 }
 
-// nodeScript lists everything on a node, one thing per line. It removes containerd's leases that
+// nodeScript lists the things on a node that may be leaks, one thing per line. It removes containerd's leases that
 // expire: containerd leaves them behind if it is killed while it works on an image, and they expire
 // after a day.
 const nodeScript = `

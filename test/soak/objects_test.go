@@ -89,7 +89,7 @@ func (x *sites) finish(a *api) {
 	}
 	for _, name := range x.there {
 		if !found[name] {
-			x.s.violatef("site %s was acknowledged and is gone", name)
+			x.s.violatef("site %s is missing, although its creation was acknowledged", name)
 		}
 	}
 }
@@ -156,7 +156,7 @@ func (x *services) add(svc service) {
 	}
 	for _, other := range x.there {
 		if other.address == svc.address || other.port == svc.port {
-			x.s.violatef("services %+v and %+v share what is to be theirs alone", other, svc)
+			x.s.violatef("services %+v and %+v have the same address or port", other, svc)
 		}
 	}
 	x.there = append(x.there, svc)
@@ -260,7 +260,7 @@ func (x *definitions) run(ctx context.Context, a *api) {
 			map[string]any{"apiVersion": "churn.example.com/v1", "kind": kind,
 				"metadata": map[string]any{"name": "a"}}, http.StatusConflict)
 		x.until(ctx, a, http.MethodDelete, definitionsPath+"/"+name, nil, http.StatusNotFound)
-		x.s.count("definitions that came and went", 1)
+		x.s.count("definitions that were created and deleted", 1)
 	}
 }
 

@@ -340,7 +340,7 @@ func (s *soak) appendLines(ctx context.Context, pod string, random *rand.Rand, l
 			// If the stream between the API server and the kubelet breaks, the client gets the same
 			// end of the stream as for a successful command, as in Kubernetes. Therefore a command
 			// counts as successful only if its output has arrived.
-			err = errors.New("the command said nothing")
+			err = errors.New("the command printed nothing")
 		}
 		if err != nil {
 			o.Outcome, o.Note = streamed(err), err.Error()

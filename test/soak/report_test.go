@@ -29,8 +29,8 @@ func (s *soak) report(k *killer, w *workloads, i *identities, m *memory) {
 	for _, processes := range i.runs {
 		runs += len(processes)
 	}
-	fmt.Fprintf(&b, "\n| stateful identities | |\n|---|---|\n| looks at all processes of the machine | %d "+
-		"|\n| identities, processes that bore them | %d, %d |\n| identities that ran twice | %d |\n", i.looks,
+	fmt.Fprintf(&b, "\n| stateful identities | |\n|---|---|\n| inspections of all processes of the machine | %d "+
+		"|\n| identities, processes that had them | %d, %d |\n| identities that ran twice | %d |\n", i.looks,
 		len(i.runs), runs, len(i.twice))
 	b.WriteString("\nAnonymous memory in MiB, median of processes older than 15 s:\n\n")
 	b.WriteString(m.table())
@@ -53,7 +53,7 @@ func (k *killer) table(b *strings.Builder) {
 		fmt.Fprintf(b, "| %s | %d | %d |\n", name, k.kills[name][syscall.SIGKILL], k.kills[name][syscall.SIGTERM])
 	}
 	for _, node := range slices.Sorted(maps.Keys(k.plugs)) {
-		fmt.Fprintf(b, "| plug of %s | %d | |\n", node, k.plugs[node])
+		fmt.Fprintf(b, "| whole node %s | %d | |\n", node, k.plugs[node])
 	}
 	fmt.Fprintf(b, "| upgrades of all programs | | %d |\n", k.upgrades)
 }

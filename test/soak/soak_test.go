@@ -41,7 +41,7 @@ func readSettings(t *testing.T) settings {
 	t.Helper()
 	text := os.Getenv("KEELSON_SOAK")
 	if text == "" {
-		t.Skip("KEELSON_SOAK is not set: no cluster is made")
+		t.Skip("KEELSON_SOAK is not set")
 	}
 	s := settings{
 		seed: uint64(time.Now().UnixNano()), planes: 2,
@@ -147,7 +147,7 @@ func (s *soak) eventually(what string, missing func(ctx context.Context) error) 
 		}
 		select {
 		case <-ctx.Done():
-			s.violatef("not so after %v: %s: %v", patience, what, err)
+			s.violatef("still waiting after %v: %s: %v", patience, what, err)
 			return false
 		case <-time.After(500 * time.Millisecond):
 		}
@@ -191,7 +191,7 @@ func TestSoak(t *testing.T) {
 	w.finish()
 	identities.wait()
 	if len(identities.runs) != identityCount {
-		s.violatef("%d identities were seen of %d", len(identities.runs), identityCount)
+		s.violatef("%d of %d identities were seen", len(identities.runs), identityCount)
 	}
 	w.remove()
 	s.settled(baseline)

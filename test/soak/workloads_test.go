@@ -72,7 +72,7 @@ func (s *soak) newWorkloads() *workloads {
 	}
 	res := registerResources()[0]
 	for i := range counterKeys {
-		s.eventually("counters are there", func(ctx context.Context) error {
+		s.eventually("counters exist", func(ctx context.Context) error {
 			got := a.do(ctx, http.MethodPost, res.path, res.object(counterName(i), "0"), nil)
 			if got.code == http.StatusConflict {
 				return nil
@@ -151,7 +151,7 @@ func (w *workloads) finish() {
 		})
 	}
 	for _, one := range w.watchers {
-		s.eventually("watch "+one.name+" tells of the last write", func(context.Context) error {
+		s.eventually("watch "+one.name+" reports the last write", func(context.Context) error {
 			if at, want := one.reached.Load(), fences[one.res.name]; at < want {
 				return fmt.Errorf("version %d of %d", at, want)
 			}

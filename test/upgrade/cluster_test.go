@@ -38,7 +38,7 @@ type access struct {
 	cfg *cluster.Config
 	// rest connects to the load balancer, with client-go's defaults.
 	rest *rest.Config
-	// client connects to the load balancer, without a limit of its own.
+	// client connects to the load balancer, without a limit on the rate of its requests.
 	client kubernetes.Interface
 	// servers has a client for each API server.
 	servers []server
@@ -231,7 +231,7 @@ func (u *upgrade) serverReady(s server) {
 	})
 }
 
-// serves checks that all processes of the cluster have version v, and work.
+// serves checks that the API servers and kubelets have version v, and that the cluster works.
 func (u *upgrade) serves(v version) {
 	u.t.Helper()
 	minor, emulated := "37", "37"

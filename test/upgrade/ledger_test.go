@@ -181,8 +181,9 @@ func (l *ledger) write(ctx context.Context, i int) {
 	}
 }
 
-// request sends a request until it succeeds, and records how long that took. The argument again of
-// send is true if the request is repeated.
+// request sends a request until it succeeds, and records how long that took. It returns false if the
+// request has not succeeded within the time hopeless. The argument again of send is true if the
+// request is repeated.
 func (l *ledger) request(writer int, what string, write bool, send func(ctx context.Context, again bool) error) bool {
 	// The test's context is not used, because a request is completed also when the test ends.
 	ctx, cancel := context.WithTimeout(context.Background(), hopeless)

@@ -219,8 +219,8 @@ func (u *upgrade) sorted(text []byte) string {
 	return string(out)
 }
 
-// ownGroup is part of an APIService that API servers make for Keelson's own API group, in which nothing
-// is stored. The API servers of the previous release have the group but no APIService for it.
+// ownGroup is part of the APIService that API servers create for Keelson's own API group, in which
+// nothing is stored. The API servers of the previous release have the group but no APIService for it.
 const ownGroup = `"name":"v1alpha1.scheduling.keelson.dev"`
 
 // same checks that objects which were not written between two readings are equal in both, and that no
@@ -248,8 +248,8 @@ func (u *upgrade) same(what string, before, after map[string]object) {
 }
 
 // transient reports whether an object may have been deleted: events expire, the Lease of an API server
-// is deleted when another program has started, and a CSIStorageCapacity is deleted and made again if
-// the driver is not registered for a moment, when a kubelet of 1.36 restarts.
+// is deleted when another program has started, and a CSIStorageCapacity is deleted and created again
+// if the driver is not registered for a moment, when a kubelet of 1.36 restarts.
 func transient(key string) bool {
 	return strings.Contains(key, "/events ") || strings.Contains(key, "/leases ") ||
 		strings.Contains(key, "/leasecandidates ") || strings.Contains(key, "/csistoragecapacities ")

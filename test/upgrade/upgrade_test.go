@@ -23,7 +23,7 @@ const (
 
 func TestUpgrade(t *testing.T) {
 	if os.Getenv("KEELSON_UPGRADE") == "" {
-		t.Skip("KEELSON_UPGRADE is not set: no cluster is made")
+		t.Skip("KEELSON_UPGRADE is not set")
 	}
 	// Discard the log messages of clients, because lost connections are expected in this test.
 	klog.LogToStderr(false)
@@ -177,7 +177,7 @@ func (u *upgrade) eventually(what string, missing func(ctx context.Context) erro
 		}
 		select {
 		case <-ctx.Done():
-			u.t.Fatalf("%v: not so after %v: %s: %v", u.at(), patience, what, err)
+			u.t.Fatalf("%v: still waiting after %v: %s: %v", u.at(), patience, what, err)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command cell measures the memory of a control plane of a large cluster. It creates Nodes, and
-// pods that are bound to them, waits until the processes are idle, and prints the memory of the
-// processes.
+// pods that are bound to them, waits a minute, so that the processes become idle, and prints the
+// memory of the processes.
 package main
 
 import (
@@ -110,8 +110,8 @@ func node(i int) *v1.Node {
 	return n
 }
 
-// pod returns pod number i, which is bound to one of the nodes. Each controller has fifty pods. The
-// pod has two containers and six labels.
+// pod returns pod number i, which is bound to one of the nodes. It has two containers and six labels.
+// Fifty pods have the same labels, as if they belonged to the same controller.
 func pod(i, nodes int) *v1.Pod {
 	requests := v1.ResourceList{v1.ResourceCPU: resource.MustParse("80m"),
 		v1.ResourceMemory: resource.MustParse("128Mi")}

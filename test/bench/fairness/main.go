@@ -161,8 +161,8 @@ func (r result) String() string {
 		r.p90.Round(10*time.Microsecond), r.p99.Round(10*time.Microsecond), r.failed)
 }
 
-// measure sends the requests of the quiet tenant (gets, small lists and updates), and returns their
-// latencies.
+// measure sends the requests of the quiet tenant (gets, with and without the resource version 0, and
+// small lists), and returns their latencies.
 func measure(ctx context.Context, cfg *rest.Config, o options) (result, error) {
 	client, err := kubernetes.NewForConfig(as(cfg, o.quietTenant()))
 	if err != nil {

@@ -238,8 +238,8 @@ func serve(l net.Listener, by string, cfg *tls.Config, a *audience) {
 	}
 }
 
-// serveFrames responds to the first request of a connection with events, which it writes as HTTP/2
-// frames. It reads and ignores the frames of the client.
+// serveFrames responds to each request of a connection with events, which it writes as HTTP/2 frames.
+// It ignores the content of requests, and all other frames of the client except settings.
 func serveFrames(c net.Conn, a *audience) {
 	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
 		return

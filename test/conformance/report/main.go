@@ -59,8 +59,8 @@ var reasons = map[string]string{
 	"[Provider:GCE]": "only for Google's cloud",
 	"should modify volumes with a different": "needs volumes that are created before a pod " +
 		"uses them, and passes with STORAGE=now",
-	"restoring snapshot to larger size pvc": "a volume is a directory and has the size " +
-		"of its disk; the driver's description says so now",
+	"restoring snapshot to larger size pvc": "a volume is a directory, so its size is that " +
+		"of its disk; with the driver's present description, the suite skips this spec",
 	"storage with any volume data source": "the images of its populator are not " +
 		"available on the test machine",
 	"should forward PTR records lookup to upstream nameserver": "needs a name server on the Internet, " +

@@ -100,7 +100,7 @@ func newStore(t *testing.T) *store {
 type server struct {
 	*process
 	name    string
-	release release // the release of Kubernetes that the program has the code of
+	release release // the release of Kubernetes whose API the program has
 	// emulates is set if the server emulates an earlier release.
 	emulates bool
 	served   map[schema.GroupVersionResource]resource // the result of resources at the last snapshot

@@ -174,7 +174,8 @@ func annotate(t *testing.T, v *server, all []example) {
 	}
 }
 
-// compare checks that the second server has answered as the first one.
+// compare checks that the second server gave the same answers as the first one, except for
+// differences for which the function exemption has a reason.
 func compare(t *testing.T, first, second *server, before, after map[id]map[string]any) {
 	t.Helper()
 	same, exempt := 0, map[string]int{}
@@ -239,8 +240,9 @@ func exemption(first, second *server, i id, want, got map[string]any) string {
 	return ""
 }
 
-// newFields reports whether Kubernetes 1.37 stores a resource of 1.36 with fields that 1.36 did not
-// store: their default, or a struct that is never left out.
+// newFields reports whether the second server may store a resource with other fields than the first
+// one, because their releases of Kubernetes differ: 1.37 adds the default of a field, or a struct that
+// is always stored.
 func newFields(first, second *server, i id) bool {
 	if first.release == second.release {
 		return false

@@ -125,7 +125,8 @@ func (d *Driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*c
 	})
 }
 
-// source returns the directory whose content a new volume gets, or "" for an empty volume.
+// source returns the directory whose content the new volume want gets, or "" for an empty volume. It
+// also sets want.Source.
 func (d *Driver) source(s *csi.VolumeContentSource, want *item) (string, error) {
 	kind, id := snapshots, s.GetSnapshot().GetSnapshotId()
 	if s.GetVolume() != nil {

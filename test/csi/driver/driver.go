@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package driver is a CSI driver for tests that implements all of the Container Storage Interface.
+// Package driver is a CSI driver for tests that implements most of the Container Storage Interface.
 // Volumes are directories, or files that loop devices use, below one directory that all nodes can
 // access, as if it were network storage. The driver can clone volumes, create volumes from
 // snapshots, take snapshots of groups, and expand, measure and modify volumes. It reports its
@@ -29,7 +29,7 @@ import (
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// Driver implements the three services of a CSI driver.
+// Driver implements the four services of a CSI driver.
 type Driver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
@@ -56,8 +56,8 @@ func (d *Driver) Serve(s *grpc.Server) {
 	csi.RegisterNodeServer(s, d)
 }
 
-// item describes a volume or a snapshot. It is stored as meta.json in the directory of the volume
-// or snapshot.
+// item describes a volume, a snapshot or a group of snapshots. It is stored as meta.json in the
+// directory of what it describes.
 type item struct {
 	// Identity and size:
 

@@ -18,8 +18,8 @@ import (
 )
 
 // A test that must kill a process at a certain moment creates a file METHOD.before or METHOD.after
-// in the driver's directory "hold". Calls of the method then wait before or after their work, until
-// the test removes the file. While a call waits, a file with the same name and the suffix .reached
+// in the driver's directory "hold". Calls of the method then wait before their work, or after it has
+// succeeded, until the test removes the file. While a call waits, a file with the same name and the suffix .reached
 // exists.
 const (
 	holds  = "hold"

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command csi replaces two programs that Kubernetes' test suite deploys with its mock CSI driver.
-// The name under which it is started determines which of the two programs it acts as. It stores no
-// data of volumes.
+// The name under which it is started determines which of the two programs it acts as.
 //
 //   - csi-node-driver-registrar registers the driver behind a socket with the kubelet.
 //   - hostpathplugin connects that socket to the test suite, whose process contains the driver.

@@ -15,7 +15,7 @@ const (
 	LostLine      = "acknowledged line lost"
 	TwiceLine     = "line written twice"
 	UnknownLine   = "line that nobody wrote"
-	DisorderLine  = "lines in another order than written"
+	DisorderLine  = "lines in a different order than they were written"
 )
 
 // Counters checks numbers that clients increment. In ops, the value of each update is the new
@@ -41,7 +41,7 @@ func Counters(ops []Op, final map[string]int) []Violation {
 		slices.SortFunc(acked, func(a, b *Op) int { return cmp.Compare(a.Version, b.Version) })
 		for i, o := range acked {
 			if i > 0 && sum(o) <= sum(acked[i-1]) {
-				v.addf(LostIncrement, key, "%v made no more than %v", o, acked[i-1])
+				v.addf(LostIncrement, key, "%v wrote no higher number than %v", o, acked[i-1])
 			}
 		}
 	}
@@ -56,8 +56,8 @@ func sum(o *Op) int {
 	return n
 }
 
-// Files checks files to which one writer each appends lines, one after the other. final has the
-// lines of each file at the end.
+// Files checks files. Each file has one writer, which appends lines one after the other. final has
+// the lines of each file at the end.
 func Files(ops []Op, final map[string][]string) []Violation {
 	var v verdict
 	keys, parts := byKey(ops)

@@ -21,7 +21,7 @@
 // it began, or not at all. It cannot take effect once its condition no longer holds; therefore
 // clients update and delete conditionally, as [Op] describes.
 //
-// The checkers depend only on the history.
+// The checkers need only the history and, for counters and files, the state at the end.
 package history
 
 import (
@@ -32,12 +32,12 @@ import (
 	"time"
 )
 
-// Kind is the kind of an operation: create, update, delete or read.
+// Kind is the kind of an operation: create, update, delete, read or append.
 type Kind string
 
 // The kinds of operations. A Create succeeds only if the key does not exist. An Update succeeds
 // only if the object has the version Op.Base. A Delete succeeds only for the object that the writer
-// saw last.
+// saw last. An Append adds a line to a file.
 const (
 	Create Kind = "create"
 	Update Kind = "update"
@@ -49,8 +49,8 @@ const (
 // Outcome is what a client knows about the effect of its operation.
 type Outcome string
 
-// The outcomes. Acknowledged means that the operation took effect. The other two mean that it did
-// not take effect and never will, or that its effect is unknown.
+// The outcomes. Acknowledged means that the operation took effect. Refused means that it did not
+// take effect and never will. Unknown means that the client does not know which of both is the case.
 const (
 	Acknowledged Outcome = "acknowledged"
 	Refused      Outcome = "refused"
@@ -62,8 +62,8 @@ type Op struct {
 	Client string
 	Kind   Kind
 	Key    string
-	// Value is the value that was written or read. All writes of a key have different values. It is
-	// empty if the key did not exist.
+	// Value is the value that was written or read. All writes of a key have different values. The
+	// value is empty for deletes, and for reads that found no object.
 	Value string
 	// Base is the version that the object must have for an update to succeed.
 	Base int64

@@ -13,11 +13,11 @@ import (
 // Rules that [Registers] checks.
 const (
 	LostWrite  = "acknowledged write lost"
-	TimeTravel = "the past seen"
-	Duplicate  = "write had its effect twice"
+	TimeTravel = "older version after a newer one"
+	Duplicate  = "write took effect twice"
 	Phantom    = "value that nobody wrote"
-	LateEffect = "write had its effect after its condition was void"
-	Untrue     = "answer at odds with the write"
+	LateEffect = "write took effect when its condition no longer held"
+	Untrue     = "read returned a different version than the write"
 )
 
 // Registers checks keys that have one writer, which performs one operation after the other, and any

@@ -56,8 +56,8 @@ func (s *Segment) To() int64 {
 // Rules that [Watches] checks.
 const (
 	Gap        = "watch left out a change"
-	Repeated   = "watch told a change twice or out of order"
-	WrongEvent = "watch told of a change that was not made"
+	Repeated   = "watch reported a change twice or out of order"
+	WrongEvent = "watch reported a change that did not happen"
 )
 
 // Watches checks watches of keys that have one writer each. belongs reports whether a watcher
@@ -111,7 +111,8 @@ func checkOrder(v *verdict, s *Segment) {
 
 // writes has the acknowledged changes that watches must report.
 type writes struct {
-	// byVersion has the creates and updates of keys with one writer.
+	// byVersion has the acknowledged creates and updates, sorted by their beginning. byValue has
+	// also those whose response was lost, by key and value.
 	byVersion []*Op
 	byValue   map[string]map[string]*Op
 	deletes   []deletion
