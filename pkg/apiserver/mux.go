@@ -27,8 +27,6 @@ type mux struct {
 	drivers http.HandlerFunc
 	// prefixes are handlers of all paths below a prefix, which ends in a slash.
 	prefixes map[string]http.Handler
-	// delegate handles all other paths. If nil, they are answered with 404.
-	delegate http.Handler
 }
 
 // ServeHTTP routes a request that has passed all filters.
@@ -56,9 +54,6 @@ func (m *mux) own(path string) http.Handler {
 		if strings.HasPrefix(path, prefix) {
 			return h
 		}
-	}
-	if m.delegate != nil {
-		return m.delegate
 	}
 	return http.NotFoundHandler()
 }

@@ -37,9 +37,9 @@ var (
 // conn is a connection. The goroutine that runs the method serve reads its frames.
 type conn struct {
 	server   *server
-	net      net.Conn  // the TLS connection
-	below    io.Closer // the connection below TLS
-	handler  http.Handler // net/http's; see handlerOf
+	net      net.Conn        // the TLS connection
+	below    io.Closer       // the connection below TLS
+	handler  http.Handler    // net/http's; see handlerOf
 	base     context.Context // base context of requests; ends with the connection
 	end      context.CancelFunc
 	tlsState *tls.ConnectionState
