@@ -65,6 +65,7 @@ type assembly struct {
 	self       *self
 	audiences  authenticator.Audiences
 	authn      authenticator.Request
+	policy     *bootstrap.Policy // the default RBAC policy
 	rules      *rbac.Index
 	synced     []func() bool // each reports whether a cache that authorization reads is loaded
 	decides    chan struct{} // closed once the caches of synced are loaded
@@ -149,7 +150,10 @@ func (a *assembly) buildAuthn() error {
 }
 
 // buildAuthz builds the chain of authorizers: system:masters first, then the configured ones.
-func (a *assembly) buildAuthz() error {
+func (a *assembly) buildAuthz() (err error) {
+	if a.policy, err = bootstrap.DefaultPolicy(a.cfg.Features.Enabled); err != nil {
+		return err
+	}
 	chain := a.server.authorizers
 	a.rules = rbac.NewIndex()
 	members := map[string]authz.Authorizer{}
@@ -177,7 +181,7 @@ func (a *assembly) buildAuthz() error {
 		}
 		known := func() bool { return synced() && a.podRefs.Synced() }
 		a.synced = append(a.synced, known)
-		rules, err := bootstrap.NodeRules()
+		rules, err := a.policy.NodeRules()
 		if err != nil {
 			return err
 		}

@@ -185,16 +185,12 @@ func (a *assembly) keep(every time.Duration, fn func(context.Context) error) fun
 // bootstrapRoles creates the default policy and waits until the authorizer has seen it, so that a
 // ready server grants the rights of the policy.
 func (a *assembly) bootstrapRoles(ctx context.Context) error {
-	policy, err := bootstrap.DefaultPolicy(a.cfg.Features.Enabled)
-	if err != nil {
-		return err
-	}
-	if err := policy.Reconcile(ctx, a.self.client); err != nil || !a.server.authorizers.Has(config.ModeRBAC) {
+	if err := a.policy.Reconcile(ctx, a.self.client); err != nil || !a.server.authorizers.Has(config.ModeRBAC) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, policySeen)
 	defer cancel()
-	return a.poll(ctx, func(context.Context) bool { return policy.KnownTo(a.rules) })
+	return a.poll(ctx, func(context.Context) bool { return a.policy.KnownTo(a.rules) })
 }
 
 // poll waits until the function done returns true. The interval starts at announceInterval and grows

@@ -12,6 +12,7 @@ import (
 	"bytes"
 	"context"
 	"embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -72,29 +73,37 @@ func DefaultPolicy(enabled func(feature string) bool) (*Policy, error) {
 	return p, nil
 }
 
+// add adds the object of a YAML document.
 func (p *Policy) add(doc []byte) error {
+	data, err := yaml.YAMLToJSONStrict(doc)
+	if err != nil {
+		return err
+	}
 	var kind metav1.TypeMeta
-	if err := yaml.Unmarshal(doc, &kind); err != nil {
+	if err := json.Unmarshal(data, &kind); err != nil {
 		return err
 	}
 	switch kind.Kind {
 	case "ClusterRole":
-		return decode(doc, &p.ClusterRoles, func(o *rbacv1.ClusterRole) *metav1.ObjectMeta { return &o.ObjectMeta })
+		return decode(data, &p.ClusterRoles, func(o *rbacv1.ClusterRole) *metav1.ObjectMeta { return &o.ObjectMeta })
 	case "ClusterRoleBinding":
-		return decode(doc, &p.ClusterRoleBindings, func(o *rbacv1.ClusterRoleBinding) *metav1.ObjectMeta {
+		return decode(data, &p.ClusterRoleBindings, func(o *rbacv1.ClusterRoleBinding) *metav1.ObjectMeta {
 			return &o.ObjectMeta
 		})
 	case "Role":
-		return decode(doc, &p.Roles, func(o *rbacv1.Role) *metav1.ObjectMeta { return &o.ObjectMeta })
+		return decode(data, &p.Roles, func(o *rbacv1.Role) *metav1.ObjectMeta { return &o.ObjectMeta })
 	case "RoleBinding":
-		return decode(doc, &p.RoleBindings, func(o *rbacv1.RoleBinding) *metav1.ObjectMeta { return &o.ObjectMeta })
+		return decode(data, &p.RoleBindings, func(o *rbacv1.RoleBinding) *metav1.ObjectMeta { return &o.ObjectMeta })
 	}
 	return fmt.Errorf("unknown kind %q", kind.Kind)
 }
 
-func decode[T any](doc []byte, into *[]*T, meta func(*T) *metav1.ObjectMeta) error {
+// decode decodes an object strictly from JSON, and appends it to a list.
+func decode[T any](data []byte, into *[]*T, meta func(*T) *metav1.ObjectMeta) error {
 	obj := new(T)
-	if err := yaml.UnmarshalStrict(doc, obj); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(obj); err != nil {
 		return err
 	}
 	m := meta(obj)
@@ -145,11 +154,7 @@ func (p *Policy) bindControllers() {
 }
 
 // NodeRules returns the rules of the role system:node.
-func NodeRules() ([]rbacv1.PolicyRule, error) {
-	p, err := DefaultPolicy(func(string) bool { return false })
-	if err != nil {
-		return nil, err
-	}
+func (p *Policy) NodeRules() ([]rbacv1.PolicyRule, error) {
 	for _, r := range p.ClusterRoles {
 		if r.Name == "system:node" {
 			return r.Rules, nil
