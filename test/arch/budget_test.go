@@ -27,7 +27,7 @@ var budget = map[string]int{
 	"pkg/features":                      180,
 	"pkg/follow":                        190,
 	"pkg/ingress":                       880,
-	"pkg/kubelet":                       16620,
+	"pkg/kubelet":                       16670,
 	"pkg/netpolicy":                     1040,
 	"pkg/network":                       1260,
 	"pkg/proxy":                         2360,
