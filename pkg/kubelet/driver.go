@@ -23,7 +23,7 @@ const (
 	driverCgroupfs = "cgroupfs"
 	// lostIn is the label of the metric kubelet_cri_losing_support: the first Kubernetes version
 	// that requires the runtime to report its cgroup driver.
-	lostIn = "1.37.0"
+	lostIn = "1.38.0"
 )
 
 // driver determines the cgroup driver: the one that the runtime reports, or the configured one if

@@ -6,9 +6,11 @@ package kubelet
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -75,9 +77,17 @@ func TestCgroupDriver(t *testing.T) {
 			if (r.ready() == nil) != (c.driver != "") {
 				t.Errorf("ready: %v", r.ready())
 			}
-			families, err := metrics.Gather()
-			if err != nil || (len(families) == 1) != c.losing {
-				t.Errorf("metrics %v, %v", families, err)
+			want := ""
+			if c.losing {
+				want = `
+# HELP kubelet_cri_losing_support [ALPHA] the Kubernetes version that the currently running CRI implementation ` +
+					`will lose support on if not upgraded.
+# TYPE kubelet_cri_losing_support gauge
+kubelet_cri_losing_support{version="1.38.0"} 1
+`
+			}
+			if err := testutil.GatherAndCompare(metrics, strings.NewReader(want)); err != nil {
+				t.Error(err)
 			}
 			if c.driver == "" {
 				c.runtime.answer, c.runtime.err, c.driver = linux(runtimeapi.CgroupDriver_SYSTEMD), nil, "systemd"
