@@ -6,11 +6,12 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
+	nodeutil "k8s.io/component-helpers/node/util"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"keelson.dev/api/clock"
@@ -61,7 +63,8 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	fs.StringVar(&o.hostname, "hostname-override", o.hostname,
 		"name of the node; if empty, the machine's host name")
 	fs.StringVar(&o.nodeIP, "node-ip", o.nodeIP,
-		"IP addresses of the node, separated by commas, the primary address first; required")
+		"IP address of the node, or two of different families, separated by a comma, the primary address "+
+			"first; required")
 	fs.StringVar(&o.rootDir, "root-dir", o.rootDir, "directory for pods, volumes and other state of the kubelet")
 	fs.StringVar(&o.certDir, "cert-dir", o.certDir,
 		"directory for the kubelet's certificates; if empty, the directory pki in --root-dir")
@@ -151,20 +154,40 @@ func parseTaint(text string) (v1.Taint, error) {
 	return v1.Taint{}, fmt.Errorf("%q: %q is not an effect of a taint", text, effect)
 }
 
-// addresses parses the flag --node-ip, a comma-separated list of IP addresses.
+// addresses parses the flag --node-ip: one IP address, or one of each family, separated by a comma.
 func addresses(text string) ([]string, error) {
 	if text == "" {
 		return nil, errors.New("--node-ip is required")
 	}
+	ips, invalid, err := nodeutil.ParseNodeIPArgument(text, "")
+	if len(invalid) > 0 {
+		err = fmt.Errorf("could not parse %q", invalid)
+	}
 	var out []string
-	for _, s := range strings.Split(text, ",") {
-		ip, err := netip.ParseAddr(strings.TrimSpace(s))
-		if err != nil {
-			return nil, fmt.Errorf("--node-ip: %w", err)
-		}
+	for _, ip := range ips {
+		err = cmp.Or(err, checkAddress(ip))
 		out = append(out, ip.String())
 	}
+	if err != nil {
+		return nil, fmt.Errorf("bad --node-ip %q: %w", text, err)
+	}
 	return out, nil
+}
+
+// checkAddress returns an error if other nodes could not reach the kubelet at this address. The
+// kinds of addresses are those that Kubernetes does not accept.
+func checkAddress(ip net.IP) error {
+	switch {
+	case ip.IsLoopback():
+		return errors.New("nodeIP can't be loopback address")
+	case ip.IsMulticast():
+		return errors.New("nodeIP can't be a multicast address")
+	case ip.IsLinkLocalUnicast():
+		return errors.New("nodeIP can't be a link-local unicast address")
+	case ip.IsUnspecified():
+		return errors.New("nodeIP can't be an all zeros address")
+	}
+	return nil
 }
 
 // Run runs the kubelet's process with the given command-line arguments. It returns when ctx ends or
