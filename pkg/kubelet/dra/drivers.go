@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
+	"k8s.io/utils/clock"
 
 	"keelson.dev/keelson/pkg/kubelet/plugins"
 )
@@ -33,6 +34,7 @@ type driver struct {
 
 	up     bool // the driver can be reached
 	health map[deviceKey]health
+	stale  clock.Timer // fires when the first of health is outdated; nil if health is empty
 }
 
 // Register implements plugins.Handler. It connects to the driver and follows its connection and the

@@ -249,38 +249,58 @@ func shorter(message string) string {
 }
 
 // TestOutdatedHealth checks that the health of a device is unknown when the time for which the
-// report is valid has passed.
+// report is valid has passed, and that Changed is called then. A report without a device does not
+// change the device's health, even if the report is empty.
 func TestOutdatedHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := manager(t, filepath.Join(t.TempDir(), "state"))
 		d := &driver{end: func() {}, name: "driver"}
 		m.drivers["driver"] = []*driver{d}
-		say := func(name string, seconds int64) time.Duration {
-			return m.recordHealth(d,
-				[]*healthapi.DeviceHealth{{Device: &healthapi.DeviceIdentifier{PoolName: "p", DeviceName: name},
-					Health: healthapi.HealthStatus_HEALTHY, HealthCheckTimeoutSeconds: seconds}})
+		m.claims["uid"] = &claim{Pods: map[types.UID]bool{"a": true},
+			Devices: map[string][]*device{"driver": {{Pool: "p", Name: "short"}, {Pool: "p", Name: "usual"}}}}
+		changes := 0
+		m.cfg.Changed = func(types.UID) { changes++ }
+		of := func(name string, seconds int64) *healthapi.DeviceHealth {
+			return &healthapi.DeviceHealth{Device: &healthapi.DeviceIdentifier{PoolName: "p", DeviceName: name},
+				Health: healthapi.HealthStatus_HEALTHY, HealthCheckTimeoutSeconds: seconds}
 		}
 		is := func(name string) v1.ResourceHealthStatus {
 			return m.healthOf(Device{Driver: "driver", Pool: "p", Name: name}).Health
 		}
-		if got := say("short", 10); got != 10*time.Second {
-			t.Errorf("holds for %v", got)
-		}
-		if got := say("usual", -1); got != healthTimeout {
-			t.Errorf("holds for %v", got)
-		}
+		const healthy, unknown = v1.ResourceHealthStatusHealthy, v1.ResourceHealthStatusUnknown
 		for _, step := range []struct {
 			wait         time.Duration
+			report       []*healthapi.DeviceHealth
+			reported     bool
 			short, usual v1.ResourceHealthStatus
+			changes      int // since the start
 		}{
-			{9 * time.Second, v1.ResourceHealthStatusHealthy, v1.ResourceHealthStatusHealthy},
-			{time.Second, v1.ResourceHealthStatusUnknown, v1.ResourceHealthStatusHealthy},
-			{20 * time.Second, v1.ResourceHealthStatusUnknown, v1.ResourceHealthStatusUnknown},
+			{0, []*healthapi.DeviceHealth{of("short", 10)}, true, healthy, unknown, 1},
+			{0, []*healthapi.DeviceHealth{of("usual", -1)}, true, healthy, healthy, 2},
+			{5 * time.Second, nil, true, healthy, healthy, 2},
+			{4 * time.Second, []*healthapi.DeviceHealth{}, true, healthy, healthy, 2},
+			{time.Second, nil, false, unknown, healthy, 3},
+			{20 * time.Second, nil, false, unknown, unknown, 4},
+			{0, []*healthapi.DeviceHealth{of("usual", 0)}, true, unknown, healthy, 5},
+			{29 * time.Second, []*healthapi.DeviceHealth{of("short", 10)}, true, healthy, healthy, 6},
+			{time.Second, nil, false, healthy, unknown, 7},
 		} {
 			<-time.NewTimer(step.wait).C
-			if is("short") != step.short || is("usual") != step.usual {
-				t.Errorf("after %v more: %s, %s", step.wait, is("short"), is("usual"))
+			synctest.Wait()
+			if step.reported {
+				m.recordHealth(d, step.report)
 			}
+			if short, usual := is("short"), is("usual"); short != step.short || usual != step.usual ||
+				changes != step.changes {
+				t.Errorf("after %v more: %s, %s, %d changes; want %+v", step.wait, short, usual, changes, step)
+			}
+		}
+		if m.clearHealth(d); is("short") != unknown || changes != 8 {
+			t.Errorf("after the stream ended: %s, %d changes", is("short"), changes)
+		}
+		<-time.NewTimer(time.Hour).C
+		if synctest.Wait(); changes != 8 {
+			t.Errorf("%d changes without a stream", changes)
 		}
 	})
 }

@@ -43,7 +43,7 @@ type health struct {
 func (m *Manager) watch(ctx context.Context, d *driver) {
 	for ctx.Err() == nil {
 		err := m.stream(ctx, d)
-		m.recordHealth(d, nil) // without a stream, the health of the driver's devices is unknown
+		m.clearHealth(d) // without a stream, the health of the driver's devices is unknown
 		if status.Code(err) == codes.Unimplemented {
 			return
 		}
@@ -63,31 +63,22 @@ func (m *Manager) stream(ctx context.Context, d *driver) error {
 	if err != nil {
 		return err
 	}
-	stale := m.cfg.Clock.AfterFunc(maxHolds*time.Second, func() { m.updateOutdated(d) })
-	defer stale.Stop()
 	for {
 		r, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		stale.Reset(m.recordHealth(d, r.GetDevices()))
+		m.recordHealth(d, r.GetDevices())
 	}
 }
 
-// recordHealth records the health in a driver's report. If list is nil, it records that the stream
-// has ended. It returns how long it takes until the first entry of the report is outdated.
-func (m *Manager) recordHealth(d *driver, list []*healthapi.DeviceHealth) time.Duration {
-	now, first := m.cfg.Clock.Now(), time.Duration(maxHolds)*time.Second
+// recordHealth records the health in a driver's report. A device that the report does not contain
+// keeps its health until the health is outdated, so an empty report changes nothing.
+func (m *Manager) recordHealth(d *driver, list []*healthapi.DeviceHealth) {
+	now := m.cfg.Clock.Now()
 	m.mu.Lock()
 	old := d.health
-	if list == nil {
-		d.health = nil
-		m.mu.Unlock()
-		m.notifyUsers(d.name, func(k deviceKey) bool { return old[k].status != "" })
-		return first
-	}
 	said := map[deviceKey]health{}
-	// A device that the report does not contain keeps its health until the health is outdated.
 	for k, h := range old {
 		if now.Before(h.until) {
 			said[k] = h
@@ -98,29 +89,43 @@ func (m *Manager) recordHealth(d *driver, list []*healthapi.DeviceHealth) time.D
 		if s := one.GetHealthCheckTimeoutSeconds(); s > 0 {
 			holds = time.Duration(min(s, maxHolds)) * time.Second
 		}
-		first = min(first, holds)
 		said[deviceKey{one.GetDevice().GetPoolName(), one.GetDevice().GetDeviceName()}] = health{
 			healthOf(one.GetHealth()), shorten(one.GetMessage()), now.Add(holds)}
 	}
-	d.health = said
+	m.setHealth(d, said)
 	m.mu.Unlock()
 	m.notifyUsers(d.name, func(k deviceKey) bool {
 		return old[k].status != said[k].status ||
 			old[k].message != said[k].message
 	})
-	return first
 }
 
-// updateOutdated calls Changed for the pods that have a device of the driver, if the health of the
-// device is outdated.
-func (m *Manager) updateOutdated(d *driver) {
+// clearHealth drops the health of all devices of a driver.
+func (m *Manager) clearHealth(d *driver) {
 	m.mu.Lock()
-	said := d.health
+	old := d.health
+	m.setHealth(d, nil)
 	m.mu.Unlock()
-	m.notifyUsers(d.name, func(k deviceKey) bool {
-		h, ok := said[k]
-		return ok && !m.cfg.Clock.Now().Before(h.until)
-	})
+	m.notifyUsers(d.name, func(k deviceKey) bool { return old[k].status != "" })
+}
+
+// setHealth replaces the health of a driver's devices. When the first of it is outdated, an empty
+// report is recorded, which drops the outdated health. The caller holds m.mu.
+func (m *Manager) setHealth(d *driver, said map[deviceKey]health) {
+	if d.stale != nil {
+		d.stale.Stop()
+		d.stale = nil
+	}
+	d.health = said
+	var first time.Time
+	for _, h := range said {
+		if first.IsZero() || h.until.Before(first) {
+			first = h.until
+		}
+	}
+	if !first.IsZero() {
+		d.stale = m.cfg.Clock.AfterFunc(first.Sub(m.cfg.Clock.Now()), func() { m.recordHealth(d, nil) })
+	}
 }
 
 func healthOf(h healthapi.HealthStatus) v1.ResourceHealthStatus {
