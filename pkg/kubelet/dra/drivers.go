@@ -68,7 +68,9 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	m.drivers[p.Name] = append(m.drivers[p.Name], d)
 	m.usable(p.Name)
 	m.wg.Go(func() { m.follow(life, d) })
-	m.wg.Go(func() { m.watch(life, d) })
+	if health := healthClient(conn, p.Versions); health != nil {
+		m.wg.Go(func() { m.watch(life, d, health) })
+	}
 	return nil
 }
 

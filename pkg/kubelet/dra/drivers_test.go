@@ -18,7 +18,8 @@ import (
 	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	"k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
@@ -175,6 +176,57 @@ func (s *sick) NodeWatchResources(_ *healthapi.NodeWatchResourcesRequest,
 	}
 }
 
+// TestHealthVersions checks which service a driver's health is read from: the newest version of
+// those that the driver has registered, and none if it has registered none.
+func TestHealthVersions(t *testing.T) {
+	stable, alpha := healthapi.DRAResourceHealthService, v1alpha1.DRAResourceHealthService
+	for name, c := range map[string]struct {
+		registered []string
+		want       string
+	}{
+		"stable": {[]string{api.DRAPluginService, stable}, stable},
+		"alpha":  {[]string{alpha, api.DRAPluginService}, alpha},
+		"both":   {[]string{api.DRAPluginService, alpha, stable}, stable},
+		"none":   {[]string{api.DRAPluginService}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			called := make(chan string, 1)
+			endpoint, _ := serveWith(t, func(s *grpc.Server) {
+				healthapi.RegisterDRAResourceHealthServer(s, caller{service: stable, called: called})
+				v1alpha1.RegisterDRAResourceHealthServer(s,
+					healthapi.V1ServerWrapper{Server: caller{service: alpha, called: called}})
+			})
+			m := manager(t, filepath.Join(t.TempDir(), "state"))
+			p := plugins.Plugin{Name: "driver", Endpoint: endpoint, Versions: c.registered}
+			if err := m.Register(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			if c.want == "" {
+				if healthClient(m.drivers["driver"][0].conn, c.registered) != nil {
+					t.Error("health is read although the driver does not report it")
+				}
+				return
+			}
+			if got := <-called; got != c.want {
+				t.Errorf("health is read from %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// caller reports which health service was called. It reports no health.
+type caller struct {
+	healthapi.UnimplementedDRAResourceHealthServer
+	service string
+	called  chan string
+}
+
+func (c caller) NodeWatchResources(r *healthapi.NodeWatchResourcesRequest,
+	stream grpc.ServerStreamingServer[healthapi.NodeWatchResourcesResponse]) error {
+	c.called <- c.service
+	return c.UnimplementedDRAResourceHealthServer.NodeWatchResources(r, stream)
+}
+
 // TestHealth checks that the health of a device that a driver reports is returned for the
 // containers that have the device, and that Changed is called for their pods.
 func TestHealth(t *testing.T) {
@@ -188,7 +240,8 @@ func TestHealth(t *testing.T) {
 	told := make(chan types.UID, 10)
 	m.cfg.Changed = func(uid types.UID) { told <- uid }
 	if err := m.Register(t.Context(),
-		plugins.Plugin{Name: "driver", Endpoint: endpoint, Versions: []string{api.DRAPluginService}}); err != nil {
+		plugins.Plugin{Name: "driver", Endpoint: endpoint,
+			Versions: []string{api.DRAPluginService, healthapi.DRAResourceHealthService}}); err != nil {
 		t.Fatal(err)
 	}
 	pod := podOf("a", "one")

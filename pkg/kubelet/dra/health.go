@@ -9,12 +9,14 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
-	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	"k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 )
 
 // healthTimeout is how long a reported health is valid if the driver does not specify another time.
@@ -38,11 +40,24 @@ type health struct {
 	until   time.Time
 }
 
+// healthClient returns a client for the reports of health of a driver that supports these versions
+// of services, or nil if it does not report health. It prefers the newest version.
+func healthClient(conn *grpc.ClientConn, versions []string) healthapi.DRAResourceHealthClient {
+	switch {
+	case slices.Contains(versions, healthapi.DRAResourceHealthService):
+		return healthapi.NewDRAResourceHealthClient(conn)
+	case slices.Contains(versions, v1alpha1.DRAResourceHealthService):
+		return healthapi.V1Alpha1ClientWrapper{Client: v1alpha1.NewDRAResourceHealthClient(conn)}
+	default:
+		return nil
+	}
+}
+
 // watch records the health that a driver reports. It returns when the connection is closed or the
 // driver does not support these reports.
-func (m *Manager) watch(ctx context.Context, d *driver) {
+func (m *Manager) watch(ctx context.Context, d *driver, client healthapi.DRAResourceHealthClient) {
 	for ctx.Err() == nil {
-		err := m.stream(ctx, d)
+		err := m.stream(ctx, d, client)
 		m.clearHealth(d) // without a stream, the health of the driver's devices is unknown
 		if status.Code(err) == codes.Unimplemented {
 			return
@@ -57,9 +72,8 @@ func (m *Manager) watch(ctx context.Context, d *driver) {
 }
 
 // stream reads reports from a driver until the stream ends.
-func (m *Manager) stream(ctx context.Context, d *driver) error {
-	stream, err := healthapi.NewDRAResourceHealthClient(d.conn).NodeWatchResources(ctx,
-		&healthapi.NodeWatchResourcesRequest{})
+func (m *Manager) stream(ctx context.Context, d *driver, client healthapi.DRAResourceHealthClient) error {
+	stream, err := client.NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{})
 	if err != nil {
 		return err
 	}
