@@ -88,7 +88,7 @@ func (k *Kubelet) buildPods() error {
 	})
 	k.pods.sources = newSources(s, api, k.pods.status.SyncMirrors)
 	k.pods.view = &podView{k.pods.sources, k.pods.status, k.runtime.client}
-	k.pods.events = newPodEvents(s, k.runtime.client, api.listed)
+	k.pods.events = newPodEvents(s, k.runtime.client, k.pods.sources.listed)
 	cfg.Metrics.MustRegister(newState(s, k.pods.view), &waitingResizes{k.pods.view.Pods})
 
 	k.pods.objects = objects.New(objects.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log})
@@ -174,8 +174,9 @@ func (k *Kubelet) buildUpkeep() error {
 		Infeasible: s.metrics.resizes.infeasible, Accepted: s.metrics.resizes.accepted,
 	})
 	u.cleanup = &cleanup{
-		cfg: cfg, client: k.runtime.client, workers: s.workers, volumes: k.pods.volumes, logs: u.logs, allocation: m,
-		preemption: p, cgroups: k.node.cgroups, hardware: k.node.hardware, sandboxes: newSandboxes(cfg, k.runtime),
+		cfg: cfg, client: k.runtime.client, workers: s.workers, listed: k.pods.sources.listed,
+		volumes: k.pods.volumes, logs: u.logs, allocation: m, preemption: p,
+		cgroups: k.node.cgroups, hardware: k.node.hardware, sandboxes: newSandboxes(cfg, k.runtime),
 	}
 	k.pods.workers = k.workerConfig()
 	return nil

@@ -33,6 +33,9 @@ type cleanup struct {
 	cfg     Config
 	client  *cri.Client
 	workers interface{ HasWorker(uid types.UID) bool }
+	// listed reports whether the workers have the pods of all sources. Until then, nothing of a pod
+	// is released.
+	listed func() bool
 
 	// The parts below hold resources or state of pods.
 
@@ -73,13 +76,9 @@ func (c *cleanup) sweep(ctx context.Context) error {
 }
 
 func (c *cleanup) releaseAll(ctx context.Context) error {
-	running, err := c.client.Digest(ctx)
+	unknown, err := c.leftovers(ctx)
 	if err != nil {
-		return fmt.Errorf("list the runtime: %w", err)
-	}
-	unknown := func(uid types.UID) bool {
-		_, there := running[uid]
-		return !there && !c.workers.HasWorker(uid)
+		return err
 	}
 	left, err := c.volumes.Pods()
 	if err != nil {
@@ -123,6 +122,22 @@ func (c *cleanup) releaseAll(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// leftovers returns a function that reports whether a pod has neither a worker nor anything in the
+// runtime, so that everything else that the node holds for it can be released. The function reports
+// false for all pods until the workers have the pods of all sources: a pod that only has volumes now,
+// for example after a reboot, may be started soon.
+func (c *cleanup) leftovers(ctx context.Context) (func(types.UID) bool, error) {
+	running, err := c.client.Digest(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the runtime: %w", err)
+	}
+	listed := c.listed()
+	return func(uid types.UID) bool {
+		_, there := running[uid]
+		return listed && !there && !c.workers.HasWorker(uid)
+	}, nil
 }
 
 // forget drops the kubelet's records about a pod that no longer has anything on the node.

@@ -141,7 +141,7 @@ func (k *Kubelet) followAPI(ctx context.Context, pool *worker.Pool) error {
 	if err := k.pods.sources.run(ctx, pool); err != nil {
 		return err
 	}
-	k.pods.events.again.raise() // list the runtime now, to end pods that the API does not have
+	k.pods.events.again.raise() // list the runtime now, to end pods that no source has
 	return runAll(ctx, k.upkeep.cleanup.run, k.upkeep.eviction.Run)
 }
 

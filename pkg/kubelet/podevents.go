@@ -19,7 +19,7 @@ const relistPeriod = 10 * time.Second
 type podWorkers interface {
 	HasWorker(uid types.UID) bool
 	Wake(uid types.UID)
-	// Orphan ends a pod that exists in the runtime but not in the API.
+	// Orphan ends a pod that exists in the runtime but that the kubelet does not know.
 	Orphan(seen *cri.Pod)
 }
 
@@ -27,7 +27,7 @@ type podWorkers interface {
 type podEvents struct {
 	shared *shared
 	client *cri.Client
-	// listed reports whether the kubelet has loaded all pods that the API binds to the node.
+	// listed reports whether the workers have the pods of all sources.
 	listed func() bool
 	again  signal // raised to make relist list the runtime now
 }
@@ -104,15 +104,16 @@ func (p *podEvents) relist(ctx context.Context, workers podWorkers) error {
 	}
 }
 
-// changed wakes the worker of a pod that has changed in the runtime. If the API does not have the
-// pod, changed ends it. It returns false if the caller must try again later.
+// changed wakes the worker of a pod that has changed in the runtime. If no source has the pod,
+// changed ends it. It returns false if the caller must try again later.
 func (p *podEvents) changed(ctx context.Context, workers podWorkers, uid types.UID) bool {
+	listed := p.listed() // before HasWorker: if it is true, each pod of the sources has had a worker
 	if workers.HasWorker(uid) {
 		workers.Wake(uid)
 		return true
 	}
-	if !p.listed() {
-		return false // the API may still have this pod, so it must not be ended yet
+	if !listed {
+		return false // a source may still have this pod, so it must not be ended yet
 	}
 	seen, err := p.client.Pod(ctx, uid)
 	if err != nil {

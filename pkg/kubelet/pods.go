@@ -37,7 +37,7 @@ type nodePods struct {
 var _ podsapi.Source = nodePods{}
 
 // Ready implements podsapi.Source.
-func (n nodePods) Ready() bool { return n.sources.api.listed() }
+func (n nodePods) Ready() bool { return n.sources.listed() }
 
 // Pods implements podsapi.Source.
 func (n nodePods) Pods() []*v1.Pod { return n.sources.all() }

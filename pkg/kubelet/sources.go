@@ -70,6 +70,13 @@ func (s *sources) run(ctx context.Context, pool podPool) error {
 	return nil
 }
 
+// listed reports whether the pool has the pods of all sources. Until then, a pod that the kubelet
+// does not know may belong to the node, so the kubelet must neither end it nor release anything that
+// it holds.
+func (s *sources) listed() bool {
+	return s.api.listed() && (s.static == nil || s.static.Synced())
+}
+
 // poke makes the manager of static pods compare its pods with their mirror pods again.
 func (s *sources) poke() {
 	if s.static != nil {

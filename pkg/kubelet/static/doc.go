@@ -9,6 +9,10 @@
 // mirror pod. The Manager creates it again if a client deletes it, and deletes it after the file was
 // removed. A static pod must not refer to API objects.
 //
-// A file that is not a valid pod is logged and does not affect other pods. If the directory cannot
-// be read, the pods stay as they are.
+// A file in the directory that is not a valid pod is logged and does not affect other pods. If the
+// directory, the only file or the URL cannot be read, the pods stay as they are.
+//
+// After a restart of the kubelet, pods of a source may be running before the kubelet has read the
+// source. Synced reports whether all sources have been read. Until then, the kubelet ends no pod that
+// it does not know, and the Manager deletes no mirror pod of such a pod.
 package static

@@ -4,6 +4,7 @@
 package static
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -70,14 +71,19 @@ type Manager struct {
 	cfg  Config
 	pool Pool
 	wake chan struct{}
+	// synced is closed once the pool has the pods of all sources.
+	synced chan struct{}
 
 	mu sync.Mutex // guards the fields below
 
 	// The pods of each source, and the errors of reading it.
 
 	files, served map[string]*v1.Pod // pods as last read from the path and from the URL
-	bad           string             // last error about invalid files, so that it is logged once
+	bad           string             // last error of the files, so that it is logged once
 	complaint     string             // last error of the URL, so that it is logged once
+	// filesRead and urlRead report whether the source was read, or does not exist. Until then, the
+	// pods that an earlier kubelet got from it are not known.
+	filesRead, urlRead bool
 
 	// The wanted and the running pods.
 
@@ -90,19 +96,28 @@ type Manager struct {
 
 // New returns a Manager. It does not read the sources of static pods yet.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, wake: make(chan struct{}, 1), want: map[string]*v1.Pod{},
-		runs: map[string]*v1.Pod{}, ending: map[types.UID]bool{}}
+	return &Manager{cfg: cfg, wake: make(chan struct{}, 1), synced: make(chan struct{}),
+		filesRead: cfg.Path == "", urlRead: cfg.URL == "",
+		want: map[string]*v1.Pod{}, runs: map[string]*v1.Pod{}, ending: map[types.UID]bool{}}
 }
 
-// Start adds the pods of the files to the pool. The kubelet must call it before it ends pods that
-// exist only in the runtime.
+// Start adds the pods of the files to the pool. It does not wait for the URL, or for files that
+// cannot be read: Run reads them.
 func (m *Manager) Start(pool Pool) {
 	m.pool = pool
 	m.read()
 	m.apply()
-	// Start does not wait for the URL. Until the URL has been read, a pod that an earlier kubelet
-	// got from it exists only in the runtime. Such a pod keeps running until the kubelet has read
-	// the pods of the API. If the URL has still not been read then, the kubelet ends the pod.
+}
+
+// Synced reports whether all sources have been read and the pool has their pods. Until then, a pod
+// that exists only in the runtime or in the API may be a static pod, so it must not be ended.
+func (m *Manager) Synced() bool {
+	select {
+	case <-m.synced:
+		return true
+	default:
+		return false
+	}
 }
 
 // Poke makes Run check the pods and mirror pods now. It does not block.
@@ -218,21 +233,23 @@ func (m *Manager) read() {
 		return
 	}
 	pods, bad, err := read(m.cfg.Path, m.cfg.NodeName)
-	if err != nil {
-		m.cfg.Log.Warn("Failed to read the files of static pods", "err", err)
-		return
-	}
-	text := ""
-	if bad != nil {
-		text = bad.Error()
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if text != "" && text != m.bad {
-		m.cfg.Log.Warn("File skipped: it is not a valid static pod", "err", bad)
+	text := ""
+	if problem := cmp.Or(err, bad); problem != nil {
+		text = problem.Error()
 	}
-	m.files, m.bad = pods, text
-	m.merge()
+	if text != "" && text != m.bad {
+		message := "File skipped: it is not a valid static pod"
+		if err != nil {
+			message = "Failed to read the files of static pods"
+		}
+		m.cfg.Log.Warn(message, "err", text)
+	}
+	if m.bad = text; err == nil {
+		m.files, m.filesRead = pods, true
+		m.merge()
+	}
 }
 
 // merge computes the wanted pods from all sources. If the files and the URL contain a pod of the
@@ -271,6 +288,9 @@ func (m *Manager) apply() {
 			m.runs[name] = pod
 			m.pool.Set(pod)
 		}
+	}
+	if m.filesRead && m.urlRead && !m.Synced() {
+		close(m.synced)
 	}
 }
 

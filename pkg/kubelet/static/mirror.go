@@ -27,7 +27,7 @@ func (m *Manager) mirrors(ctx context.Context) (done bool, err error) {
 	var errs []error
 	for _, pod := range seen {
 		there[key(pod)] = true
-		if source.Mirror(pod) && (pod.DeletionTimestamp != nil || !m.isCurrent(pod)) {
+		if source.Mirror(pod) && !m.isCurrent(pod) {
 			errs = append(errs, m.drop(ctx, pod))
 		}
 	}
@@ -40,12 +40,17 @@ func (m *Manager) mirrors(ctx context.Context) (done bool, err error) {
 	return err == nil, err
 }
 
-// isCurrent reports whether a mirror pod shows the current version of a static pod.
+// isCurrent reports whether a mirror pod shows the current version of a static pod, and is not being
+// deleted. It may show a pod of a source that has not been read yet.
 func (m *Manager) isCurrent(mirror *v1.Pod) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	pod := m.want[key(mirror)]
-	return pod != nil && pod.Annotations[source.AnnotationHash] == mirror.Annotations[source.AnnotationMirror]
+	if pod == nil {
+		return !m.Synced() // a source that has not been read yet may contain the pod
+	}
+	return pod.Annotations[source.AnnotationHash] == mirror.Annotations[source.AnnotationMirror] &&
+		mirror.DeletionTimestamp == nil
 }
 
 func (m *Manager) drop(ctx context.Context, mirror *v1.Pod) error {

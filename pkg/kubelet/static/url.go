@@ -54,7 +54,7 @@ func (m *Manager) ask(ctx context.Context, asked chan<- struct{}) {
 	}
 }
 
-// serve stores the pods of a response. If err is not nil, it logs err and keeps the earlier pods.
+// serve stores the pods of a response. If pods is nil, it keeps the earlier pods. It logs err.
 func (m *Manager) serve(pods map[string]*v1.Pod, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,14 +65,15 @@ func (m *Manager) serve(pods map[string]*v1.Pod, err error) {
 	if text != "" && text != m.complaint {
 		m.cfg.Log.Warn("Failed to read static pods from the URL", "err", err)
 	}
-	if m.complaint = text; err == nil {
-		m.served = pods
+	if m.complaint = text; pods != nil {
+		m.served, m.urlRead = pods, true
 		m.merge()
 	}
 }
 
 // fetch reads the pods of the URL. The keys are "namespace/name". If one pod is invalid, fetch
-// returns an error and no pods.
+// returns an error, and nil instead of the pods. As in Kubernetes, an empty response is an error but
+// means that there are no pods; fetch then returns an empty map.
 func (m *Manager) fetch(ctx context.Context, client *http.Client) (map[string]*v1.Pod, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cfg.URL, nil)
 	if err != nil {
@@ -93,7 +94,7 @@ func (m *Manager) fetch(ctx context.Context, client *http.Client) (map[string]*v
 	case len(body) > maxAnswer:
 		return nil, fmt.Errorf("static pods of %s: the response is too large", m.cfg.URL)
 	case len(body) == 0:
-		return nil, fmt.Errorf("static pods of %s: zero-length data received", m.cfg.URL)
+		return map[string]*v1.Pod{}, fmt.Errorf("static pods of %s: zero-length data received", m.cfg.URL)
 	}
 	items, err := manifests(body)
 	if err != nil {

@@ -4,6 +4,7 @@
 package static
 
 import (
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	v1 "k8s.io/api/core/v1"
 
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
@@ -51,7 +54,7 @@ func TestURL(t *testing.T) {
 		t.Errorf("%s from %s", pod.Name, pod.Annotations[source.AnnotationSource])
 	}
 	other := strings.Replace(strings.Replace(manifest, "name: web", "name: other", 1), "img", "second", 1)
-	for name, answer := range map[string]string{"nothing": "", "no YAML": "{",
+	for name, answer := range map[string]string{"no YAML": "{",
 		"another kind":         "apiVersion: v1\nkind: Secret\n",
 		"a pod that cannot be": strings.Replace(manifest, "image: img", "image: \"\"", 1)} {
 		if err := ask(answer); err == nil || pool.images() != "img" || len(pool.removed) != 0 {
@@ -81,12 +84,80 @@ func TestURL(t *testing.T) {
 	if got := pool.images(); got != "of-file,second" && got != "second,of-file" {
 		t.Errorf("pool has %q", got)
 	}
-	if err := ask("apiVersion: v1\nkind: PodList\nitems: []\n"); err != nil {
+	// An empty list has no pods. The same is true for an empty response, although it is an error.
+	for answer, valid := range map[string]bool{"apiVersion: v1\nkind: PodList\nitems: []\n": true, "": false} {
+		if err := ask(list); err != nil || !strings.Contains(pool.images(), "second") {
+			t.Fatalf("%v, pool has %q", err, pool.images())
+		}
+		if err := ask(answer); (err == nil) != valid {
+			t.Errorf("%q: %v", answer, err)
+		}
+		pool.end()
+		m.apply()
+		if got := pool.images(); got != "of-file" {
+			t.Errorf("%q: pool has %q", answer, got)
+		}
+	}
+}
+
+// TestSynced checks that the Manager is synced once the pool has the pods of all sources, and that
+// it deletes no mirror pod of a source before it has read the source.
+func TestSynced(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "web.yaml")
+	write(t, file, manifest)
+	pod, err := decode([]byte(manifest), origin{source.HTTP, "http://x"}, "n1")
+	if err != nil {
 		t.Fatal(err)
 	}
-	pool.end()
-	m.apply()
-	if got := pool.images(); got != "of-file" {
-		t.Errorf("pool has %q", got)
+	mirror := pod.DeepCopy()
+	mirror.Annotations[source.AnnotationMirror] = pod.Annotations[source.AnnotationHash]
+	failed := errors.New("failed")
+	for name, c := range map[string]struct {
+		path, url string
+		pods      map[string]*v1.Pod // of the URL
+		err       error              // of the URL
+		synced    [2]bool            // after the start, and after the URL was asked
+	}{
+		"no source":          {synced: [2]bool{true, true}},
+		"files":              {path: dir, synced: [2]bool{true, true}},
+		"one file":           {path: file, synced: [2]bool{true, true}},
+		"no files":           {path: filepath.Join(dir, "absent"), synced: [2]bool{true, true}},
+		"unreadable files":   {path: filepath.Join(file, "x"), synced: [2]bool{false, false}},
+		"URL":                {url: "http://x", pods: map[string]*v1.Pod{key(pod): pod}, synced: [2]bool{false, true}},
+		"URL fails":          {url: "http://x", err: failed, synced: [2]bool{false, false}},
+		"URL without data":   {url: "http://x", pods: map[string]*v1.Pod{}, err: failed, synced: [2]bool{false, true}},
+		"files, URL fails":   {path: dir, url: "http://x", err: failed, synced: [2]bool{false, false}},
+		"files and URL":      {path: dir, url: "http://x", pods: map[string]*v1.Pod{}, synced: [2]bool{false, true}},
+		"only URL available": {path: filepath.Join(file, "x"), url: "http://x", pods: map[string]*v1.Pod{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := New(Config{Path: c.path, URL: c.url, NodeName: "n1", Log: slog.New(slog.DiscardHandler)})
+			pool := newPool()
+			other := mirror.DeepCopy()
+			other.Name = "other"
+			check := func(synced bool) {
+				t.Helper()
+				if got := m.Synced(); got != synced {
+					t.Errorf("synced %t, want %t", got, synced)
+				}
+				if got := m.isCurrent(other); got == synced {
+					t.Errorf("mirror pod of an unknown pod is kept: %t, want %t", got, !synced)
+				}
+			}
+			m.Start(pool)
+			check(c.synced[0])
+			if c.url != "" {
+				m.serve(c.pods, c.err)
+			}
+			if m.Synced() != c.synced[0] {
+				t.Error("synced before the pool has the pods")
+			}
+			m.apply()
+			check(c.synced[1])
+			if c.pods[key(pod)] != nil && (pool.images() != "img" || !m.isCurrent(mirror)) {
+				t.Errorf("pool has %q, mirror pod is current: %t", pool.images(), m.isCurrent(mirror))
+			}
+		})
 	}
 }

@@ -131,7 +131,7 @@ func (p *Pool) Remove(uid types.UID) {
 	}
 }
 
-// Orphan ends a pod that exists in the runtime but not in the API.
+// Orphan ends a pod that exists in the runtime but in no source of pods.
 func (p *Pool) Orphan(seen *cri.Pod) {
 	if p.HasWorker(seen.UID) {
 		return
