@@ -34,8 +34,8 @@ import (
 const maxFile = 1 << 20
 
 // read returns the pods of a file, or of all files in a directory except hidden ones. The keys are
-// "namespace/name". The result bad joins the errors of files that are not valid pods. A path that
-// does not exist has no pods.
+// "namespace/name". The result bad joins the errors of files in the directory that are not valid
+// pods. A path that does not exist has no pods.
 func read(from, node string) (pods map[string]*v1.Pod, bad, err error) {
 	info, err := os.Stat(from)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -44,22 +44,25 @@ func read(from, node string) (pods map[string]*v1.Pod, bad, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	files := []string{from}
-	if info.IsDir() {
-		entries, err := os.ReadDir(from)
-		if err != nil {
-			return nil, nil, err
-		}
-		files = files[:0]
-		for _, e := range entries {
-			if !strings.HasPrefix(e.Name(), ".") && !e.IsDir() {
-				files = append(files, filepath.Join(from, e.Name()))
-			}
-		}
-	}
 	pods = map[string]*v1.Pod{}
+	if !info.IsDir() {
+		pod, err := readPod(from, node)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", from, err)
+		}
+		pods[key(pod)] = pod
+		return pods, nil, nil
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return nil, nil, err
+	}
 	var errs []error
-	for _, file := range files {
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") || e.IsDir() {
+			continue
+		}
+		file := filepath.Join(from, e.Name())
 		pod, err := readPod(file, node)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", file, err))

@@ -161,3 +161,22 @@ func TestSynced(t *testing.T) {
 		})
 	}
 }
+
+// TestInvalidFile checks that the pod of a path that is a file stays if the file becomes invalid, and
+// that an invalid file is not taken for a file without pods at the start.
+func TestInvalidFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "web.yaml")
+	m, pool := New(Config{Path: file, NodeName: "n1", Log: slog.New(slog.DiscardHandler)}), newPool()
+	write(t, file, manifest[:len(manifest)/2])
+	if m.Start(pool); m.Synced() || pool.images() != "" {
+		t.Errorf("with half of a file: synced %t, pool has %q", m.Synced(), pool.images())
+	}
+	for _, text := range []string{manifest, "{", ""} {
+		write(t, file, text)
+		m.read()
+		m.apply()
+		if !m.Synced() || pool.images() != "img" || len(pool.removed) > 0 {
+			t.Errorf("with %q: synced %t, pool has %q, %d removed", text, m.Synced(), pool.images(), len(pool.removed))
+		}
+	}
+}
