@@ -170,8 +170,8 @@ func (k *Kubelet) buildUpkeep() error {
 		return err
 	}
 	m := allocation.NewManager(allocation.Config{
-		Log: cfg.Log, Dir: cfg.RootDir, Pods: k.pods.view.Pods, Check: a.check, Fixed: a.fixed, Freed: s.workers.Wake,
-		Infeasible: s.metrics.resizes.infeasible, Accepted: s.metrics.resizes.accepted,
+		Log: cfg.Log, Dir: cfg.RootDir, Pods: k.pods.view.Pods, Listed: k.pods.sources.listed, Check: a.check,
+		Fixed: a.fixed, Freed: s.workers.Wake, Infeasible: s.metrics.resizes.infeasible, Accepted: s.metrics.resizes.accepted,
 	})
 	u.cleanup = &cleanup{
 		cfg: cfg, client: k.runtime.client, workers: s.workers, listed: k.pods.sources.listed,

@@ -21,6 +21,9 @@ type Config struct {
 	Dir string
 	// Pods returns the node's pods with their newest statuses.
 	Pods func() []*v1.Pod
+	// Listed reports whether Pods returns all the node's pods. Until it does, no resize is granted or
+	// refused. It may be nil, which means always.
+	Listed func() bool
 	// Check returns why the node cannot run the pod together with the pods in others, or nil if it
 	// can.
 	Check func(pod *v1.Pod, others []*v1.Pod) *Refusal
@@ -155,6 +158,8 @@ func (g *given) same(pod *v1.Pod) bool {
 	}
 	return true
 }
+
+func (m *Manager) listed() bool { return m.cfg.Listed == nil || m.cfg.Listed() }
 
 // admitted reports whether this or an earlier kubelet process has admitted the pod. The caller
 // holds the lock.

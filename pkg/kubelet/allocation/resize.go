@@ -29,6 +29,9 @@ type Resize struct {
 	// Pending is the reason why the request was not granted, or nil if it was. If its Reason is
 	// Infeasible, the request can never be granted.
 	Pending *Refusal
+	// Undecided reports whether the request was neither granted nor refused, because not all pods of
+	// the node are known yet. The caller must call Resize again.
+	Undecided bool
 	// Granted reports whether the pod was granted different resources since Resize was last called
 	// for it.
 	Granted bool
@@ -52,6 +55,7 @@ func (m *Manager) Resize(pod *v1.Pod) Resize {
 		if !slices.Contains(m.pending, pod.UID) {
 			m.pending = append(m.pending, pod.UID)
 		}
+		r.Undecided = !m.listed()
 		r.Pending = m.grantPending(pod, triggerResized)
 		r.Pod, _ = m.allocated(pod)
 	} else {
@@ -69,7 +73,7 @@ func (m *Manager) Resize(pod *v1.Pod) Resize {
 // returns why its request is not granted, or nil. trigger is reported as the reason for granting
 // deferred requests. The caller holds the lock.
 func (m *Manager) grantPending(asks *v1.Pod, trigger string) *Refusal {
-	if len(m.pending) == 0 {
+	if len(m.pending) == 0 || !m.listed() {
 		return nil
 	}
 	var why *Refusal

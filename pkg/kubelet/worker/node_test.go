@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,9 +31,10 @@ import (
 // testNode runs a kubelet's pool of workers with one pod, a fake runtime and a fake API, in virtual
 // time.
 type testNode struct {
-	runtime *fakeRuntime
-	dir     string
-	log     *slog.Logger
+	runtime  *fakeRuntime
+	unlisted atomic.Bool // the kubelet does not know all pods of the node
+	dir      string
+	log      *slog.Logger
 
 	mu      sync.Mutex
 	api     *v1.Pod // the pod in the API; nil after it was deleted
@@ -109,6 +111,7 @@ func (n *testNode) allocation() *allocation.Manager {
 	other.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}
 	m := allocation.NewManager(allocation.Config{
 		Log: n.log, Dir: n.dir, Pods: func() []*v1.Pod { return []*v1.Pod{other} },
+		Listed: func() bool { return !n.unlisted.Load() },
 		Check: func(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 			return allocation.Check(pod, others,
 				allocation.Node{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}})

@@ -20,8 +20,12 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// retryResize is how often the worker retries a resize that the node could not grant.
-const retryResize = time.Minute
+// retryResize is how often the worker retries a resize that the node could not grant, and
+// retryUndecided how often while the kubelet does not know all pods of the node.
+const (
+	retryResize    = time.Minute
+	retryUndecided = 5 * time.Second
+)
 
 // need holds the resources of a container as numbers: CPU in millicores, memory in bytes.
 type need struct{ cpuRequest, cpuLimit, memoryRequest, memoryLimit int64 }
@@ -91,6 +95,7 @@ func (w *worker) negotiate(l *observation) {
 		}
 	}
 	l.resize.InProgress = len(l.behind) > 0
+	l.undecided = r.Undecided
 	switch {
 	case r.Pending == nil:
 		w.refused = 0

@@ -157,6 +157,29 @@ func TestResizeWithoutRoom(t *testing.T) {
 	})
 }
 
+// TestResizeBeforeAllPodsAreKnown checks that a resize is neither granted nor refused before the
+// kubelet knows all pods of the node, and that it is granted soon afterwards. While pods are missing,
+// the node seems to have more free resources than it has.
+func TestResizeBeforeAllPodsAreKnown(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	setResources(pod, "a", "500m", "64Mi")
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		n.unlisted.Store(true)
+		n.ask(func(pod *v1.Pod) { setResources(pod, "a", "1", "64Mi") })
+		n.given.Forget("other") // does not grant resizes either
+		pass(5 * time.Minute)
+		if n.allocatedCPU(0) != "500m" || len(n.runtime.order) != 0 || n.condition(v1.PodResizePending) != nil ||
+			n.countEvents("ResizeDeferred") != 0 {
+			t.Errorf("before: status %+v, events %q", n.status(), n.events)
+		}
+		n.unlisted.Store(false)
+		pass(retryUndecided)
+		if n.allocatedCPU(0) != "1" || len(n.runtime.order) != 1 {
+			t.Errorf("after: status %+v", n.status())
+		}
+	})
+}
+
 // TestFailedResize checks that the memory limit of a container is not set below the memory in use,
 // and that a restarted kubelet keeps trying until the container uses less memory.
 func TestFailedResize(t *testing.T) {

@@ -200,6 +200,9 @@ type observation struct {
 	grace   *int64
 	behind  map[string]allocation.Had
 	resize  status.Resize
+	// undecided reports whether the resize must be asked for again, because not all pods of the node
+	// are known yet.
+	undecided bool
 }
 
 func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
@@ -239,6 +242,9 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	again = w.advance(ctx, l, plan)
 	if l.resize.Pending != "" {
 		again = earliest(again, w.cfg.Clock.Now().Add(retryResize))
+	}
+	if l.undecided {
+		again = earliest(again, w.cfg.Clock.Now().Add(retryUndecided))
 	}
 	return again, false
 }
