@@ -80,6 +80,14 @@ func read(from, node string) (pods map[string]*v1.Pod, bad, err error) {
 func key(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
 func readPod(file, node string) (*v1.Pod, error) {
+	// To open another kind of file may block, as a named pipe does.
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("not a regular file")
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -183,6 +184,26 @@ func TestFollower(t *testing.T) {
 	m.apply()
 	if got := pool.images(); got != "" || len(m.Pods()) != 0 {
 		t.Errorf("pool has %q, manager %d", got, len(m.Pods()))
+	}
+}
+
+// TestSpecialFiles checks that the Manager skips what is not a regular file, such as a named pipe,
+// which could not be opened before another process writes to it.
+func TestSpecialFiles(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "web.yaml"), manifest)
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Dir(dir), filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{dir: "img", pipe: ""} {
+		m, pool := New(Config{Path: path, NodeName: "n1", Log: slog.New(slog.DiscardHandler)}), newPool()
+		if m.Start(pool); pool.images() != want || m.Synced() != (want != "") {
+			t.Errorf("%s: pool has %q, synced %t", path, pool.images(), m.Synced())
+		}
 	}
 }
 
