@@ -347,6 +347,8 @@ func TestUnreadableFiles(t *testing.T) {
 		cfg := config.Default()
 		cfg.ServiceAccountIssuers, cfg.ServiceAccountSignKey,
 			cfg.ServiceAccountKeyFiles = []string{"https://a"}, key, []string{key}
+		// With a certificate, the server need not generate an RSA key, which takes long.
+		cfg.TLSCertFile, cfg.TLSKeyFile = filepath.Join(s.Dir, "server.crt"), filepath.Join(s.Dir, "server.key")
 		tc.change(&cfg)
 		deps := apiserver.Deps{KV: s.KV, Listener: listen(t)}
 		if cfg.EtcdCAFile != "" {

@@ -303,7 +303,8 @@ func (t traced) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // TestTracingConfig checks that the server does not start with an invalid tracing configuration.
 func TestTracingConfig(t *testing.T) {
-	key := filepath.Join(testserver.Start(t, testserver.Options{}).Dir, "sa.key")
+	dir := testserver.Start(t, testserver.Options{}).Dir
+	key := filepath.Join(dir, "sa.key")
 	for name, tc := range map[string]struct{ text, want string }{
 		"another kind": {"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration",
 			"TracingConfiguration"},
@@ -322,6 +323,7 @@ func TestTracingConfig(t *testing.T) {
 			cfg := config.Default()
 			cfg.TracingConfig, cfg.ServiceAccountSignKey, cfg.ServiceAccountIssuers = file, key, []string{"https://x"}
 			cfg.ServiceAccountKeyFiles = []string{key}
+			cfg.TLSCertFile, cfg.TLSKeyFile = filepath.Join(dir, "server.crt"), filepath.Join(dir, "server.key")
 			if _, err := apiserver.New(cfg, apiserver.Deps{}); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want %q in it", err, tc.want)
 			}
