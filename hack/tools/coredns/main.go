@@ -1,10 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command coredns is CoreDNS with the plugins that are useful in a cluster. It omits the plugins
-// that contain clients of other products (azure, clouddns, dnssec, etcd, geoip, nomad, route53, tls
-// and trace) and the plugins for tests and hooks (erratic and on). docs/decisions/0029-coredns.md
-// has the reasons.
+// Command coredns is CoreDNS with the plugins that are useful in a cluster.
+// docs/decisions/0029-coredns.md lists the plugins that it omits, and has the reasons.
 package main
 
 import (
