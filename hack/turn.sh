@@ -40,7 +40,7 @@ run() {
 	conformance-*) SHARE=${1#conformance-}/3 ATTEMPTS=2 OUT=.build/conformance.md make conformance ;;
 	monitoring) make alerts ;;
 	metrics) make metrics ;;
-	integration-*) SHARE=${1#integration-}/16 ATTEMPTS=2 LIMIT=8 OUT=.build/integration.md make integration ;;
+	integration-*) SHARE=${1#integration-}/16 ATTEMPTS=2 OUT=.build/integration.md make integration ;;
 	esac
 }
 
