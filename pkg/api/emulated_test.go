@@ -52,6 +52,7 @@ storage.k8s.io/v1: csidrivers csinodes csistoragecapacities storageclasses volum
 const optional136 = `
 internal.apiserver.k8s.io/v1alpha1: storageversions
 networking.k8s.io/v1beta1: ipaddresses servicecidrs
+resource.k8s.io/v1alpha3: devicetaintrules
 resource.k8s.io/v1beta1: deviceclasses resourceclaims resourceclaimtemplates resourceslices
 resource.k8s.io/v1beta2: deviceclasses devicetaintrules resourceclaims resourceclaimtemplates resourceslices
 storage.k8s.io/v1beta1: volumeattributesclasses

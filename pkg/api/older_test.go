@@ -26,6 +26,9 @@ func TestOlder(t *testing.T) {
 		reserved = `"key":"pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"`
 		webhook  = `{"name":"a","failurePolicy":"Ignore","matchPolicy":"Exact","sideEffects":"Unknown",` +
 			`"timeoutSeconds":30,"admissionReviewVersions":["v1beta1"]}`
+		taintRule = `"spec":{"deviceSelector":{"driver":"d","pool":"p","device":"e"},"taint":{"key":"k","value":"v",` +
+			`"effect":"NoExecute","timeAdded":"2020-01-01T00:00:00Z"}},"status":{"conditions":[{"type":"T","status":"True",` +
+			`"observedGeneration":2,"reason":"R","message":"m","lastTransitionTime":"2020-01-01T00:00:00Z"}]}`
 	)
 	for name, tc := range map[string]struct {
 		resource, apiVersion string
@@ -135,6 +138,10 @@ func TestOlder(t *testing.T) {
 			`"spec":{"driver":"d","pool":{"name":"p","generation":1,"resourceSliceCount":1},` +
 				`"devices":[{"name":"d","basic":{"capacity":{"m":{"value":"1"}}}}]}`,
 			`{"spec":{"driver":"d","devices":[{"name":"d","capacity":{"m":{"value":"1"}}}]}}`},
+		"taint rule of v1beta2": {"resource.k8s.io/devicetaintrules", "resource.k8s.io/v1beta2", taintRule,
+			`{` + taintRule + `}`},
+		"taint rule of v1alpha3": {"resource.k8s.io/devicetaintrules", "resource.k8s.io/v1alpha3", taintRule,
+			`{` + taintRule + `}`},
 		"autoscaler": {"autoscaling/horizontalpodautoscalers", "autoscaling/v1",
 			`"spec":{"scaleTargetRef":{"kind":"K","name":"n"},"maxReplicas":3}`, `{"spec":{"maxReplicas":3}}`},
 		"event": {"/events", "events.k8s.io/v1beta1",

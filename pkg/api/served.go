@@ -147,23 +147,29 @@ func (c RuntimeConfig) checkIntroduced(rows []*resource.Row, enabled func(featur
 	return nil
 }
 
-// notImplemented reports whether Kubernetes can serve the group version gv but this server cannot,
-// because no row of the kind table has this version. enabled reports whether a feature gate is on.
-func notImplemented(gv schema.GroupVersion, enabled func(feature string) bool) bool {
-	switch gv.String() {
+// notImplemented returns what Kubernetes can serve of the group version gv, or of its resource with the
+// given name, but this server cannot, because the kind table does not have it: the version, the
+// resource, or nothing. enabled reports whether a feature gate is on.
+func notImplemented(gv schema.GroupVersion, name string, enabled func(feature string) bool) string {
+	switch version := gv.String(); version {
 	case "admissionregistration.k8s.io/v1alpha1", "admissionregistration.k8s.io/v1beta1",
-		"coordination.k8s.io/v1alpha2", "coordination.k8s.io/v1beta1",
-		"resource.k8s.io/v1alpha3":
-		return true
+		"coordination.k8s.io/v1alpha2", "coordination.k8s.io/v1beta1":
+		return version
 	case "scheduling.k8s.io/v1alpha3": // without the gate, the version has no resources in Kubernetes either
-		return enabled("GenericWorkload")
+		if enabled("GenericWorkload") {
+			return version
+		}
+	case "resource.k8s.io/v1alpha3":
+		if name == "resourcepoolstatusrequests" {
+			return version + "/" + name
+		}
 	}
-	return false
+	return ""
 }
 
 // checkKeys returns an error if config has invalid keys. It reports a malformed key first, then
-// unknown groups, then unknown versions, and then versions that are turned on although this server
-// does not have them.
+// unknown groups, then unknown versions, and then versions and resources that are turned on although
+// this server does not have them.
 func checkKeys(config RuntimeConfig, enabled func(feature string) bool, scheme *runtime.Scheme) error {
 	var unknown, unregistered, unserved []string
 	for _, key := range report.Keys(config) {
@@ -179,13 +185,14 @@ func checkKeys(config RuntimeConfig, enabled func(feature string) bool, scheme *
 			return fmt.Errorf("runtime-config invalid key %s", key)
 		}
 		version := schema.GroupVersion{Group: parts[0], Version: parts[1]}
+		missing := notImplemented(version, strings.Join(parts[2:], ""), enabled)
 		switch {
 		case !scheme.IsGroupRegistered(version.Group):
 			unknown = append(unknown, version.String())
 		case !scheme.IsVersionRegistered(version):
 			unregistered = append(unregistered, version.String())
-		case config[key] && notImplemented(version, enabled):
-			unserved = append(unserved, version.String())
+		case config[key] && missing != "":
+			unserved = append(unserved, missing)
 		}
 	}
 	switch {

@@ -34,6 +34,7 @@ func TestServed(t *testing.T) {
 	for _, devices := range []string{"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"} {
 		older = append(older, devices+".resource.k8s.io/v1beta1", devices+".resource.k8s.io/v1beta2")
 	}
+	const alphaRules = "devicetaintrules.resource.k8s.io/v1alpha3"
 	older = append(older, "devicetaintrules.resource.k8s.io/v1beta2")
 	byDefault := names(t, nil, "")
 	for name, tc := range map[string]struct {
@@ -59,14 +60,22 @@ func TestServed(t *testing.T) {
 		"resource turned on": {
 			config: api.RuntimeConfig{"internal.apiserver.k8s.io/v1alpha1/storageversions": true}, more: []string{versions}},
 		"all": {config: api.RuntimeConfig{"api/all": true},
-			feature: "StorageVersionMigrator", more: append([]string{versions, stable, migrations}, older...)},
+			feature: "StorageVersionMigrator", more: append([]string{versions, stable, migrations, alphaRules}, older...)},
 		"beta": {config: api.RuntimeConfig{"api/beta": true},
 			feature: "StorageVersionMigrator", more: append([]string{stable, migrations}, older...)},
 		"alpha": {config: api.RuntimeConfig{"api/alpha": true},
-			feature: "StorageVersionMigrator", more: []string{versions, stable}},
+			feature: "StorageVersionMigrator", more: []string{versions, stable, alphaRules}},
 		"all versions except one": {
 			config:  api.RuntimeConfig{"api/all": true, "internal.apiserver.k8s.io/v1alpha1": false},
-			feature: "StorageVersionMigrator", more: append([]string{stable, migrations}, older...)},
+			feature: "StorageVersionMigrator", more: append([]string{stable, migrations, alphaRules}, older...)},
+		"alpha version of one of its resources": {config: api.RuntimeConfig{"resource.k8s.io/v1alpha3": true},
+			more: []string{alphaRules}},
+		"resource that this server does not have": {
+			config: api.RuntimeConfig{"resource.k8s.io/v1alpha3": true,
+				"resource.k8s.io/v1alpha3/resourcepoolstatusrequests": true},
+			wrong: "runtime-config: this server does not have resource.k8s.io/v1alpha3/resourcepoolstatusrequests"},
+		"turning off a resource that this server does not have": {
+			config: api.RuntimeConfig{"resource.k8s.io/v1alpha3/resourcepoolstatusrequests": false}},
 		"resource turned on in a version that is off": {
 			config: api.RuntimeConfig{"internal.apiserver.k8s.io/v1alpha1": false,
 				"internal.apiserver.k8s.io/v1alpha1/storageversions": true}, more: []string{versions}},
@@ -84,8 +93,8 @@ func TestServed(t *testing.T) {
 		"group that no longer exists": {config: api.RuntimeConfig{"extensions/v1beta1": true}},
 		"version that this server does not have": {
 			config: api.RuntimeConfig{"coordination.k8s.io/v1beta1": true,
-				"resource.k8s.io/v1alpha3/devicetaintrules": true},
-			wrong: "runtime-config: this server does not have coordination.k8s.io/v1beta1,resource.k8s.io/v1alpha3"},
+				"coordination.k8s.io/v1alpha2/leasecandidates": true},
+			wrong: "runtime-config: this server does not have coordination.k8s.io/v1alpha2,coordination.k8s.io/v1beta1"},
 		"turning off a version that this server does not have": {
 			config: api.RuntimeConfig{"coordination.k8s.io/v1beta1": false}},
 		"an older version": {config: api.RuntimeConfig{"policy/v1beta1": true}},

@@ -26,7 +26,7 @@ func deviceTaintRuleRow() *resource.Row {
 	doc := resourcev1.DeviceTaint{}.SwaggerDoc()
 	return resource.Of[resourcev1.DeviceTaintRuleList](resource.Kind[*resourcev1.DeviceTaintRule]{
 		Group: "resource.k8s.io", Version: "v1",
-		Versions: []resource.Version{{Name: "v1", Introduced: 37}, ruleVersion()},
+		Versions: append([]resource.Version{{Name: "v1", Introduced: 37}}, ruleVersions()...),
 		Resource: "devicetaintrules", Kind: "DeviceTaintRule",
 
 		PrepareCreate: func(ctx context.Context, r *resourcev1.DeviceTaintRule) {

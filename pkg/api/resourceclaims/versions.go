@@ -4,9 +4,11 @@
 package resourceclaims
 
 import (
+	"fmt"
 	"sync"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -96,14 +98,44 @@ func sliceVersions() []resource.Version {
 		form{&resourcev1beta1.ResourceSlice{}, &resourcev1beta1.ResourceSliceList{}}, nil)
 }
 
-// ruleVersion returns the version v1beta2 of DeviceTaintRules. There is no v1beta1.
-func ruleVersion() resource.Version {
-	v := older.Version{
-		Name: "v1beta2", Deprecated: "resource.k8s.io/v1beta2 DeviceTaintRule is deprecated in v1.39+, unavailable in v1.42+",
-		Stored: &resourcev1.DeviceTaintRule{}, Object: &resourcev1beta2.DeviceTaintRule{},
+// ruleVersions returns the older versions of DeviceTaintRules, v1beta2 and v1alpha3. There is no v1beta1.
+func ruleVersions() []resource.Version {
+	v1beta2 := older.Version{
+		Name: "v1beta2", Stored: &resourcev1.DeviceTaintRule{}, Object: &resourcev1beta2.DeviceTaintRule{},
 		List: &resourcev1beta2.DeviceTaintRuleList{}, Convert: convert,
 	}
-	return v.Row()
+	v1alpha3 := older.Version{
+		Name:       "v1alpha3",
+		Deprecated: "resource.k8s.io/v1alpha3 DeviceTaintRule is deprecated in v1.36+, unavailable in v1.39+",
+		Stored:     &resourcev1.DeviceTaintRule{}, Object: &resourcev1alpha3.DeviceTaintRule{},
+		List: &resourcev1alpha3.DeviceTaintRuleList{}, Convert: convertAlphaRule,
+	}
+	return []resource.Version{v1beta2.Row(), v1alpha3.Row()}
+}
+
+// convertAlphaRule converts a DeviceTaintRule between v1 and v1alpha3, which have the same fields.
+func convertAlphaRule(in, out resource.Object) error {
+	if in, ok := in.(*resourcev1.DeviceTaintRule); ok {
+		if out, ok := out.(*resourcev1alpha3.DeviceTaintRule); ok {
+			taint := in.Spec.Taint
+			out.ObjectMeta, out.Status = in.ObjectMeta, resourcev1alpha3.DeviceTaintRuleStatus(in.Status)
+			out.Spec.DeviceSelector = (*resourcev1alpha3.DeviceTaintSelector)(in.Spec.DeviceSelector)
+			out.Spec.Taint = resourcev1alpha3.DeviceTaint{Key: taint.Key, Value: taint.Value,
+				Effect: resourcev1alpha3.DeviceTaintEffect(taint.Effect), TimeAdded: taint.TimeAdded}
+			return nil
+		}
+	}
+	if in, ok := in.(*resourcev1alpha3.DeviceTaintRule); ok {
+		if out, ok := out.(*resourcev1.DeviceTaintRule); ok {
+			taint := in.Spec.Taint
+			out.ObjectMeta, out.Status = in.ObjectMeta, resourcev1.DeviceTaintRuleStatus(in.Status)
+			out.Spec.DeviceSelector = (*resourcev1.DeviceTaintSelector)(in.Spec.DeviceSelector)
+			out.Spec.Taint = resourcev1.DeviceTaint{Key: taint.Key, Value: taint.Value,
+				Effect: resourcev1.DeviceTaintEffect(taint.Effect), TimeAdded: taint.TimeAdded}
+			return nil
+		}
+	}
+	return fmt.Errorf("%T does not become %T", in, out)
 }
 
 // defaultFirst sets the defaults of objects of v1beta1. In v1beta1, a request itself has the fields
