@@ -99,6 +99,7 @@ func sliceVersions() []resource.Version {
 }
 
 // ruleVersions returns the older versions of DeviceTaintRules, v1beta2 and v1alpha3. There is no v1beta1.
+// In both, unlike in v1, a client can update a rule without its resourceVersion, and gets a deleted rule.
 func ruleVersions() []resource.Version {
 	v1beta2 := older.Version{
 		Name: "v1beta2", Stored: &resourcev1.DeviceTaintRule{}, Object: &resourcev1beta2.DeviceTaintRule{},
@@ -110,7 +111,11 @@ func ruleVersions() []resource.Version {
 		Stored:     &resourcev1.DeviceTaintRule{}, Object: &resourcev1alpha3.DeviceTaintRule{},
 		List: &resourcev1alpha3.DeviceTaintRuleList{}, Convert: convertAlphaRule,
 	}
-	return []resource.Version{v1beta2.Row(), v1alpha3.Row()}
+	versions := []resource.Version{v1beta2.Row(), v1alpha3.Row()}
+	for i := range versions {
+		versions[i].AllowUnconditionalUpdate, versions[i].ReturnDeleted = true, true
+	}
+	return versions
 }
 
 // convertAlphaRule converts a DeviceTaintRule between v1 and v1alpha3, which have the same fields.

@@ -115,7 +115,7 @@ func (p *paths) row(row *resource.Row) {
 	list := gvk
 	list.Kind = listKind(row)
 	verbs := discovery.Verbs(row)
-	e := endpoint{p: p, custom: row.Custom, returned: row.ReturnDeleted, gvk: gvk, self: p.kind(gvk),
+	e := endpoint{p: p, custom: row.Custom, returned: row.ReturnsDeleted(p.version), gvk: gvk, self: p.kind(gvk),
 		list: p.kind(list), has: func(v string) bool { return slices.Contains(verbs, v) }}
 	collection, scope := p.base+"/"+row.Resource, ""
 	var inPath []any

@@ -252,7 +252,7 @@ func (up *updating) next(ctx context.Context, existing resource.Object) (obj res
 	if up.dropManaged {
 		obj.SetManagedFields(nil)
 	}
-	if err := r.checkVersion(up.u.Name, obj, existing); err != nil {
+	if err := r.checkVersion(up.u, obj, existing); err != nil {
 		return nil, nil, err
 	}
 	if r.row.Hooks.BeforeUpdate != nil && up.u.Subresource == "" {
@@ -279,9 +279,9 @@ func (up *updating) next(ctx context.Context, existing resource.Object) (obj res
 	return obj, done, nil
 }
 
-// checkVersion implements optimistic locking: it rejects obj if its resourceVersion is not that of
-// existing.
-func (r *Registry) checkVersion(name string, obj, existing resource.Object) error {
+// checkVersion implements optimistic locking: it rejects the update u to obj if the resourceVersion of obj
+// is not that of existing.
+func (r *Registry) checkVersion(u *Update, obj, existing resource.Object) error {
 	if obj.GetResourceVersion() == existing.GetResourceVersion() {
 		return nil
 	}
@@ -292,15 +292,15 @@ func (r *Registry) checkVersion(name string, obj, existing resource.Object) erro
 	case have != 0 && have == uint64(revisionOf(existing)):
 		return nil
 	case have != 0:
-		return apierrors.NewConflict(r.row.GroupResource(), name, errors.New(modified))
-	case r.row.AllowUnconditionalUpdate:
+		return apierrors.NewConflict(r.row.GroupResource(), u.Name, errors.New(modified))
+	case r.row.UpdatesUnconditionally(u.Version):
 		obj.SetResourceVersion(existing.GetResourceVersion())
 		return nil
 	}
 	// In this error, Kubernetes uses the resource as the kind, and a number as the value.
 	errs := field.ErrorList{field.Invalid(field.NewPath("metadata").Child("resourceVersion"), 0,
 		"must be specified for an update")}
-	return apierrors.NewInvalid(schema.GroupKind{Group: r.row.Group, Kind: r.row.Resource}, name, errs)
+	return apierrors.NewInvalid(schema.GroupKind{Group: r.row.Group, Kind: r.row.Resource}, u.Name, errs)
 }
 
 // CheckPreconditions returns an error unless p holds for obj. The error is the one that Kubernetes'

@@ -44,12 +44,29 @@ func (k *Kind[O]) Serves(version string) bool {
 	if k.Custom {
 		return version == k.Version
 	}
+	return k.served(version) != nil
+}
+
+// served returns the version with a name, or nil.
+func (k *Kind[O]) served(version string) *Version {
 	for i := range k.Versions {
 		if k.Versions[i].Name == version {
-			return true
+			return &k.Versions[i]
 		}
 	}
-	return false
+	return nil
+}
+
+// UpdatesUnconditionally reports whether PUT without resourceVersion overwrites the object in a version.
+func (k *Kind[O]) UpdatesUnconditionally(version string) bool {
+	v := k.served(version)
+	return k.AllowUnconditionalUpdate || v != nil && v.AllowUnconditionalUpdate
+}
+
+// ReturnsDeleted reports whether the response to a delete in a version is the object's last state.
+func (k *Kind[O]) ReturnsDeleted(version string) bool {
+	v := k.served(version)
+	return k.ReturnDeleted || v != nil && v.ReturnDeleted
 }
 
 // Subresource returns the subresource with a name, or nil.
@@ -83,6 +100,10 @@ type Version struct {
 	// Introduced and Removed are the minor versions of the first Kubernetes release that serves the
 	// version, and of the first one that serves it no longer. 0 means that there is no limit.
 	Introduced, Removed uint
+
+	// AllowUnconditionalUpdate and ReturnDeleted are set if the fields of the same names in Kind apply
+	// only to requests in this version.
+	AllowUnconditionalUpdate, ReturnDeleted bool
 }
 
 // StoredForm is a kind and version, other than the resource's own, in which objects of the resource

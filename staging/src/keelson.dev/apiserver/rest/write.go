@@ -355,7 +355,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t *target, out n
 	if !gone && orphan != nil && !*orphan {
 		code = http.StatusAccepted
 	}
-	if !gone || t.row.ReturnDeleted || rec.Revision == 0 {
+	if !gone || t.row.ReturnsDeleted(t.info.APIVersion) || rec.Revision == 0 {
 		return s.respondRecord(w, r, out, code, t, rec)
 	}
 	status := &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
