@@ -13,6 +13,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/emulation"
 	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/release"
 )
@@ -43,7 +44,7 @@ func Served(config RuntimeConfig, enabled func(feature string) bool, scheme *run
 	for _, row := range rows {
 		versions := slices.DeleteFunc(slices.Clone(row.Versions), func(v resource.Version) bool {
 			return !config.enables(row, v.Name) || row.Feature != "" && !enabled(row.Feature) ||
-				deps.Emulated.Before(v.Introduced) || v.Removed != 0 && !deps.Emulated.Before(v.Removed)
+				deps.Emulated.Before(v.Introduced) || removed(&v, deps.Emulated)
 		})
 		if len(versions) < len(row.Versions) && row.Group == "" {
 			return nil, fmt.Errorf("runtime-config: %s of the core group (v1) cannot be turned off", row.Resource)
@@ -60,6 +61,12 @@ func Served(config RuntimeConfig, enabled func(feature string) bool, scheme *run
 	}
 	pair(served)
 	return served, nil
+}
+
+// removed reports whether the emulated release does not serve a version any more.
+func removed(v *resource.Version, emulated release.Emulated) bool {
+	own := uint(emulation.Previous) + 1
+	return v.Removed != 0 && v.Removed <= own && !emulated.Before(v.Removed)
 }
 
 // pair sets the Twin of the rows that serve the same objects in two API groups.

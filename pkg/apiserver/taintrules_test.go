@@ -5,7 +5,10 @@ package apiserver_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/rest"
 
 	"keelson.dev/apiserver/store/kv"
@@ -49,7 +53,8 @@ func TestAlphaTaintRules(t *testing.T) {
 		t.Errorf("created %+v, want a time and generation 1", rule)
 	}
 	items, err := s.KV.Range(ctx, kv.RangeOptions{Prefix: "/registry/devicetaintrules/"})
-	if err != nil || len(items.Items) != 1 || !strings.Contains(string(items.Items[0].Value), "resource.k8s.io/v1beta2\x12") {
+	if err != nil || len(items.Items) != 1 ||
+		!strings.Contains(string(items.Items[0].Value), "resource.k8s.io/v1beta2\x12") {
 		t.Errorf("stored %v, %v, want v1beta2", items, err)
 	}
 	stable, err := s.Client.ResourceV1().DeviceTaintRules().Get(ctx, "r", metav1.GetOptions{})
@@ -57,13 +62,15 @@ func TestAlphaTaintRules(t *testing.T) {
 		t.Fatalf("in v1: %+v, %v", stable, err)
 	}
 	stable.Spec.Taint.Effect = resourcev1.DeviceTaintEffectNoExecute
-	if _, err := s.Client.ResourceV1().DeviceTaintRules().Update(ctx, stable, metav1.UpdateOptions{FieldManager: "other"}); err != nil {
+	if _, err := s.Client.ResourceV1().DeviceTaintRules().Update(ctx, stable,
+		metav1.UpdateOptions{FieldManager: "other"}); err != nil {
 		t.Fatal(err)
 	}
 	rule, err = alpha.Patch(ctx, "r", types.ApplyYAMLPatchType, []byte(`{"apiVersion":"resource.k8s.io/v1alpha3",`+
 		`"kind":"DeviceTaintRule","metadata":{"name":"r"},"spec":{"taint":{"key":"example.com/k","value":"v",`+
 		`"effect":"NoExecute"}}}`), metav1.PatchOptions{FieldManager: "applier"})
-	if err != nil || rule.Spec.Taint.Value != "v" || rule.Spec.Taint.Effect != resourcev1alpha3.DeviceTaintEffectNoExecute {
+	if err != nil || rule.Spec.Taint.Value != "v" ||
+		rule.Spec.Taint.Effect != resourcev1alpha3.DeviceTaintEffectNoExecute {
 		t.Fatalf("applied: %+v, %v", rule, err)
 	}
 	managers := map[string]string{}
@@ -146,5 +153,48 @@ func TestTaintRulesByVersion(t *testing.T) {
 		if got := send("DELETE", "/r", plain, "", 200).Kind; got != tc.deleted {
 			t.Errorf("%s: a delete returns a %s, want a %s", version, got, tc.deleted)
 		}
+	}
+}
+
+// TestRemovedRelease checks that the metrics and the audit log say which release removes a deprecated
+// version.
+func TestRemovedRelease(t *testing.T) {
+	dir := t.TempDir()
+	log, policy := filepath.Join(dir, "audit.log"), filepath.Join(dir, "policy.yaml")
+	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"v1alpha3/devicetaintrules": "1.39", "v1beta2/devicetaintrules": "",
+		"v1beta2/resourceslices": "1.39", "v1beta1/resourceslices": "1.38"}
+	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
+		c.RuntimeConfig = map[string]bool{"api/all": true}
+		c.Audit.PolicyFile, c.Audit.Log.Path = policy, log
+	}})
+	for path, release := range want {
+		if resp, _ := answerTo(t, s.Config, "/apis/resource.k8s.io/"+path); resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: status %d", path, resp.StatusCode)
+		}
+		version, resource, _ := strings.Cut(path, "/")
+		line := fmt.Sprintf("apiserver_requested_deprecated_apis{group=%q,removed_release=%q,resource=%q,subresource=%q,"+
+			"version=%q} 1", "resource.k8s.io", release, resource, "", version)
+		if _, metrics := answerTo(t, s.Config, "/metrics"); strings.Contains(metrics, line) != (release != "") {
+			t.Errorf("%s: the metrics have no %s", path, line)
+		}
+	}
+	s.Stop(t)
+	for _, e := range auditEvents(t, log) {
+		path := strings.TrimPrefix(e.RequestURI, "/apis/resource.k8s.io/")
+		release, asked := want[path]
+		if !asked || e.Stage != auditv1.StageResponseComplete {
+			continue
+		}
+		if got := e.Annotations["k8s.io/removed-release"]; got != release {
+			t.Errorf("%s: the audit event says removed in %q, want %q", path, got, release)
+		}
+		delete(want, path)
+	}
+	if len(want) > 0 {
+		t.Errorf("no audit events of %v", want)
 	}
 }

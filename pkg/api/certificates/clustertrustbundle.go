@@ -57,7 +57,8 @@ func olderTrustBundles() resource.Version {
 		Name: "v1beta1",
 		Deprecated: "certificates.k8s.io/v1beta1 ClusterTrustBundle is deprecated in v1.37+, unavailable in v1.40+; " +
 			"use certificates.k8s.io/v1 ClusterTrustBundle",
-		Stored: &certificatesv1.ClusterTrustBundle{}, Object: &certificatesv1beta1.ClusterTrustBundle{},
+		Removed: 40,
+		Stored:  &certificatesv1.ClusterTrustBundle{}, Object: &certificatesv1beta1.ClusterTrustBundle{},
 		List: &certificatesv1beta1.ClusterTrustBundleList{}, Convert: convertTrustBundle,
 	}
 	return v.Row()

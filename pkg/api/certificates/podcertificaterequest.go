@@ -93,7 +93,8 @@ func olderPodRequests() resource.Version {
 		Name: "v1beta1",
 		Deprecated: "certificates.k8s.io/v1beta1 PodCertificateRequest is deprecated in v1.37+, unavailable in v1.40+; " +
 			"use certificates.k8s.io/v1 PodCertificateRequest",
-		Stored: &certificatesv1.PodCertificateRequest{}, Object: &certificatesv1beta1.PodCertificateRequest{},
+		Removed: 40,
+		Stored:  &certificatesv1.PodCertificateRequest{}, Object: &certificatesv1beta1.PodCertificateRequest{},
 		List: &certificatesv1beta1.PodCertificateRequestList{}, Convert: convertPodRequest,
 	}
 	v.Default = v.As(func(o resource.Object) {

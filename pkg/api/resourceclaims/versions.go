@@ -52,14 +52,14 @@ type form struct {
 func versions(kind string, stored resource.Object, second, first form, fill func(resource.Object)) []resource.Version {
 	v1beta2 := older.Version{
 		Name: "v1beta2", Deprecated: "resource.k8s.io/v1beta2 " + kind + " is deprecated in v1.36+, unavailable in v1.39+",
-		Stored: stored, Object: second.object, List: second.list, Convert: convert,
+		Removed: 39, Stored: stored, Object: second.object, List: second.list, Convert: convert,
 	}
 	if fill != nil {
 		v1beta2.Default = v1beta2.As(fill)
 	}
 	v1beta1 := older.Version{
 		Name: "v1beta1", Deprecated: "resource.k8s.io/v1beta1 " + kind + " is deprecated in v1.35+, unavailable in v1.38+",
-		Stored: stored, Object: first.object, List: first.list, Convert: convert, Default: defaultFirst,
+		Removed: 38, Stored: stored, Object: first.object, List: first.list, Convert: convert, Default: defaultFirst,
 	}
 	return []resource.Version{v1beta2.Row(), v1beta1.Row()}
 }
@@ -102,13 +102,13 @@ func sliceVersions() []resource.Version {
 // In both, unlike in v1, a client can update a rule without its resourceVersion, and gets a deleted rule.
 func ruleVersions() []resource.Version {
 	v1beta2 := older.Version{
-		Name: "v1beta2", Stored: &resourcev1.DeviceTaintRule{}, Object: &resourcev1beta2.DeviceTaintRule{},
+		Name: "v1beta2", Removed: 42, Stored: &resourcev1.DeviceTaintRule{}, Object: &resourcev1beta2.DeviceTaintRule{},
 		List: &resourcev1beta2.DeviceTaintRuleList{}, Convert: convert,
 	}
 	v1alpha3 := older.Version{
 		Name:       "v1alpha3",
 		Deprecated: "resource.k8s.io/v1alpha3 DeviceTaintRule is deprecated in v1.36+, unavailable in v1.39+",
-		Stored:     &resourcev1.DeviceTaintRule{}, Object: &resourcev1alpha3.DeviceTaintRule{},
+		Removed:    39, Stored: &resourcev1.DeviceTaintRule{}, Object: &resourcev1alpha3.DeviceTaintRule{},
 		List: &resourcev1alpha3.DeviceTaintRuleList{}, Convert: convertAlphaRule,
 	}
 	versions := []resource.Version{v1beta2.Row(), v1alpha3.Row()}

@@ -75,7 +75,8 @@ func v1beta1() resource.Version {
 		Name: "v1beta1",
 		Deprecated: "storagemigration.k8s.io/v1beta1 StorageVersionMigration is deprecated in v1.37+, unavailable in " +
 			"v1.40+; use storagemigration.k8s.io/v1 StorageVersionMigration",
-		Stored: &storagemigrationv1.StorageVersionMigration{}, Object: &storagemigrationv1beta1.StorageVersionMigration{},
+		Removed: 40,
+		Stored:  &storagemigrationv1.StorageVersionMigration{}, Object: &storagemigrationv1beta1.StorageVersionMigration{},
 		List: &storagemigrationv1beta1.StorageVersionMigrationList{}, Convert: convert,
 	}
 	return v.Row()

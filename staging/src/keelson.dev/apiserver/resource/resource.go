@@ -44,11 +44,11 @@ func (k *Kind[O]) Serves(version string) bool {
 	if k.Custom {
 		return version == k.Version
 	}
-	return k.served(version) != nil
+	return k.ServedVersion(version) != nil
 }
 
-// served returns the version with a name, or nil.
-func (k *Kind[O]) served(version string) *Version {
+// ServedVersion returns the served version with a name, or nil.
+func (k *Kind[O]) ServedVersion(version string) *Version {
 	for i := range k.Versions {
 		if k.Versions[i].Name == version {
 			return &k.Versions[i]
@@ -59,13 +59,13 @@ func (k *Kind[O]) served(version string) *Version {
 
 // UpdatesUnconditionally reports whether PUT without resourceVersion overwrites the object in a version.
 func (k *Kind[O]) UpdatesUnconditionally(version string) bool {
-	v := k.served(version)
+	v := k.ServedVersion(version)
 	return k.AllowUnconditionalUpdate || v != nil && v.AllowUnconditionalUpdate
 }
 
 // ReturnsDeleted reports whether the response to a delete in a version is the object's last state.
 func (k *Kind[O]) ReturnsDeleted(version string) bool {
-	v := k.served(version)
+	v := k.ServedVersion(version)
 	return k.ReturnDeleted || v != nil && v.ReturnDeleted
 }
 

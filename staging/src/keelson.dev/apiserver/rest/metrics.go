@@ -5,6 +5,7 @@ package rest
 
 import (
 	"bufio"
+	"fmt"
 	"net"
 	"net/http"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/resource"
 )
 
 // metrics has Kubernetes' metrics of requests.
@@ -247,13 +249,14 @@ func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.Re
 	}
 	connect := t.endpoint != nil && t.sub != nil && !t.sub.View && t.sub.Scale == nil
 	labels := requestLabels{verb: metricVerb(r, info, connect), scope: metricScope(info)}
+	deprecated, removed := false, ""
 	if t.endpoint != nil {
 		labels.group, labels.version, labels.resource, labels.subresource = info.APIGroup, info.APIVersion,
 			info.Resource, t.subresource()
+		deprecated, removed = deprecation(t.version())
 	}
-	deprecated := t.deprecated(info.APIVersion)
 	if deprecated {
-		m.deprecated.WithLabelValues(info.APIGroup, info.APIVersion, info.Resource, t.subresource(), "").Set(1)
+		m.deprecated.WithLabelValues(info.APIGroup, info.APIVersion, info.Resource, t.subresource(), removed).Set(1)
 	}
 	if strings.Contains(r.URL.RawQuery, "dryRun=All") {
 		labels.dryRun = "All"
@@ -271,6 +274,9 @@ func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.Re
 		running.Dec()
 		if deprecated {
 			audit.AddAuditAnnotation(r.Context(), "k8s.io/deprecated", "true")
+		}
+		if removed != "" {
+			audit.AddAuditAnnotation(r.Context(), "k8s.io/removed-release", removed)
 		}
 		labels.code = rec.code()
 		k := m.of(labels)
@@ -302,17 +308,14 @@ func (m *metrics) watchList(t *target, asked *bool) func() {
 	}
 }
 
-// deprecated reports whether the requested version is deprecated.
-func (t *target) deprecated(version string) bool {
-	if t.endpoint == nil {
-		return false
+// deprecation reports whether a version is deprecated, and returns the first release of Kubernetes that
+// does not serve a deprecated version, for example "1.39". v may be nil.
+func deprecation(v *resource.Version) (deprecated bool, removed string) {
+	deprecated = v != nil && v.Deprecated != ""
+	if deprecated && v.Removed != 0 {
+		removed = fmt.Sprintf("1.%d", v.Removed)
 	}
-	for i := range t.row.Versions {
-		if v := &t.row.Versions[i]; v.Name == version {
-			return v.Deprecated != ""
-		}
-	}
-	return false
+	return deprecated, removed
 }
 
 // recorder is a response writer that records the status code and the size of a response.

@@ -343,15 +343,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error 
 	return errMethod()
 }
 
-// version returns the served version of the request.
-func (t *target) version() *resource.Version {
-	for i := range t.row.Versions {
-		if t.row.Versions[i].Name == t.info.APIVersion {
-			return &t.row.Versions[i]
-		}
-	}
-	return nil
-}
+// version returns the served version of the request, or nil.
+func (t *target) version() *resource.Version { return t.row.ServedVersion(t.info.APIVersion) }
 
 // routed returns the error of Kubernetes' router if the request does not pass it. The router checks
 // content types before names, because it knows the media types of each path of a built-in kind.
