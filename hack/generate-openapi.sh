@@ -32,9 +32,10 @@ packages=(
 )
 for group in admissionregistration/v1 apidiscovery/v2 apiserverinternal/v1alpha1 apps/v1 authentication/v1 \
 	authorization/v1 \
-	autoscaling/v1 autoscaling/v2 batch/v1 certificates/v1 coordination/v1 core/v1 discovery/v1 events/v1 \
-	flowcontrol/v1 networking/v1 node/v1 policy/v1 rbac/v1 resource/v1 scheduling/v1 scheduling/v1alpha3 storage/v1 \
-	storagemigration/v1; do
+	autoscaling/v1 autoscaling/v2 batch/v1 certificates/v1 certificates/v1beta1 coordination/v1 core/v1 \
+	discovery/v1 events/v1 flowcontrol/v1 networking/v1 node/v1 policy/v1 rbac/v1 resource/v1 resource/v1alpha3 \
+	resource/v1beta1 resource/v1beta2 scheduling/v1 scheduling/v1alpha3 scheduling/v1beta1 storage/v1 \
+	storagemigration/v1 storagemigration/v1beta1; do
 	packages+=("k8s.io/api/$group")
 done
 

@@ -153,6 +153,11 @@ func TestTaintRulesByVersion(t *testing.T) {
 		if got := send("DELETE", "/r", plain, "", 200).Kind; got != tc.deleted {
 			t.Errorf("%s: a delete returns a %s, want a %s", version, got, tc.deleted)
 		}
+		_, doc := answerTo(t, s.Config, "/openapi/v3/apis/resource.k8s.io/"+version)
+		if kind := "io.k8s.api.resource." + version + ".DeviceTaintRuleSpec"; !strings.Contains(doc, `"`+kind+`":`) ||
+			strings.Contains(doc, "ResourcePoolStatusRequest") {
+			t.Errorf("the OpenAPI document of %s has no %s, or a kind that is not served", version, kind)
+		}
 	}
 }
 
