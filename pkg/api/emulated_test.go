@@ -104,7 +104,7 @@ func TestServedEmulated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			on := func(f string) bool { return f == tc.feature }
-			rows, err := api.Served(tc.config, on, scheme, api.Deps{Emulated: 36})
+			rows, err := api.Served(tc.config, scheme, api.Deps{Emulated: 36, Enabled: on})
 			if tc.wrong != "" {
 				if err == nil || err.Error() != tc.wrong {
 					t.Errorf("error %v, want %s", err, tc.wrong)

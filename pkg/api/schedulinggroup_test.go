@@ -29,7 +29,8 @@ func TestSchedulingGroup(t *testing.T) {
 	}
 	for _, on := range []bool{false, true} {
 		kinds := 0
-		for _, row := range api.Rows(api.Deps{SchedulingGroups: on}) {
+		enabled := func(feature string) bool { return on && feature == "GenericWorkload" }
+		for _, row := range api.Rows(api.Deps{Enabled: enabled}) {
 			if !podspec.Has(row.New()) {
 				continue
 			}

@@ -29,21 +29,20 @@ type RuntimeConfig map[string]bool
 // stable or if its row is OnByDefault. Versions that the release in deps.Emulated does not serve
 // are never served.
 //
-// enabled reports whether a feature gate is on. scheme must have the kinds of all versions,
-// including those that are not served. deps has the dependencies of the rows.
-func Served(config RuntimeConfig, enabled func(feature string) bool, scheme *runtime.Scheme, deps Deps) (
-	[]*resource.Row, error) {
+// scheme must have the kinds of all versions, including those that are not served. deps has the
+// dependencies of the rows.
+func Served(config RuntimeConfig, scheme *runtime.Scheme, deps Deps) ([]*resource.Row, error) {
 	rows := Rows(deps)
-	if err := checkKeys(config, enabled, scheme); err != nil {
+	if err := checkKeys(config, deps.enabled, scheme); err != nil {
 		return nil, err
 	}
-	if err := config.checkIntroduced(rows, enabled, deps.Emulated); err != nil {
+	if err := config.checkIntroduced(rows, deps.enabled, deps.Emulated); err != nil {
 		return nil, err
 	}
 	served := make([]*resource.Row, 0, len(rows))
 	for _, row := range rows {
 		versions := slices.DeleteFunc(slices.Clone(row.Versions), func(v resource.Version) bool {
-			return !config.enables(row, v.Name) || row.Feature != "" && !enabled(row.Feature) ||
+			return !config.enables(row, v.Name) || row.Feature != "" && !deps.enabled(row.Feature) ||
 				deps.Emulated.Before(v.Introduced) || removed(&v, deps.Emulated)
 		})
 		if len(versions) < len(row.Versions) && row.Group == "" {

@@ -154,7 +154,7 @@ func names(t *testing.T, config api.RuntimeConfig, feature string, wrong ...stri
 		}
 	}
 	on := func(f string) bool { return f != "StorageVersionMigrator" && f != "GenericWorkload" || f == feature }
-	rows, err := api.Served(config, on, scheme, api.Deps{})
+	rows, err := api.Served(config, scheme, api.Deps{Enabled: on})
 	got := ""
 	if err != nil {
 		got = err.Error()
@@ -175,8 +175,7 @@ func names(t *testing.T, config api.RuntimeConfig, feature string, wrong ...stri
 // be read when the version is no longer served.
 func TestStoredInVersionsNotServed(t *testing.T) {
 	t.Parallel()
-	rows, err := api.Served(api.RuntimeConfig{"autoscaling/v1": false}, func(string) bool { return false },
-		clientscheme.Scheme, api.Deps{})
+	rows, err := api.Served(api.RuntimeConfig{"autoscaling/v1": false}, clientscheme.Scheme, api.Deps{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +212,7 @@ func TestTwins(t *testing.T) {
 		"both groups": {want: []string{"/events events.k8s.io/events", "events.k8s.io/events /events"}},
 		"one group":   {config: api.RuntimeConfig{"events.k8s.io/v1": false}},
 	} {
-		rows, err := api.Served(tc.config, func(string) bool { return false }, clientscheme.Scheme, api.Deps{})
+		rows, err := api.Served(tc.config, clientscheme.Scheme, api.Deps{})
 		if err != nil {
 			t.Fatal(err)
 		}

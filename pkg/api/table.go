@@ -31,7 +31,6 @@ import (
 	"keelson.dev/keelson/pkg/api/networking"
 	"keelson.dev/keelson/pkg/api/node"
 	"keelson.dev/keelson/pkg/api/podbatches"
-	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/policy"
 	"keelson.dev/keelson/pkg/api/rbac"
 	"keelson.dev/keelson/pkg/api/resourceclaims"
@@ -47,13 +46,12 @@ import (
 type Deps struct {
 	// Emulated is the Kubernetes release whose kinds and rules the rows have.
 	Emulated release.Emulated
-	// SchedulingGroups reports whether pods may have scheduling groups, as with the feature
-	// GenericWorkload.
-	SchedulingGroups bool
-	Core             core.Deps
-	Authentication   authentication.Deps
-	Authorization    authorization.Deps
-	Certificates     certificates.Deps
+	// Enabled reports whether a feature gate is on. If it is nil, none is on.
+	Enabled        func(feature string) bool
+	Core           core.Deps
+	Authentication authentication.Deps
+	Authorization  authorization.Deps
+	Certificates   certificates.Deps
 	// CheckEscalation checks writes of roles and their bindings. It may be nil.
 	CheckEscalation rbac.CheckEscalation
 	// CheckParams checks writes of admission policies and their bindings. It may be nil.
@@ -98,8 +96,11 @@ func Rows(deps Deps) []*resource.Row {
 		podbatches.Rows(deps.Batches),
 	)
 	emulation.Apply(rows, deps.Emulated)
-	if !deps.SchedulingGroups {
-		podspec.DropSchedulingGroups(rows)
+	for _, row := range rows {
+		resource.DropGated(row, deps.enabled)
 	}
 	return rows
 }
+
+// enabled reports whether a feature gate is on.
+func (d *Deps) enabled(feature string) bool { return d.Enabled != nil && d.Enabled(feature) }

@@ -24,7 +24,6 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/pods"
 	"keelson.dev/keelson/pkg/apiserver/rbac"
 	"keelson.dev/keelson/pkg/apiserver/reviews"
-	"keelson.dev/keelson/pkg/features"
 )
 
 // buildRows builds the kind table. Nothing changes its rows afterwards.
@@ -42,7 +41,7 @@ func (a *assembly) buildRows() error {
 
 // newRows returns the rows of the kind table that this server serves.
 func (a *assembly) newRows() ([]*resource.Row, error) {
-	return api.Served(a.cfg.RuntimeConfig, a.cfg.Features.Enabled, a.scheme, a.rowDeps())
+	return api.Served(a.cfg.RuntimeConfig, a.scheme, a.rowDeps())
 }
 
 // rowDeps returns the dependencies of the functions in the kind table.
@@ -51,11 +50,11 @@ func (a *assembly) rowDeps() api.Deps {
 	access := &reviews.Access{Authorizer: a.authz, Rules: a.ruleSource}
 	identity := &reviews.Identity{Requests: a.authn, Audiences: a.audiences, Clock: a.server.deps.Clock}
 	return api.Deps{
-		Emulated:         a.cfg.Features.Emulated,
-		SchedulingGroups: a.cfg.Features.Enabled(features.GenericWorkload),
-		Core:             a.coreDeps(),
-		Authentication:   identity.Rows(),
-		Authorization:    access.Rows(),
+		Emulated:       a.cfg.Features.Emulated,
+		Enabled:        a.cfg.Features.Enabled,
+		Core:           a.coreDeps(),
+		Authentication: identity.Rows(),
+		Authorization:  access.Rows(),
 		Certificates: certificates.Deps{Requests: a.certificates.hooks(),
 			MaySign: (&admission.SignerGuard{Authorizer: a.authz}).MaySign},
 		CheckEscalation: (&rbac.Guard{Rules: a.rules, Authorizer: a.authz}).CheckWrite,

@@ -19,13 +19,16 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store/kv/memory"
+	"keelson.dev/keelson/pkg/api"
 	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/features"
 )
 
 // TestRowsStayAsBuilt runs a server, writes through it, builds its kind table a second time and
@@ -52,6 +55,35 @@ func TestRowsStayAsBuilt(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestGates checks that the kind table names only feature gates that exist.
+func TestGates(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	if err := features.Register(registry, &features.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exists := map[string]bool{"": true}
+	for _, m := range families[0].GetMetric() {
+		for _, label := range m.GetLabel() {
+			exists[label.GetValue()] = true
+		}
+	}
+	for _, row := range api.Rows(api.Deps{}) {
+		gates := []string{row.Feature}
+		for _, gated := range row.Gated {
+			gates = append(gates, gated.Feature)
+		}
+		for _, gate := range gates {
+			if !exists[gate] {
+				t.Errorf("%s: there is no feature gate %q", row.GroupResource(), gate)
+			}
+		}
 	}
 }
 

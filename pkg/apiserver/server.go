@@ -123,8 +123,8 @@ func (s *Server) loadServed() (err error) {
 	if s.scheme, err = NewScheme(); err != nil {
 		return err
 	}
-	rows, err := api.Served(s.cfg.RuntimeConfig, s.cfg.Features.Enabled, s.scheme,
-		api.Deps{Emulated: s.cfg.Features.Emulated})
+	rows, err := api.Served(s.cfg.RuntimeConfig, s.scheme,
+		api.Deps{Emulated: s.cfg.Features.Emulated, Enabled: s.cfg.Features.Enabled})
 	if err != nil {
 		return err
 	}

@@ -140,11 +140,11 @@ type downgradeCheck struct {
 // previous one.
 func downgradeChecks() (checks []downgradeCheck, err error) {
 	now, before := features.Options{}, features.Options{Emulated: emulation.Previous}
-	rows, err := api.Served(nil, now.Enabled, nil, api.Deps{})
+	rows, err := api.Served(nil, nil, api.Deps{Enabled: now.Enabled})
 	if err != nil {
 		return nil, err
 	}
-	earlier, err := api.Served(nil, before.Enabled, nil, api.Deps{Emulated: emulation.Previous})
+	earlier, err := api.Served(nil, nil, api.Deps{Emulated: emulation.Previous, Enabled: before.Enabled})
 	if err != nil {
 		return nil, err
 	}

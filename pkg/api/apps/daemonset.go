@@ -29,6 +29,7 @@ func daemonSetRow(p podspec.Policy) *resource.Row {
 	return resource.Of[appsv1.DaemonSetList](resource.Kind[*appsv1.DaemonSet]{
 		Group: "apps", Version: "v1", Resource: "daemonsets", Kind: "DaemonSet", Namespaced: true,
 		ShortNames: []string{"ds"}, Categories: []string{"all"},
+		Gated: podspec.Gated[*appsv1.DaemonSet](),
 
 		Default:                  defaultDaemonSet,
 		Readable:                 readTemplateGeneration,
@@ -84,12 +85,12 @@ func prepareDaemonSetCreate(_ context.Context, d *appsv1.DaemonSet) {
 	d.Status = appsv1.DaemonSetStatus{}
 	d.Generation = 1
 	setTemplateGeneration(d, max(templateGeneration(d), 1))
-	podspec.DropDisabledOfTemplate(&d.Spec.Template, nil)
+	podspec.DropInitAnnotations(&d.Spec.Template.ObjectMeta)
 }
 
 func prepareDaemonSetUpdate(_ context.Context, d, old *appsv1.DaemonSet) {
 	d.Status = old.Status
-	podspec.DropDisabledOfTemplate(&d.Spec.Template, &old.Spec.Template)
+	podspec.DropInitAnnotations(&d.Spec.Template.ObjectMeta)
 	count := templateGeneration(old)
 	if !equal.Values(d.Spec.Template, old.Spec.Template) {
 		count++

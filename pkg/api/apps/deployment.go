@@ -31,6 +31,7 @@ func deploymentRow(p podspec.Policy) *resource.Row {
 	return resource.Of[appsv1.DeploymentList](resource.Kind[*appsv1.Deployment]{
 		Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true,
 		ShortNames: []string{"deploy"}, Categories: []string{"all"},
+		Gated: podspec.Gated[*appsv1.Deployment](),
 
 		Default:                  defaultDeployment,
 		FillEmpty:                func(o *appsv1.Deployment) { o.Spec.Replicas = new(int32) },
@@ -88,14 +89,14 @@ func defaultDeployment(d *appsv1.Deployment) {
 func prepareDeploymentCreate(_ context.Context, d *appsv1.Deployment) {
 	d.Status = appsv1.DeploymentStatus{}
 	d.Generation = 1
-	podspec.DropDisabledOfTemplate(&d.Spec.Template, nil)
+	podspec.DropInitAnnotations(&d.Spec.Template.ObjectMeta)
 }
 
 // prepareDeploymentUpdate keeps the status. It increments the generation if the spec or the
 // annotations change. Annotations count because the controller copies them to ReplicaSets.
 func prepareDeploymentUpdate(_ context.Context, d, old *appsv1.Deployment) {
 	d.Status = old.Status
-	podspec.DropDisabledOfTemplate(&d.Spec.Template, &old.Spec.Template)
+	podspec.DropInitAnnotations(&d.Spec.Template.ObjectMeta)
 	strategy.Count(d, old, equal.Values(d.Spec, old.Spec) && equal.Values(d.Annotations, old.Annotations))
 }
 

@@ -30,6 +30,7 @@ func replicaSetRow(p podspec.Policy) *resource.Row {
 	return resource.Of[appsv1.ReplicaSetList](resource.Kind[*appsv1.ReplicaSet]{
 		Group: "apps", Version: "v1", Resource: "replicasets", Kind: "ReplicaSet", Namespaced: true,
 		ShortNames: []string{"rs"}, Categories: []string{"all"},
+		Gated: podspec.Gated[*appsv1.ReplicaSet](),
 
 		Default:                  defaultReplicaSet,
 		FillEmpty:                func(o *appsv1.ReplicaSet) { o.Spec.Replicas = new(int32) },
@@ -73,12 +74,12 @@ func defaultReplicaSet(rs *appsv1.ReplicaSet) {
 func prepareReplicaSetCreate(_ context.Context, rs *appsv1.ReplicaSet) {
 	rs.Status = appsv1.ReplicaSetStatus{}
 	rs.Generation = 1
-	podspec.DropDisabledOfTemplate(&rs.Spec.Template, nil)
+	podspec.DropInitAnnotations(&rs.Spec.Template.ObjectMeta)
 }
 
 func prepareReplicaSetUpdate(_ context.Context, rs, old *appsv1.ReplicaSet) {
 	rs.Status = old.Status
-	podspec.DropDisabledOfTemplate(&rs.Spec.Template, &old.Spec.Template)
+	podspec.DropInitAnnotations(&rs.Spec.Template.ObjectMeta)
 	strategy.Count(rs, old, equal.Values(rs.Spec, old.Spec))
 }
 

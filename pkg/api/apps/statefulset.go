@@ -36,6 +36,7 @@ func statefulSetRow(p podspec.Policy) *resource.Row {
 	return resource.Of[appsv1.StatefulSetList](resource.Kind[*appsv1.StatefulSet]{
 		Group: "apps", Version: "v1", Resource: "statefulsets", Kind: "StatefulSet", Namespaced: true,
 		ShortNames: []string{"sts"}, Categories: []string{"all"},
+		Gated: podspec.Gated[*appsv1.StatefulSet](),
 
 		Default:                  defaultStatefulSet,
 		DefaultsChanged:          true, // maxUnavailable has a default since 1.37
@@ -113,12 +114,12 @@ func olderStatefulSets() []resource.StoredForm {
 func prepareStatefulSetCreate(_ context.Context, s *appsv1.StatefulSet) {
 	s.Status = appsv1.StatefulSetStatus{}
 	s.Generation = 1
-	podspec.DropDisabledOfTemplate(&s.Spec.Template, nil)
+	podspec.DropInitAnnotations(&s.Spec.Template.ObjectMeta)
 }
 
 func prepareStatefulSetUpdate(_ context.Context, s, old *appsv1.StatefulSet) {
 	s.Status = old.Status
-	podspec.DropDisabledOfTemplate(&s.Spec.Template, &old.Spec.Template)
+	podspec.DropInitAnnotations(&s.Spec.Template.ObjectMeta)
 	strategy.Count(s, old, equal.Values(s.Spec, old.Spec))
 }
 

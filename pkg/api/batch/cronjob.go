@@ -35,6 +35,7 @@ func cronJobRow(p podspec.Policy) *resource.Row {
 	return resource.Of[batchv1.CronJobList](resource.Kind[*batchv1.CronJob]{
 		Group: "batch", Version: "v1", Resource: "cronjobs", Kind: "CronJob", Namespaced: true,
 		ShortNames: []string{"cj"}, Categories: []string{"all"},
+		Gated: gated(func(c *batchv1.CronJob) *batchv1.JobSpec { return &c.Spec.JobTemplate.Spec }),
 
 		Default:                  defaultCronJob,
 		PrepareCreate:            prepareCronJobCreate,
@@ -91,14 +92,12 @@ func defaultJobTemplate(spec *batchv1.JobSpec) {
 func prepareCronJobCreate(_ context.Context, c *batchv1.CronJob) {
 	c.Status = batchv1.CronJobStatus{}
 	c.Generation = 1
-	dropScheduling(&c.Spec.JobTemplate.Spec, nil)
-	podspec.DropDisabledOfTemplate(&c.Spec.JobTemplate.Spec.Template, nil)
+	podspec.DropInitAnnotations(&c.Spec.JobTemplate.Spec.Template.ObjectMeta)
 }
 
 func prepareCronJobUpdate(_ context.Context, c, old *batchv1.CronJob) {
 	c.Status = old.Status
-	dropScheduling(&c.Spec.JobTemplate.Spec, &old.Spec.JobTemplate.Spec)
-	podspec.DropDisabledOfTemplate(&c.Spec.JobTemplate.Spec.Template, &old.Spec.JobTemplate.Spec.Template)
+	podspec.DropInitAnnotations(&c.Spec.JobTemplate.Spec.Template.ObjectMeta)
 	strategy.Count(c, old, equality.Semantic.DeepEqual(c.Spec, old.Spec))
 }
 

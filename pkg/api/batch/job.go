@@ -30,6 +30,7 @@ func jobRow(p podspec.Policy) *resource.Row {
 	return resource.Of[batchv1.JobList](resource.Kind[*batchv1.Job]{
 		Group: "batch", Version: "v1", Resource: "jobs", Kind: "Job", Namespaced: true,
 		Categories: []string{"all"},
+		Gated:      gated(func(j *batchv1.Job) *batchv1.JobSpec { return &j.Spec }),
 
 		Default:                  defaultJob,
 		MetaOnUpdate:             resource.CheckNameAndFinalizers,
@@ -110,8 +111,7 @@ func prepareJobCreate(_ context.Context, j *batchv1.Job) {
 	}
 	j.Status = batchv1.JobStatus{}
 	j.Generation = 1
-	dropScheduling(&j.Spec, nil)
-	podspec.DropDisabledOfTemplate(&j.Spec.Template, nil)
+	podspec.DropInitAnnotations(&j.Spec.Template.ObjectMeta)
 }
 
 // inheritLabels copies the template's labels to a job that has no labels. The function that sets
@@ -151,16 +151,14 @@ func generateSelector(j *batchv1.Job) {
 
 func prepareJobUpdate(_ context.Context, j, old *batchv1.Job) {
 	j.Status = old.Status
-	dropScheduling(&j.Spec, &old.Spec)
-	podspec.DropDisabledOfTemplate(&j.Spec.Template, &old.Spec.Template)
+	podspec.DropInitAnnotations(&j.Spec.Template.ObjectMeta)
 	strategy.Count(j, old, equality.Semantic.DeepEqual(j.Spec, old.Spec))
 }
 
-// dropScheduling clears a field whose feature gate is off by default, unless old has it.
-func dropScheduling(spec, old *batchv1.JobSpec) {
-	if old == nil || old.Scheduling == nil {
-		spec.Scheduling = nil
-	}
+// gated returns the gated fields of a kind whose objects have the specification of a job.
+func gated[O resource.Object](spec func(O) *batchv1.JobSpec) []resource.Gated[O] {
+	return append(podspec.Gated[O](), resource.GatedField("WorkloadWithJob",
+		func(obj O) **batchv1.JobSchedulingConfiguration { return &spec(obj).Scheduling }))
 }
 
 func prepareJobStatus(_ context.Context, j, old *batchv1.Job) {

@@ -27,15 +27,21 @@ func Rows() []*resource.Row {
 	}
 }
 
+// leaderElection is the feature gate of coordinated leader election.
+const leaderElection = "CoordinatedLeaderElection"
+
 // leaseRow returns the row of the kind table for the resource leases.
 func leaseRow() *resource.Row {
 	return resource.Of[coordinationv1.LeaseList](resource.Kind[*coordinationv1.Lease]{
 		Group: "coordination.k8s.io", Version: "v1", Resource: "leases", Kind: "Lease", Namespaced: true,
+		Gated: []resource.Gated[*coordinationv1.Lease]{
+			resource.GatedField(leaderElection,
+				func(l *coordinationv1.Lease) **coordinationv1.CoordinatedLeaseStrategy { return &l.Spec.Strategy }),
+			resource.GatedField(leaderElection, func(l *coordinationv1.Lease) **string { return &l.Spec.PreferredHolder }),
+		},
 
-		PrepareCreate:       prepareLeaseCreate,
 		AnyFinalizer:        true,
 		Validate:            validateLease,
-		PrepareUpdate:       prepareLeaseUpdate,
 		ValidateUpdate:      validateLeaseUpdate,
 		AllowCreateOnUpdate: true,
 
@@ -46,22 +52,6 @@ func leaseRow() *resource.Row {
 		},
 		Cells: leaseCells,
 	})
-}
-
-// The feature gate for coordinated leader election is off by default. Its fields are cleared unless
-// the stored lease has them.
-
-func prepareLeaseCreate(_ context.Context, l *coordinationv1.Lease) {
-	l.Spec.Strategy, l.Spec.PreferredHolder = nil, nil
-}
-
-func prepareLeaseUpdate(_ context.Context, l, old *coordinationv1.Lease) {
-	if old.Spec.Strategy == nil {
-		l.Spec.Strategy = nil
-	}
-	if old.Spec.PreferredHolder == nil {
-		l.Spec.PreferredHolder = nil
-	}
 }
 
 func validateLease(_ context.Context, l *coordinationv1.Lease) field.ErrorList {

@@ -28,6 +28,7 @@ func podRow(d Deps) *resource.Row {
 	return resource.Of[corev1.PodList](resource.Kind[*corev1.Pod]{
 		Group: "", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true,
 		ShortNames: []string{"po"}, Categories: []string{"all"},
+		Gated: append(podspec.Gated[*corev1.Pod](), gatedStatus()...),
 
 		Default:        defaultPod,
 		MetaOnUpdate:   resource.CheckNameAndFinalizers,
@@ -124,7 +125,7 @@ func defaultPod(pod *corev1.Pod) { podspec.DefaultPod(pod) }
 func preparePodCreate(ctx context.Context, pod *corev1.Pod) {
 	pod.Generation = 1
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
-	podspec.DropDisabledOfPod(pod, nil)
+	podspec.DropInitAnnotations(&pod.ObjectMeta)
 	podspec.DefaultPodResources(pod)
 	pod.Status.QOSClass = podspec.QOSClass(&pod.Spec)
 	if len(pod.Spec.SchedulingGates) > 0 {
@@ -143,7 +144,7 @@ func preparePodCreate(ctx context.Context, pod *corev1.Pod) {
 func preparePodUpdate(_ context.Context, pod, old *corev1.Pod) {
 	pod.Status = old.Status
 	keepPodResources(pod, old)
-	podspec.DropDisabledOfPod(pod, old)
+	podspec.DropInitAnnotations(&pod.ObjectMeta)
 	countPodSpec(pod, old)
 }
 
@@ -162,21 +163,17 @@ func countPodSpec(pod, old *corev1.Pod) {
 	}
 }
 
-// eachMount calls visit for the status of each volume mount until visit returns true. It reports
-// whether visit returned true.
-func eachMount(status *corev1.PodStatus, visit func(*corev1.VolumeMountStatus) bool) bool {
+// eachMount calls visit for the status of each volume mount.
+func eachMount(status *corev1.PodStatus, visit func(*corev1.VolumeMountStatus)) {
 	for _, statuses := range [][]corev1.ContainerStatus{
 		status.ContainerStatuses, status.InitContainerStatuses, status.EphemeralContainerStatuses,
 	} {
 		for i := range statuses {
 			for j := range statuses[i].VolumeMounts {
-				if visit(&statuses[i].VolumeMounts[j]) {
-					return true
-				}
+				visit(&statuses[i].VolumeMounts[j])
 			}
 		}
 	}
-	return false
 }
 
 // preparePodEphemeralContainers keeps all fields of the old pod except the ephemeral containers,
@@ -186,7 +183,7 @@ func preparePodEphemeralContainers(_ context.Context, pod, old *corev1.Pod) {
 	pod.Spec, pod.Status = old.Spec, old.Status
 	metav1.ResetObjectMetaForStatus(pod, old)
 	pod.Spec.EphemeralContainers = added
-	podspec.DropDisabledOfPod(pod, old)
+	podspec.DropInitAnnotations(&pod.ObjectMeta)
 	countPodSpec(pod, old)
 }
 

@@ -32,7 +32,7 @@ func preparePodResize(_ context.Context, pod, old *corev1.Pod) {
 	}
 	keepPodResources(pod, old)
 	podspec.DefaultPodResources(pod)
-	podspec.DropDisabledOfPod(pod, old)
+	podspec.DropInitAnnotations(&pod.ObjectMeta)
 	countPodSpec(pod, old)
 }
 

@@ -17,6 +17,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"keelson.dev/apiserver/naming"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/report"
 )
@@ -31,10 +32,9 @@ func preparePodStatus(_ context.Context, pod, old *corev1.Pod) {
 	if pod.Status.QOSClass == "" {
 		pod.Status.QOSClass = old.Status.QOSClass
 	}
-	podspec.DropDisabledOfPod(pod, old)
+	podspec.DropInitAnnotations(&pod.ObjectMeta)
 	keepObservedGenerations(pod, old)
 	keepClaimStatuses(&pod.Status, &old.Status)
-	dropStatusFields(&pod.Status, &old.Status)
 }
 
 // keepClaimStatuses restores fields about resource claims that are missing in an update, because
@@ -75,22 +75,24 @@ func keepObservedGenerations(pod, old *corev1.Pod) {
 	}
 }
 
-// dropStatusFields clears fields whose feature gates are off by default, unless old has them:
-// claims for resources that nodes allocate themselves, and digests of image volumes.
-func dropStatusFields(status, old *corev1.PodStatus) {
-	if len(old.NodeAllocatableResourceClaimStatuses) == 0 {
-		status.NodeAllocatableResourceClaimStatuses = nil
+// gatedStatus returns the gated fields of the status of pods.
+func gatedStatus() []resource.Gated[*corev1.Pod] {
+	return []resource.Gated[*corev1.Pod]{
+		resource.GatedList("DRANodeAllocatableResources", func(p *corev1.Pod) *[]corev1.NodeAllocatableResourceClaimStatus {
+			return &p.Status.NodeAllocatableResourceClaimStatuses
+		}),
+		resource.GatedList("CSIVolumeHealth",
+			func(p *corev1.Pod) *[]corev1.PodVolumeHealth { return &p.Status.VolumeHealth }),
+		{Feature: "ImageVolumeWithDigest", Visit: func(p *corev1.Pod, drop bool) (found bool) {
+			eachMount(&p.Status, func(m *corev1.VolumeMountStatus) {
+				found = found || m.VolumeStatus != nil
+				if drop {
+					m.VolumeStatus = nil
+				}
+			})
+			return found
+		}},
 	}
-	if len(old.VolumeHealth) == 0 {
-		status.VolumeHealth = nil
-	}
-	if eachMount(old, func(m *corev1.VolumeMountStatus) bool { return m.VolumeStatus != nil }) {
-		return
-	}
-	eachMount(status, func(m *corev1.VolumeMountStatus) bool {
-		m.VolumeStatus = nil
-		return false
-	})
 }
 
 func validatePodStatus(_ context.Context, pod, old *corev1.Pod) field.ErrorList {

@@ -22,6 +22,7 @@ import (
 func podTemplateRow(p podspec.Policy) *resource.Row {
 	return resource.Of[corev1.PodTemplateList](resource.Kind[*corev1.PodTemplate]{
 		Group: "", Version: "v1", Resource: "podtemplates", Kind: "PodTemplate", Namespaced: true,
+		Gated: podspec.Gated[*corev1.PodTemplate](),
 
 		Default:                  defaultPodTemplate,
 		PrepareCreate:            preparePodTemplateCreate,
@@ -46,11 +47,11 @@ func defaultPodTemplate(t *corev1.PodTemplate) { podspec.DefaultSpec(&t.Template
 
 func preparePodTemplateCreate(ctx context.Context, t *corev1.PodTemplate) {
 	strategy.StartGeneration(ctx, t)
-	podspec.DropDisabledOfTemplate(&t.Template, nil)
+	podspec.DropInitAnnotations(&t.Template.ObjectMeta)
 }
 
 func preparePodTemplateUpdate(_ context.Context, t, old *corev1.PodTemplate) {
-	podspec.DropDisabledOfTemplate(&t.Template, &old.Template)
+	podspec.DropInitAnnotations(&t.Template.ObjectMeta)
 	strategy.Count(t, old, equal.Values(t.Template, old.Template))
 }
 

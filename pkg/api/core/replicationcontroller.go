@@ -36,6 +36,7 @@ func replicationControllerRow(p podspec.Policy) *resource.Row {
 		Group: "", Version: "v1", Resource: "replicationcontrollers", Kind: "ReplicationController", Namespaced: true,
 		ShortNames: []string{"rc"}, Categories: []string{"all"},
 		StoragePrefix: "controllers",
+		Gated:         podspec.Gated[*corev1.ReplicationController](),
 
 		Default:                  defaultReplicationController,
 		PrepareCreate:            prepareReplicationControllerCreate,
@@ -117,14 +118,14 @@ func prepareReplicationControllerCreate(_ context.Context, rc *corev1.Replicatio
 	rc.Status = corev1.ReplicationControllerStatus{}
 	rc.Generation = 1
 	if rc.Spec.Template != nil {
-		podspec.DropDisabledOfTemplate(rc.Spec.Template, nil)
+		podspec.DropInitAnnotations(&rc.Spec.Template.ObjectMeta)
 	}
 }
 
 func prepareReplicationControllerUpdate(_ context.Context, rc, old *corev1.ReplicationController) {
 	rc.Status = old.Status
 	if t := rc.Spec.Template; t != nil {
-		podspec.DropDisabledOfTemplate(t, old.Spec.Template)
+		podspec.DropInitAnnotations(&t.ObjectMeta)
 	}
 	strategy.Count(rc, old, equal.Values(rc.Spec, old.Spec))
 }

@@ -47,7 +47,7 @@ func Apply(rows []*resource.Row, emulated release.Emulated) {
 			if r.defaulted {
 				r.keepUnset(row)
 			}
-			r.clearOnWrite(row)
+			resource.DropOnWrite(row, r.visit)
 		}
 	}
 }
@@ -101,24 +101,13 @@ func (r *rule) byDefault(row *resource.Row, obj resource.Object) bool {
 	return equality.Semantic.DeepEqual(without, obj)
 }
 
-// clearOnWrite makes a row clear the field in each object that a client writes, unless the stored object
-// has it.
-func (r *rule) clearOnWrite(row *resource.Row) {
-	create, update := row.PrepareCreate, row.PrepareUpdate
-	row.PrepareCreate = func(ctx context.Context, obj resource.Object) {
+// visit reports whether an object has the field, and clears the field if drop is true.
+func (r *rule) visit(obj resource.Object, drop bool) bool {
+	used := r.uses(obj)
+	if drop {
 		r.clear(obj)
-		if create != nil {
-			create(ctx, obj)
-		}
 	}
-	row.PrepareUpdate = func(ctx context.Context, obj, old resource.Object) {
-		if !r.uses(old) {
-			r.clear(obj)
-		}
-		if update != nil {
-			update(ctx, obj, old)
-		}
-	}
+	return used
 }
 
 // keepUnset makes a row never set the default of the field.

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podspec sets the defaults of pod specifications, clears fields of features that are off,
+// Package podspec sets the defaults of pod specifications, names the fields of features that can be off,
 // and validates the specifications. It does so for pods and for pod templates of controllers.
 // Defaults, field paths and messages are those of Kubernetes.
 //

@@ -9,49 +9,37 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/apiserver/resource"
 )
 
-// feature visits the fields of one feature in a specification. It reports whether one of them is
-// set. If drop is true it clears them.
-type feature func(spec *corev1.PodSpec, drop bool) bool
-
-// disabled returns the features that are off by default in Kubernetes 1.37 and cannot be turned on.
-func disabled() []feature {
-	return []feature{
-		func(s *corev1.PodSpec, drop bool) bool { return visitList(&s.EvictionResponders, drop) },
-		stopSignals, fileOwners, emptyDirModes, mountOptions, httpProtocols, grpcModes,
+// features returns the features that have fields in pod specifications, but are off by default in Kubernetes 1.37.
+// The function of a feature reports whether one of its fields is set. If drop is true, it clears them.
+func features() []resource.Gated[*corev1.PodSpec] {
+	return []resource.Gated[*corev1.PodSpec]{
+		resource.GatedList("EvictionRequestAPI",
+			func(s *corev1.PodSpec) *[]corev1.EvictionResponder { return &s.EvictionResponders }),
+		resource.GatedField("GenericWorkload",
+			func(s *corev1.PodSpec) **corev1.PodSchedulingGroup { return &s.SchedulingGroup }),
+		{Feature: "ContainerStopSignals", Visit: stopSignals},
+		{Feature: "AtomicWriteVolumeUserFields", Visit: fileOwners},
+		{Feature: "EmptyDirVolumeMode", Visit: emptyDirModes},
+		{Feature: "VolumeBindMountOptions", Visit: mountOptions},
+		{Feature: "H2CContainerProbe", Visit: httpProtocols},
+		{Feature: "GRPCContainerProbeTLS", Visit: grpcModes},
 	}
 }
 
-// DropDisabled clears the fields of disabled features, unless old, the specification that is
-// replaced, already uses the feature. old is nil on create.
-func DropDisabled(spec, old *corev1.PodSpec) {
-	for _, f := range disabled() {
-		if old == nil || !f(old, false) {
-			f(spec, true)
-		}
+// Gated returns the gated fields of a kind whose objects are pods or have a template for pods.
+func Gated[O resource.Object]() []resource.Gated[O] {
+	var gated []resource.Gated[O]
+	for _, f := range features() {
+		gated = append(gated, resource.Gated[O]{Feature: f.Feature, Visit: func(obj O, drop bool) bool {
+			spec := Of(obj)
+			return spec != nil && f.Visit(spec, drop)
+		}})
 	}
-}
-
-// DropDisabledOfPod clears the fields of disabled features in a pod, unless old, the pod that is
-// replaced, uses the feature, and the annotations of DropInitAnnotations. old is nil on create.
-func DropDisabledOfPod(pod, old *corev1.Pod) {
-	var was *corev1.PodSpec
-	if old != nil {
-		was = &old.Spec
-	}
-	DropDisabled(&pod.Spec, was)
-	DropInitAnnotations(&pod.ObjectMeta)
-}
-
-// DropDisabledOfTemplate does the same for a template as DropDisabledOfPod for a pod.
-func DropDisabledOfTemplate(t, old *corev1.PodTemplateSpec) {
-	var was *corev1.PodSpec
-	if old != nil {
-		was = &old.Spec
-	}
-	DropDisabled(&t.Spec, was)
-	DropInitAnnotations(&t.ObjectMeta)
+	return gated
 }
 
 // DropInitAnnotations deletes the annotations that specified init containers before there was a
@@ -71,7 +59,7 @@ func DropInitAnnotations(m *metav1.ObjectMeta) {
 // visit reports whether a field is set, and clears it if drop is true.
 func visit[T any](field **T, drop bool) bool {
 	set := *field != nil
-	if drop {
+	if drop && set {
 		*field = nil
 	}
 	return set
@@ -79,7 +67,7 @@ func visit[T any](field **T, drop bool) bool {
 
 func visitList[T any](field *[]T, drop bool) bool {
 	set := len(*field) > 0
-	if drop {
+	if drop && *field != nil {
 		*field = nil
 	}
 	return set

@@ -12,14 +12,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// TestDropDisabled checks that fields of disabled features are cleared, unless the specification
-// that is replaced uses the feature.
-func TestDropDisabled(t *testing.T) {
+// TestGated checks that each gated field of specifications is cleared if its feature is off, unless the
+// stored pod uses the feature.
+func TestGated(t *testing.T) {
 	volume := func(source string) string { return `{volumes: [{name: v, ` + source + `}]}` }
 	for name, text := range map[string]string{
+		"scheduling group":    `{schedulingGroup: {podGroupName: g}}`,
 		"eviction responders": `{evictionResponders: [{name: example.com/a, priority: 1000}]}`,
 		"owner of a certificate": volume(
 			`projected: {sources: [{podCertificate: {signerName: example.com/s, keyType: ED25519, user: 1}}]}`),
@@ -37,20 +39,23 @@ func TestDropDisabled(t *testing.T) {
 		"mode of gRPC":        container(`readinessProbe: {grpc: {port: 1, mode: TLS}}`),
 	} {
 		t.Run(name, func(t *testing.T) {
-			read := func() *corev1.PodSpec {
-				spec := &corev1.PodSpec{}
-				if err := yaml.UnmarshalStrict([]byte(text), spec); err != nil {
+			read := func() *corev1.Pod {
+				pod := &corev1.Pod{}
+				if err := yaml.UnmarshalStrict([]byte(text), &pod.Spec); err != nil {
 					t.Fatal(err)
 				}
-				return spec
+				return pod
 			}
-			kept, dropped := read(), read()
-			podspec.DropDisabled(kept, read())
-			podspec.DropDisabled(dropped, &corev1.PodSpec{})
+			row := resource.Of[corev1.PodList](resource.Kind[*corev1.Pod]{Gated: podspec.Gated[*corev1.Pod]()})
+			resource.DropGated(row, func(string) bool { return false })
+			created, kept, dropped := read(), read(), read()
+			row.PrepareCreate(t.Context(), created)
+			row.PrepareUpdate(t.Context(), kept, read())
+			row.PrepareUpdate(t.Context(), dropped, &corev1.Pod{})
 			if !reflect.DeepEqual(kept, read()) {
 				t.Errorf("a field that was used is cleared: %+v", kept)
 			}
-			if reflect.DeepEqual(dropped, read()) {
+			if reflect.DeepEqual(dropped, read()) || reflect.DeepEqual(created, read()) {
 				t.Error("the field is not cleared")
 			}
 		})
@@ -63,7 +68,7 @@ func TestDropInitAnnotations(t *testing.T) {
 	shared := map[string]string{"a": "b", "pod.alpha.kubernetes.io/init-container-statuses": "[]",
 		"pod.beta.kubernetes.io/init-containers": "[]"}
 	template := &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: shared}}
-	podspec.DropDisabledOfTemplate(template, nil)
+	podspec.DropInitAnnotations(&template.ObjectMeta)
 	if want := map[string]string{"a": "b"}; !maps.Equal(template.Annotations, want) || len(shared) != 3 {
 		t.Errorf("annotations %v of the template and %v of the other object", template.Annotations, shared)
 	}

@@ -4,8 +4,6 @@
 package podspec
 
 import (
-	"context"
-
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -44,31 +42,4 @@ func Of(obj resource.Object) *corev1.PodSpec {
 func Has(obj resource.Object) bool {
 	_, optional := obj.(*corev1.ReplicationController)
 	return optional || Of(obj) != nil
-}
-
-// DropSchedulingGroups makes rows clear the scheduling group in the specifications that clients
-// write, unless the stored object has one. It is for servers without the feature GenericWorkload.
-func DropSchedulingGroups(rows []*resource.Row) {
-	for _, row := range rows {
-		if Has(row.New()) {
-			dropSchedulingGroup(row)
-		}
-	}
-}
-
-func dropSchedulingGroup(row *resource.Row) {
-	create, update := row.PrepareCreate, row.PrepareUpdate
-	row.PrepareCreate = func(ctx context.Context, obj resource.Object) {
-		if spec := Of(obj); spec != nil {
-			spec.SchedulingGroup = nil
-		}
-		create(ctx, obj)
-	}
-	row.PrepareUpdate = func(ctx context.Context, obj, old resource.Object) {
-		spec, was := Of(obj), Of(old)
-		if spec != nil && (was == nil || was.SchedulingGroup == nil) {
-			spec.SchedulingGroup = nil
-		}
-		update(ctx, obj, old)
-	}
 }

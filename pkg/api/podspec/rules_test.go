@@ -25,7 +25,11 @@ func validate(t *testing.T, text string) sets.Set[string] {
 	}
 	podspec.DefaultSpec(&pod.Spec)
 	podspec.DefaultPod(pod)
-	podspec.DropDisabledOfPod(pod, nil)
+	for _, gated := range podspec.Gated[*corev1.Pod]() {
+		if gated.Feature != "GenericWorkload" { // its rules are tested too
+			gated.Visit(pod, true)
+		}
+	}
 	found := sets.New[string]()
 	for _, err := range podspec.ValidateSpec(t.Context(), &pod.Spec, &metav1.ObjectMeta{}, nil) {
 		found.Insert(err.Field + ": " + err.Type.String())

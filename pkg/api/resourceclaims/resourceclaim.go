@@ -41,17 +41,16 @@ func resourceClaimRow(guard Guard) *resource.Row {
 		Group: "resource.k8s.io", Version: "v1",
 		Versions: append([]resource.Version{{Name: "v1"}}, claimVersions()...), Resource: "resourceclaims",
 		Kind: "ResourceClaim", Namespaced: true,
+		Gated: []resource.Gated[*resourcev1.ResourceClaim]{
+			{Feature: "DRADerivedAttributes",
+				Visit: func(c *resourcev1.ResourceClaim, drop bool) bool { return visitDerived(&c.Spec, drop) }},
+			{Feature: "DRAOptionalNodeOperations", Visit: visitSkipped},
+		},
 
-		Default:      defaultResourceClaim,
-		MetaOnUpdate: resource.CheckNameAndFinalizers,
-		PrepareCreate: func(ctx context.Context, c *resourcev1.ResourceClaim) {
-			parts.ClearStatus(ctx, c)
-			dropDerived(&c.Spec, nil)
-		},
-		PrepareUpdate: func(ctx context.Context, c, old *resourcev1.ResourceClaim) {
-			parts.KeepStatus(ctx, c, old)
-			dropDerived(&c.Spec, &old.Spec)
-		},
+		Default:                  defaultResourceClaim,
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
+		PrepareCreate:            parts.ClearStatus,
+		PrepareUpdate:            parts.KeepStatus,
 		Validate:                 validate,
 		ValidateUpdate:           validateClaimUpdate,
 		AllowUnconditionalUpdate: true,
@@ -70,7 +69,6 @@ func resourceClaimRow(guard Guard) *resource.Row {
 				PrepareUpdate: func(ctx context.Context, c, old *resourcev1.ResourceClaim) {
 					parts.KeepSpecAndMeta(ctx, c, old)
 					dropFreed(c, old)
-					dropSkipped(c, old)
 				}, ValidateUpdate: validateStatus},
 		},
 	})
@@ -89,15 +87,11 @@ func resourceClaimTemplateRow(guard Guard) *resource.Row {
 		Group: "resource.k8s.io", Version: "v1",
 		Versions: append([]resource.Version{{Name: "v1"}}, templateVersions()...),
 		Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate", Namespaced: true,
+		Gated: []resource.Gated[*resourcev1.ResourceClaimTemplate]{{Feature: "DRADerivedAttributes",
+			Visit: func(t *resourcev1.ResourceClaimTemplate, drop bool) bool { return visitDerived(&t.Spec.Spec, drop) }}},
 
-		Default:      defaultResourceClaimTemplate,
-		MetaOnUpdate: resource.CheckNameAndFinalizers,
-		PrepareCreate: func(_ context.Context, t *resourcev1.ResourceClaimTemplate) {
-			dropDerived(&t.Spec.Spec, nil)
-		},
-		PrepareUpdate: func(_ context.Context, t, old *resourcev1.ResourceClaimTemplate) {
-			dropDerived(&t.Spec.Spec, &old.Spec.Spec)
-		},
+		Default:                  defaultResourceClaimTemplate,
+		MetaOnUpdate:             resource.CheckNameAndFinalizers,
 		Validate:                 validate,
 		ValidateUpdate:           validateTemplateUpdate,
 		AllowUnconditionalUpdate: true,
@@ -152,46 +146,40 @@ func defaultTolerations(tolerations []resourcev1.DeviceToleration) {
 	}
 }
 
-// dropDerived clears the derived attributes of requests, unless old has some: their feature is off
-// by default. old is nil for a new object.
-func dropDerived(spec, old *resourcev1.ResourceClaimSpec) {
-	if old != nil && visitDerived(old, func(a *[]resourcev1.DeviceDerivedAttribute) bool { return len(*a) > 0 }) {
-		return
+// visitDerived reports whether a request has derived attributes. If drop is true, it clears them.
+func visitDerived(spec *resourcev1.ResourceClaimSpec, drop bool) (found bool) {
+	visit := func(attributes *[]resourcev1.DeviceDerivedAttribute) {
+		found = found || len(*attributes) > 0
+		if drop {
+			*attributes = nil
+		}
 	}
-	visitDerived(spec, func(a *[]resourcev1.DeviceDerivedAttribute) bool {
-		*a = nil
-		return false
-	})
-}
-
-// visitDerived calls visit for the derived attributes of each request until visit returns true. It
-// reports whether visit returned true.
-func visitDerived(spec *resourcev1.ResourceClaimSpec, visit func(*[]resourcev1.DeviceDerivedAttribute) bool) bool {
 	for i := range spec.Devices.Requests {
 		request := &spec.Devices.Requests[i]
-		if request.Exactly != nil && visit(&request.Exactly.DerivedAttributes) {
-			return true
+		if request.Exactly != nil {
+			visit(&request.Exactly.DerivedAttributes)
 		}
 		for j := range request.FirstAvailable {
-			if visit(&request.FirstAvailable[j].DerivedAttributes) {
-				return true
-			}
+			visit(&request.FirstAvailable[j].DerivedAttributes)
 		}
 	}
-	return false
+	return found
 }
 
-// dropSkipped clears the operations that nodes skip for allocated devices, unless old has some:
-// their feature is off by default.
-func dropSkipped(c, old *resourcev1.ResourceClaim) {
-	skips := func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.SkipNodeOperations) > 0 }
-	now, was := c.Status.Allocation, old.Status.Allocation
-	if now == nil || was != nil && slices.ContainsFunc(was.Devices.Results, skips) {
-		return
+// visitSkipped reports whether nodes skip operations for allocated devices. If drop is true, it clears the
+// skipped operations.
+func visitSkipped(c *resourcev1.ResourceClaim, drop bool) (found bool) {
+	if c.Status.Allocation == nil {
+		return false
 	}
-	for i := range now.Devices.Results {
-		now.Devices.Results[i].SkipNodeOperations = nil
+	for i := range c.Status.Allocation.Devices.Results {
+		result := &c.Status.Allocation.Devices.Results[i]
+		found = found || len(result.SkipNodeOperations) > 0
+		if drop {
+			result.SkipNodeOperations = nil
+		}
 	}
+	return found
 }
 
 // dropFreed removes from the status those devices that the update deallocates. So a client that

@@ -18,13 +18,15 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Row returns the row of the kind table for the resource with the given plural name.
+// Row returns the row of the kind table for the resource with the given plural name. The row drops all gated
+// fields.
 func Row(tb testing.TB, rows []*resource.Row, name string) *resource.Row {
 	tb.Helper()
 	i := slices.IndexFunc(rows, func(row *resource.Row) bool { return row.Resource == name })
 	if i < 0 {
 		tb.Fatalf("no row %s", name)
 	}
+	resource.DropGated(rows[i], func(string) bool { return false })
 	return rows[i]
 }
 

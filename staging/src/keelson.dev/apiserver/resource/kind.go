@@ -64,6 +64,8 @@ type Kind[O any] struct {
 	// Feature names a feature gate. A server has the resource only if the gate is enabled. If
 	// Feature is empty, every server has the resource.
 	Feature string
+	// Gated are the fields of objects that only servers with other features have. See DropGated.
+	Gated []Gated[O]
 	// Custom reports whether this row of the kind table is for one version of a custom resource.
 	// Each version has a row of its own, because schema, subresources and columns may differ. The
 	// row serves only Version; Versions are all versions of the resource. Requests are routed and

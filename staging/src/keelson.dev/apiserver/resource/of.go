@@ -53,6 +53,10 @@ func Of[L, T any](k Kind[*T]) *Row {
 	if f := k.RowOrder; f != nil {
 		row.RowOrder = func(a, b Object) int { return f(any(a).(*T), any(b).(*T)) }
 	}
+	for _, g := range k.Gated {
+		row.Gated = append(row.Gated, Gated[Object]{Feature: g.Feature,
+			Visit: func(obj Object, drop bool) bool { return g.Visit(any(obj).(*T), drop) }})
+	}
 	for _, s := range slices.SortedFunc(slices.Values(k.Subresources), bySubresource) {
 		row.Subresources = append(row.Subresources, RowSub{
 			Subresource: s.Subresource, PrepareUpdate: eraseUpdate(s.PrepareUpdate),
