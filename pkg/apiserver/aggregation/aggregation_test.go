@@ -215,16 +215,16 @@ func TestOwnAPIServices(t *testing.T) {
 	})
 }
 
-// TestBetaPriority checks that beta versions have the priority within their group that they have in
-// Kubernetes. Servers that share a store would otherwise overwrite each other's APIServices.
-func TestBetaPriority(t *testing.T) {
+// TestOptionalPriority checks that versions that are off by default have the priority within their group that
+// they have in Kubernetes. Servers that share a store would otherwise overwrite each other's APIServices.
+func TestOptionalPriority(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
-		c.RuntimeConfig = map[string]bool{"api/beta": true}
+		c.RuntimeConfig = map[string]bool{"api/beta": true, "resource.k8s.io/v1alpha3": true}
 	}})
 	services := aggregatorclient.NewForConfigOrDie(s.Config).ApiregistrationV1().APIServices()
 	for name, want := range map[string]int32{
 		"v1.resource.k8s.io": 21, "v1beta2.resource.k8s.io": 15, "v1beta1.resource.k8s.io": 9,
-		"v1beta1.certificates.k8s.io": 9, "v1beta1.storagemigration.k8s.io": 9,
+		"v1alpha3.resource.k8s.io": 1, "v1beta1.certificates.k8s.io": 9, "v1beta1.storagemigration.k8s.io": 9,
 	} {
 		service, err := services.Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {

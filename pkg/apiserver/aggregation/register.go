@@ -45,7 +45,7 @@ func groupPriorities() map[string]int32 {
 // versionPriority returns the priority of a version of a built-in group.
 func versionPriority(gv schema.GroupVersion) int32 {
 	switch gv {
-	case schema.GroupVersion{Version: "v1"}:
+	case schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "resource.k8s.io", Version: "v1alpha3"}:
 		return 1
 	case schema.GroupVersion{Group: "autoscaling", Version: "v2"}:
 		return 30
