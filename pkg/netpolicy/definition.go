@@ -93,10 +93,9 @@ func clusterPolicyResource() schema.GroupVersionResource {
 	return policyv1alpha2.SchemeGroupVersion.WithResource("clusternetworkpolicies")
 }
 
-// may reports whether this user may list a resource. It sends a list request. If the request fails
-// with an error for which one of the functions in no returns true, may sets refused and returns
-// false. After any other error it returns true: the error may be temporary, and the resource's
-// cache retries.
+// may reports whether this user may list a resource. It sends a list request. If one of the given
+// functions returns true for the request's error, may sets refused and returns false. After any
+// other error it returns true: the error may be temporary, and the resource's cache retries.
 func (c *clusterPolicies) may(
 	ctx context.Context, resource schema.GroupVersionResource, tweak func(*metav1.ListOptions), no ...func(error) bool,
 ) bool {

@@ -94,8 +94,8 @@ func newChanges() Changes {
 	return Changes{Members: map[string]map[element]bool{}}
 }
 
-// guard records the name of the chain to which the map of a gate assigns an address. "" means that
-// the map does not have the address.
+// guard records the name of the chain that protects the pod address ip at the gate g (an nftables
+// map in which the rules look up addresses). "" means that no chain protects the address there.
 func (c *Changes) guard(g int, ip netip.Addr, chain string) {
 	if c.Guards[g] == nil {
 		c.Guards[g] = map[netip.Addr]string{}

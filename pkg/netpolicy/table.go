@@ -17,9 +17,9 @@ import (
 // tableName is the name of the nftables table in each address family.
 const tableName = "keelson-policy"
 
-// Names of parts that every table has: the chain for packets between interfaces (or ports of a
-// bridge), the chain for packets to the node, and the set of pairs of equal addresses, by which a
-// pod can reach itself. Every table also has a map of protected addresses for each gate.
+// Names of what every table has: the chain for packets between interfaces (or ports of a bridge),
+// the chain for packets to the node, and the set of pairs of equal addresses, by which a pod can
+// reach itself. Every table also has the maps of protected addresses (see type gate).
 const (
 	chainForward = "forward"
 	chainInput   = "input"
@@ -265,7 +265,8 @@ func (t *table) change(set string, elements map[element]bool) error {
 	return errors.Join(t.conn.Take(s, del), t.conn.Put(s, add))
 }
 
-// guard assigns chains to addresses of pods of this node in the map of a gate.
+// guard assigns chains to addresses of this node's pods in the gate g (an nftables map in which the
+// rules look up addresses).
 func (t *table) guard(g gate, guards map[netip.Addr]string) error {
 	var errs []error
 	for a, chain := range guards {

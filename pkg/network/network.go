@@ -71,8 +71,8 @@ type Network struct {
 	bridgeSysctls string
 	// lost are the unreachable nodes, by name, as they were last logged. Only Run uses it.
 	lost []string
-	// refused are the claims of nodes to ranges and addresses that they may not use, as they were
-	// last logged. Only Run uses it.
+	// refused has a text for each address or pod range that a Node reports but may not use, as last
+	// logged. Only Run uses it.
 	refused []string
 
 	mu    sync.Mutex

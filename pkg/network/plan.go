@@ -90,8 +90,8 @@ type wanted struct {
 	guard      guard
 	// unreachable are the names of nodes that have a pod range to which no route exists.
 	unreachable []string
-	// refused are nodes' claims to ranges and addresses that they may not use, for example because
-	// an older node owns them. No routes use these ranges and addresses.
+	// refused has a text for each pod range or address that a Node reports but may not use, for
+	// example because an older node owns it. No routes use these ranges and addresses.
 	refused []string
 }
 
@@ -134,8 +134,8 @@ func (n *node) claim() nodeclaims.Claim {
 	return nodeclaims.Claim{Name: n.name, UID: n.uid, Created: n.created, PodRanges: n.podCIDRs, Addresses: n.addresses}
 }
 
-// settle returns the nodes sorted by name, each with only the ranges and addresses that it may use.
-// It also returns the other ranges and addresses, the refused claims.
+// settle returns the nodes sorted by name, each with only the pod ranges and addresses that it may
+// use. It also returns a text for each other range and address.
 func settle(nodes []node, within []netip.Prefix) ([]node, []string) {
 	claims := make([]nodeclaims.Claim, len(nodes))
 	for i, n := range nodes {

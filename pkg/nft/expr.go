@@ -68,23 +68,24 @@ func (p Packet) TableFamily() nftables.TableFamily {
 	return nftables.TableFamilyIPv6
 }
 
-// Member matches if the value in the registers from r is in the set. If an expression does not
-// match, the kernel skips the rest of the rule.
+// Member matches if the value in the registers that begin with r is in the set. If an expression
+// does not match, the kernel skips the rest of the rule.
 func Member(set string, r uint32) expr.Any { return &expr.Lookup{SourceRegister: Reg(r), SetName: set} }
 
-// NotMember matches if the value in the registers from r is not in the set.
+// NotMember matches if the value in the registers that begin with r is not in the set.
 func NotMember(set string, r uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), SetName: set, Invert: true}
 }
 
 // Get looks up a key in a map and loads its value. The key is in the registers that begin with r,
-// and the value goes to those that begin with the register to. The rule matches only if the map
-// contains the key.
+// and the value is stored in those that begin with the second argument. The rule matches only if the
+// map contains the key.
 func Get(set string, r, to uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), DestRegister: Reg(to), IsDestRegSet: true, SetName: set}
 }
 
-// Decide looks up the key in the registers from r in a map of verdicts, and applies the verdict.
+// Decide looks up a key in a map of verdicts, and applies the verdict. The key is in the registers
+// that begin with r.
 func Decide(set string, r uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: set}
 }

@@ -21,8 +21,9 @@ func addressesOf(given []netip.Prefix) []netip.Addr {
 	return out
 }
 
-// bindingOf returns the binding of the port of an owner to its addresses. The hardware address is
-// derived from the owner's address in the first range.
+// bindingOf returns the addresses from which a pod may send through its port of the bridge. The owner
+// is the pod sandbox's interface. Its hardware address is derived from its IP address in the first
+// subnet.
 func (c *Config) bindingOf(owner types.GCAttachment, addrs []netip.Addr) ports.Binding {
 	first := slices.MinFunc(addrs, netip.Addr.Compare)
 	for _, a := range addrs {
@@ -33,8 +34,8 @@ func (c *Config) bindingOf(owner types.GCAttachment, addrs []netip.Addr) ports.B
 	return ports.Binding{Port: hostEnd(owner), MAC: hardwareAddr(first), Addresses: addrs}
 }
 
-// bind binds a sandbox's port to the sandbox's addresses. If the table of bindings does not exist,
-// bind creates it with the bindings of all allocated addresses.
+// bind lets a pod send from its addresses, through its port of the bridge, by adding them to the
+// nftables table. If the table does not exist, bind creates it, with the addresses of all pods.
 func (c *Config) bind(owner types.GCAttachment, given []netip.Prefix) error {
 	t, err := ports.Open(0)
 	if err != nil {
@@ -55,7 +56,8 @@ func (c *Config) unbind(owner types.GCAttachment, addrs []netip.Addr) error {
 	return errors.Join(t.Unbind(c.bindingOf(owner, addrs)), t.Close())
 }
 
-// restore binds the ports of all owners to their allocated addresses. It holds the lock, so that no
+// restore rewrites the nftables table t, so that the pod behind each port of the bridge can send only
+// from the addresses that are allocated to it. It holds the lock of the allocations, so that no
 // address is allocated or freed meanwhile.
 func (c *Config) restore(t *ports.Table) (changed bool, err error) {
 	unlock, err := c.addresses().lock()
@@ -74,9 +76,9 @@ func (c *Config) restore(t *ports.Table) (changed bool, err error) {
 	return t.Restore(all)
 }
 
-// Restore binds the ports of all sandboxes of a network to their addresses, and removes other
-// bindings. It reports whether it changed anything. The kubelet calls it periodically, because
-// another program may flush nftables, and earlier versions of the plugin did not bind ports.
+// Restore writes the nftables table that lets the pods of a network send only from their own
+// addresses. It reports whether it changed anything. The kubelet calls it periodically, because
+// another program may flush nftables, and earlier versions of the plugin did not write the table.
 func Restore(network Config) (changed bool, err error) {
 	t, err := ports.Open(0)
 	if err != nil {
