@@ -267,8 +267,8 @@ func fieldOf(f reflect.StructField, name string) field {
 	return made
 }
 
-// jsonFields adds the fields of a struct, including those of inlined structs, to into by their JSON
-// names. It returns an error if a name is not unique or a field is not exported.
+// jsonFields adds the fields of a struct and of its inlined structs to a map, by their JSON names.
+// It returns an error if a name is not unique or a field is not exported.
 func jsonFields(t reflect.Type, at []int, into map[string]reflect.StructField) error {
 	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

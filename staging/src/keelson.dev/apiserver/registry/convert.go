@@ -237,8 +237,9 @@ func (c *convertor) toTwin(obj resource.Object) (resource.Object, error) {
 	return newConvertor(c.row.Twin, c.scheme).own(obj)
 }
 
-// convertible returns Kubernetes' error for an object without a Go type if a plugin has given it
-// another group, or a version that the resource does not have.
+// convertible checks the kind of a custom object, which an admission plugin may have changed. It
+// returns an error if the kind is not in the resource's group, or if its version is not served
+// (known is false). The texts of the errors are those of Kubernetes.
 func (c *convertor) convertible(kind schema.GroupVersionKind, known bool) error {
 	switch {
 	case kind.Group != c.row.Group:

@@ -326,8 +326,8 @@ func TestCreateAdmission(t *testing.T) {
 	wantError(t, err, "-", "no")
 }
 
-// TestCreateHooks checks that the function returned by BeforeCreate is called with the outcome, and
-// when AfterCreate runs.
+// TestCreateHooks checks that the function returned by BeforeCreate receives the outcome of the
+// create. It also checks that AfterCreate runs after successful creates, but not for dry runs.
 func TestCreateHooks(t *testing.T) {
 	var calls []string
 	row := configMaps(func(k *resource.Kind[*corev1.ConfigMap]) {

@@ -145,8 +145,8 @@ func (r *Registry) managerOf(version, subresource string) *manager {
 	return r.managed[managedKey{version, subresource}]
 }
 
-// update sets the managedFields of obj. who is the manager that changed live to obj. live is not
-// modified.
+// update sets the managedFields of obj after a change from live to obj. The last argument is the
+// name of the field manager that made the change. live is not modified.
 func (m *manager) update(ctx context.Context, live, obj resource.Object, who string) resource.Object {
 	if m == nil {
 		obj.SetManagedFields(nil)
@@ -187,9 +187,9 @@ func unchanged(obj, live resource.Object) bool {
 	return same
 }
 
-// apply merges the configuration patch into live. After a conflict, and if force is set, it uses a
-// field manager that ignores differences in spelling, so that a value that is only written
-// differently is no change and is not taken from its owner.
+// apply merges the configuration patch into live. If force is set, and for a second attempt after a
+// conflict, it uses a field manager that ignores differences in spelling. A value that is only
+// written differently then does not count as changed, and stays with its owner.
 func (m *manager) apply(live resource.Object, patch runtime.Object, who string, force bool) (resource.Object, error) {
 	fields := m.fields
 	if force {

@@ -15,8 +15,8 @@ import (
 
 // Objects may contain values without a type (runtime.RawExtension), which are stored as the client
 // wrote them. A difference in spelling counts as a change of the spec. Kubernetes encodes an object
-// before it patches it, which changes the spelling of these values, so a patch here has to do so
-// too.
+// before it patches it, which changes the spelling of these values. A patch here therefore changes
+// their spelling in the same way.
 
 // spelling changes the spelling of a JSON value: white space, or the order of members.
 type spelling func(raw []byte) ([]byte, error)

@@ -82,8 +82,8 @@ func (r *Registry) List(ctx context.Context, namespace string, options metav1.Li
 	}
 	match := options.ResourceVersionMatch
 	if match == "" && options.Continue == "" && options.ResourceVersion != "" && r.single(predicate) {
-		// A limit without resourceVersionMatch requests exactly this revision, but not for a single
-		// object.
+		// Without resourceVersionMatch, a list with a limit normally reads exactly the requested
+		// revision. A list that selects a single object may also read a later one.
 		match = metav1.ResourceVersionMatchNotOlderThan
 	}
 	return r.store.List(ctx, store.ListOptions{

@@ -119,7 +119,7 @@ type StoredForm struct {
 // Subresource is a path below an object.
 type Subresource struct {
 	Name  string   // "status", "scale", "log", "proxy" ...
-	Verbs []string // verbs: get, update and patch for status. Discovery lists these verbs.
+	Verbs []string // listed in discovery; for example get, update and patch for "status"
 	// Kind is the kind of the requests and responses, for example autoscaling/v1 Scale, policy/v1
 	// Eviction or v1 Binding. If it is empty, that is the resource's own kind.
 	Kind schema.GroupVersionKind

@@ -32,15 +32,15 @@ type parts struct {
 	v3 keptDocuments
 }
 
-// partOf identifies a part of the OpenAPI document. When a resource changes, it gets a new endpoint
-// and therefore a new part.
+// partOf identifies a part of the OpenAPI document: the contribution of an endpoint in one version.
+// When a resource changes, it gets a new endpoint and therefore a new part.
 type partOf struct {
 	endpoint *endpoint
 	version  string
 }
 
-// packedPart is a compressed part, as JSON (part) and as protobuf (document). Each is nil until it
-// is first needed.
+// packedPart is the compressed contribution of an endpoint to the OpenAPI document, as JSON (part)
+// and as protobuf (document). Each is nil until it is first needed.
 type packedPart struct{ part, document []byte }
 
 type madeDocument struct {

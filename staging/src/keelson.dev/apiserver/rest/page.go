@@ -274,7 +274,7 @@ func (a *answer) block(run store.Run, j *items, fill func(text []byte)) error {
 	})
 }
 
-// single writes the items of a list for records one by one, not in whole blocks.
+// single encodes records and writes them as items of a list, one by one instead of in whole blocks.
 func (a *answer) single(records []*store.Record, j *items, fill func(text []byte)) error {
 	var scratch []byte
 	for i, rec := range records {

@@ -200,8 +200,8 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 		})
 }
 
-// scaleChange computes the new Scale from the current one, have. It records in the managedFields of
-// the new Scale that the field manager called who has made the change.
+// scaleChange computes the new Scale from the current one, have. It records the change in the new
+// Scale's managedFields. The last argument is the name of the field manager.
 type scaleChange func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error)
 
 // applyScale applies change to the Scale of the object in the request's path, and stores the
@@ -328,8 +328,8 @@ func newScaleFields(cfg *Config) (*managedfields.FieldManager, error) {
 		scaleKind(), scaleKind().GroupVersion(), "scale", nil)
 }
 
-// ownScale returns want, the new Scale, with managedFields in which the field manager called who
-// owns what differs from have, the old Scale.
+// ownScale returns the new Scale, want, with updated managedFields: the fields that differ from the
+// old Scale, have, belong to the field manager whose name is the last argument.
 func (s *Server) ownScale(have, want *autoscaling.Scale, who string) *autoscaling.Scale {
 	if s.scaleFields == nil {
 		return want

@@ -13,11 +13,11 @@ import "weak"
 type Alias struct {
 	// Of is the store that has the objects.
 	Of *Store
-	// Convert returns an object of the store Of, converted from an object of the alias. Both may
-	// share memory.
+	// Convert converts an object of the alias to an object of the other store (Of). Both may share
+	// memory.
 	Convert func(obj Object) (Object, error)
-	// Fields maps the names of selectable fields in the alias's form of the objects to their names
-	// in the store Of, if they differ.
+	// Fields maps names of selectable fields in the alias to their names in the other store (Of), if
+	// these differ.
 	Fields map[string]string
 }
 

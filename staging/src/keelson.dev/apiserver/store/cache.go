@@ -40,7 +40,7 @@ type cache struct {
 	b   *Backend
 	log *slog.Logger
 
-	// Fields of the resource's Config; prefix is that of full keys.
+	// Copied from the resource's Config, except that prefix includes the prefix of all resources.
 	prefix     string // ends with a slash
 	codec      Codec
 	attrs      func(Object) Attrs

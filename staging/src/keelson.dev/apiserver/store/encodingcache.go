@@ -40,8 +40,8 @@ type cachedEncoding struct {
 	used     uint64 // value of encodingCache.uses at the last use of this encoding
 }
 
-// encodingRounds is how many times, on average, all other encodings are used before an unused
-// encoding is dropped.
+// encodingRounds determines when the cache may drop an encoding to make room: since its last use,
+// the other encodings must have been used this many times on average.
 const encodingRounds = 4
 
 // newEncodingCache returns a cache of at most limit bytes.

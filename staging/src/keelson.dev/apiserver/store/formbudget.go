@@ -28,7 +28,8 @@ type formBudget struct {
 	head  int
 }
 
-// keptForm is an entry of the queue: a record, and the size in bytes of a form that it keeps.
+// keptForm is an entry of the queue: a record, and the size in bytes of an encoding or decoded object
+// that it keeps.
 type keptForm struct {
 	record weak.Pointer[Record]
 	bytes  int64
@@ -53,7 +54,7 @@ func (b *formBudget) spend(r *Record, n int) {
 }
 
 // note appends an entry to the queue. It removes entries from the head until the budget is met, and
-// returns their records, which have to drop their forms.
+// returns their records, which have to drop their encodings and decoded objects.
 func (b *formBudget) note(r *Record, n int64) []*Record {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -100,9 +100,9 @@ func (p *packer) release(u *unpacked) {
 	u.users--
 }
 
-// slotLocked returns the uncompressed bytes of want and true, or a slot for them and false. The
-// slot is a new one until unpackedKept are kept, and after that the least recently used one without
-// users. If all slots have users, it returns a new one that is not kept.
+// slotLocked returns the uncompressed bytes of want if they are kept. Otherwise known is false, and
+// the result is a slot for them: a new one until unpackedKept are kept, and after that the least
+// recently used one without users. If all slots have users, it is a new one that is not kept.
 func (p *packer) slotLocked(want *packedBytes) (u *unpacked, known bool) {
 	at := slices.IndexFunc(p.kept, func(u *unpacked) bool { return u.of == want })
 	known = at >= 0

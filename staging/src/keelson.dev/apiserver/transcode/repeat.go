@@ -6,39 +6,39 @@ package transcode
 import "bytes"
 
 const (
-	// repeatLeast and repeatMost bound the sizes, in bytes, of the parts that are kept.
+	// repeatLeast and repeatMost bound the sizes, in bytes, of the cached parts.
 	repeatLeast, repeatMost = 32, 4 << 10
-	// repeatSlots is the maximum number of parts that are kept, and repeatValues the maximum number
-	// of values that are kept for one list.
+	// repeatSlots is the maximum number of cached parts, and repeatValues the maximum number of
+	// cached elements of one list.
 	repeatSlots, repeatValues = 512, 8
-	// After repeatPatience consecutive values that each differ from the one before, only every
-	// repeatPatience-th value is kept, because keeping a value costs a copy.
+	// After repeatPatience consecutive values that differ from the cached one, only every
+	// repeatPatience-th value is cached, because caching a value costs a copy.
 	repeatPatience = 8
 )
 
-// repeats caches the JSON of parts of the objects that were converted before, by field. Objects of
-// one kind differ mostly in names, times and addresses, and comparing two parts takes a fraction of
-// the time of converting one.
+// repeats caches the JSON of parts of objects. A part is the content of one field, or one element of
+// a list. Objects of one kind differ mostly in names, times and addresses, so that the next object
+// often contains the same part. Comparing two parts takes a fraction of the time of converting one.
 type repeats [repeatSlots]repeat
 
-// repeat is the last kept value of a part, with its JSON.
+// repeat is an entry of the cache: the value that a part had in an earlier object, with its JSON.
 type repeat struct {
 	field  *field
 	at     int    // position in a list, starting with 1; 0 if the part is the whole content of the field
-	misses uint   // number of consecutive values that differed from the one before
+	misses uint   // number of consecutive values that differed from the cached one
 	raw    []byte // protobuf of the part
 	text   []byte // JSON of the part
 }
 
-// slot returns the slot in which a part is kept. Several parts may have the same slot and replace
+// slot returns the slot in which a part is cached. Several parts may have the same slot and replace
 // each other.
 func (r *repeats) slot(f *field, at int) *repeat {
 	return &r[(f.id*(1+repeatValues)+at)%repeatSlots]
 }
 
-// part appends the JSON of raw. If the argument at is 0, raw is the whole content of field f.
-// Otherwise raw is one value of the list f, and the argument at is 1 plus its index modulo
-// repeatValues.
+// part appends the JSON of raw, from the cache if possible. If the argument at is 0, raw is the whole
+// content of field f. Otherwise raw is one element of the list f, and the argument at is 1 plus the
+// element's index modulo repeatValues.
 func (r *run) part(dst []byte, f *field, at int, raw []byte) ([]byte, bool) {
 	if len(raw) < repeatLeast || len(raw) > repeatMost || f.own {
 		return r.make(dst, f, at, raw)

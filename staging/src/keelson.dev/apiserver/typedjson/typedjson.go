@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// Unmarshal decodes data into into, a pointer to a zero value. If strict is set, findings contains
-// an error for each unknown or repeated field. err comes from the library.
+// Unmarshal decodes data into the zero value that its second argument points to. If strict is set,
+// findings contains an error for each unknown or repeated field. err comes from the library.
 func Unmarshal(data []byte, into any, strict bool) (findings []error, err error) {
 	if Read(data, into) {
 		return nil, nil

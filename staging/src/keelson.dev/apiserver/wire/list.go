@@ -47,7 +47,7 @@ func AppendItemHeader(dst []byte, n int) []byte {
 }
 
 // AppendWatchEvent appends the frame of a watch event: the length of the event in 4 bytes, and a
-// metav1.WatchEvent with the given type and with object, which is in an envelope, as RawExtension.
+// metav1.WatchEvent, which has the object as a RawExtension. The last argument is an envelope.
 func AppendWatchEvent(dst []byte, eventType string, object []byte) []byte {
 	extension := 1 + protowire.SizeBytes(len(object))
 	size := 1 + protowire.SizeBytes(len(eventType)) + 1 + protowire.SizeBytes(extension)
