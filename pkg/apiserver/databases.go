@@ -200,8 +200,9 @@ func location(row *resource.Row) schema.GroupResource {
 	return gr
 }
 
-// The resources under which the configuration selects the database of objects that are stored but
-// not served:
+// Some objects are stored but not served: the allocated node ports and the leases of API servers.
+// The configuration selects their database by the names of these resources. For example, the entry of
+// services in --etcd-servers-overrides also applies to the allocated node ports.
 var (
 	portRangesLocation   = corev1.Resource("services")
 	serverLeasesLocation = corev1.Resource("apiServerIPInfo")

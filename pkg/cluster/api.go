@@ -81,8 +81,8 @@ func answer(w http.ResponseWriter, value any, err error) {
 	_, _ = w.Write(body) // fails only if the client has closed the connection
 }
 
-// call sends a request to the supervisor that listens on socket, and decodes the response into the
-// value into.
+// call sends a request to the supervisor that listens on socket, and decodes the response into its
+// last argument.
 func call(ctx context.Context, socket, method, path string, form url.Values, into any) error {
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,

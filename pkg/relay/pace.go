@@ -36,8 +36,8 @@ const (
 	// keystrokes is the maximum size, in bytes, of input that is sent although output waits to be
 	// read: a user may want to interrupt a command whose output does not end.
 	keystrokes = 1 << 10
-	// holdTime limits how long larger input waits until output has been read. The output may end only
-	// when the command receives this input.
+	// holdTime limits how long input of more than keystrokes bytes waits until output has been read.
+	// There must be a limit, because the output may end only when the command receives this input.
 	holdTime = 10 * time.Second
 )
 

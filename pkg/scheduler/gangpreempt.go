@@ -21,7 +21,8 @@ type clearing struct {
 	refused []decision // the decisions of placeAll, before any eviction
 }
 
-// lifted is a victim that clearing has taken off its node in the scheduler's memory.
+// lifted is a victim of preemption that was taken off its node in the scheduler's memory (see type
+// clearing).
 type lifted struct {
 	pod  *scheduling.Pod
 	node string

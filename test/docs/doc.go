@@ -6,10 +6,10 @@
 //
 //	go test ./test/docs -update    writes the pages
 //
-// It also checks that each flag exists that a page for users or contributors names, and that
-// test/e2e runs each block of commands in docs/start and docs/howto unless the block has a reason
-// why it is not run. In all pages it checks that the targets of links exist. It also checks that
-// the index of decisions lists all decisions.
+// It also checks that all flags exist that pages for users or contributors name. test/e2e must run
+// each block of commands in docs/start and docs/howto, unless the page gives a reason why the block
+// is not run. The targets of links in all pages must exist, and the index of decisions must list all
+// decisions.
 //
 // The package contains only tests. They need neither root nor built programs.
 package docs

@@ -350,9 +350,9 @@ func manyLabels(t *testing.T, lab *lab0) {
 	}
 }
 
-// otherTypes checks that a user who may list one type cannot read objects of another type with a
-// path, namespace, selector or continue token of that type (CVE-2019-11247 did this with another
-// scope).
+// otherTypes checks that a user who may only read ConfigMaps cannot read a Secret by naming it in the
+// path, selector or continue token of a request for ConfigMaps. CVE-2019-11247 was similar: a role in
+// one namespace allowed access to cluster-scoped custom resources by naming a namespace in the path.
 func otherTypes(t *testing.T, lab *lab0) {
 	const marker = "s3cr3t-marker"
 	_, err := lab.Client.CoreV1().Secrets("a").Create(t.Context(),

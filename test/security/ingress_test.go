@@ -59,8 +59,7 @@ func TestIngressHostOfAnother(t *testing.T) {
 }
 
 // TestIngressH2CSmuggling checks that a client cannot upgrade a connection through the proxy to
-// HTTP/2. The client could use such a connection to send requests to the endpoint that the proxy
-// does not check.
+// HTTP/2. The proxy would not check the requests that the client sends on such a connection.
 func TestIngressH2CSmuggling(t *testing.T) {
 	var d *testIngress
 	// This endpoint, like many servers, uses HTTP/2 with any client that requests an upgrade.

@@ -99,7 +99,7 @@ type answer struct {
 // therefore almost always lost because a process was killed.
 const requestTimeout = 40 * time.Second
 
-// do sends one request and decodes the response into the value into.
+// do sends one request and decodes the response into its last argument.
 func (a *api) do(ctx context.Context, method, path string, body, into any) answer {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -26,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/release"
 )
 
-// Previous is the earlier release whose differences to the present one the package has.
+// Previous is the earlier release that the package can emulate.
 const Previous release.Emulated = 36
 
 // Apply changes the rules of rows to those of an emulated release.

@@ -48,8 +48,8 @@ func (p *Policy) upgrade(ctx context.Context, client kubernetes.Interface) error
 	return parallel(ctx, len(tasks), tasks)
 }
 
-// copyRole creates the role to as a copy of the role from, if from has own rules and to does not
-// exist.
+// copyRole copies an old cluster role, whose name is from, to a new one, whose name is to. It does
+// nothing if the new role exists, or if the old one does not exist or has an aggregation rule.
 func copyRole(ctx context.Context, roles rbacclient.ClusterRoleInterface, from, to string) error {
 	if _, err := roles.Get(ctx, to, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		return err
@@ -66,8 +66,8 @@ func copyRole(ctx context.Context, roles rbacclient.ClusterRoleInterface, from, 
 	return ignoreExists(err)
 }
 
-// copySubjects creates binding with the subjects, labels and annotations of the binding from, if
-// from exists and binding does not.
+// copySubjects creates a cluster role binding with the subjects, labels and annotations of the old
+// one, whose name is from. It does nothing if the old binding does not exist, or if the new one does.
 func copySubjects(ctx context.Context, bindings rbacclient.ClusterRoleBindingInterface, from string,
 	binding *rbacv1.ClusterRoleBinding) error {
 	if _, err := bindings.Get(ctx, binding.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {

@@ -21,7 +21,7 @@ import (
 // ConnectionTimeouts returns how long a client may take to send a request, and how long to read the
 // answer. limit is the time limit of ordinary requests. Both results are longer than limit, so that
 // a request that exceeds limit still gets an answer. The write timeout is the longer one, because
-// the answer to a rejected request is sent only after the rest of its body has arrived, or the read
+// the server answers a rejected request only when the rest of its body has arrived or the read
 // timeout has ended.
 //
 // The results are for ReadTimeout and WriteTimeout of http.Server. There they also apply while no

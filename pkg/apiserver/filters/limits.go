@@ -111,8 +111,8 @@ func (f *InFlight) Drain(ctx context.Context) error {
 	}
 }
 
-// withInFlight counts requests that are not long-running in cfg.InFlight, and rejects them once it
-// drains.
+// withInFlight uses cfg.InFlight to count the requests in progress, except long-running ones. Once
+// cfg.InFlight.Drain has been called, withInFlight rejects new requests, except long-running ones.
 func withInFlight(next http.HandlerFunc, cfg Config) http.HandlerFunc {
 	if cfg.InFlight == nil {
 		return next

@@ -64,8 +64,8 @@ func phaseRank(p *v1.Pod) int {
 	return 1
 }
 
-// latestFirst compares the times that the function of returns for two pods. The result is negative
-// if the time of a is later than that of b, or if only a's time is zero.
+// latestFirst compares the times that a given function returns for two pods. The result is negative
+// if a's time is later than b's, or if only a's time is zero.
 func (l DeletionOrder) latestFirst(a, b *v1.Pod, of func(*v1.Pod) time.Time) int {
 	s, t := of(a), of(b)
 	switch {

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Active reports whether a pod has not ended (phase Succeeded or Failed) and is not being deleted.
+// Active reports whether a pod is not being deleted and its phase is neither Succeeded nor Failed.
 func Active(pod *v1.Pod) bool {
 	return pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed && pod.DeletionTimestamp == nil
 }

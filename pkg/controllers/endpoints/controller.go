@@ -206,9 +206,9 @@ func (c *Controller) write(ctx context.Context, key string, current, want *v1.En
 	return nil
 }
 
-// desired returns the Endpoints that a Service must have. Its labels are those of the Service and
-// the labels of this controller; other annotations of the current Endpoints are kept. trigger is
-// the time of the change that caused the update; it is stored in an annotation.
+// desired returns the Endpoints that a Service must have. Their labels are those of the Service and
+// of this controller. Annotations of the current Endpoints that the controller does not set are
+// kept. trigger is the time of the change that caused the update; it is stored in an annotation.
 func desired(service *v1.Service, pods []*v1.Pod, current *v1.Endpoints, trigger time.Time) *v1.Endpoints {
 	out := current.DeepCopy()
 	out.Subsets = subsets(service, pods)

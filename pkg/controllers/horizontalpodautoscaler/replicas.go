@@ -211,11 +211,12 @@ func byRatio(current int32, ratio float64, pods []*v1.Pod, t tolerance) (int32, 
 	return ceil(ratio * float64(ready)), nil
 }
 
-// perPod returns how many pods are required if each may have the value target of a metric's total.
-// It also returns the average per existing pod, or the total if no pods exist.
+// perPod divides the total value of a metric by the target value per pod, and returns the required
+// number of pods, rounded up. It also returns the average per existing pod, or the total if no pods
+// exist.
 //
-// If the average is within the tolerance, the required number is the present number of replicas,
-// the argument wanted. During a rollout there may be more existing pods than this number.
+// If the average is within the tolerance of the target, the required number is that in the scaled
+// object's spec, the argument wanted. During a rollout, more pods may exist.
 func perPod(wanted, existing int32, total, target int64, t tolerance) (n int32, average int64) {
 	if existing == 0 {
 		return ceil(float64(total) / float64(target)), total

@@ -166,7 +166,7 @@ func plan(s *v1.Secret, since, now time.Time, period time.Duration) action {
 	return remove
 }
 
-// endOf returns the end of a period that began on the day from. The time of day is unknown, so
+// endOf returns the end of a period that began on the given day. The time of day is unknown, so
 // endOf assumes the end of that day.
 func endOf(from time.Time, period time.Duration) time.Time { return from.Add(day).Add(period) }
 

@@ -161,8 +161,8 @@ func (c *Controller) occupy(n *v1.Node) bool {
 	return alone
 }
 
-// withdraw forgets the ranges that the controller has chosen for a node (promised). It makes those
-// of them free that are not in has, the ranges in the Node object.
+// withdraw forgets the ranges that the controller has chosen for a node (promised). The last
+// argument has the ranges in the Node object; the other chosen ranges become free.
 func (c *Controller) withdraw(uid types.UID, has []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

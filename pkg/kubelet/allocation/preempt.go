@@ -96,8 +96,8 @@ func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool)
 				"preemption: error finding a set of pods to preempt: no set of running pods found to " +
 				"reclaim resources: [" + told.String() + "]"}
 	}
-	// From each class, take pods only for the part of the shortage that the pods of the other two
-	// classes do not cover. Of a class from which pods were already taken, only these count.
+	// From each QoS class, take pods only for the part of the shortage that the other two classes do
+	// not cover. If pods of one of those were chosen already, only the chosen pods count.
 	best = closest(best, lessBy(missing, slices.Concat(middle, worst)...))
 	middle = closest(middle, lessBy(missing, slices.Concat(worst, best)...))
 	worst = closest(worst, lessBy(missing, slices.Concat(middle, best)...))

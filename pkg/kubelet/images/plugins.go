@@ -64,8 +64,8 @@ type plugin struct {
 }
 
 // answerKey identifies the requests to which a cached response applies. The field scope is an
-// image, a registry, or "" for all images. The field as is a copy of the field as of the identity
-// for which the plugin was called.
+// image, a registry, or "" for all images. The other field, copied from identity.as, says for which
+// identity the plugin was called.
 type answerKey struct{ scope, as string }
 
 type answer struct {

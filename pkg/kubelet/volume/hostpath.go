@@ -36,8 +36,8 @@ func checkBacksteps(path string) error {
 	return nil
 }
 
-// hostPathKind returns how to check that a path has the hostPath type kind, and the name of this
-// type in error messages. ok is false if the type is unknown.
+// hostPathKind returns a function that reports whether a file is of a hostPath type, and the name of
+// this type in error messages. ok is false if the type is unknown.
 func hostPathKind(kind v1.HostPathType) (is func(fs.FileMode) bool, noun string, ok bool) {
 	switch kind {
 	case v1.HostPathDirectory, v1.HostPathDirectoryOrCreate:

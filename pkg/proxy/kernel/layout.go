@@ -363,8 +363,8 @@ func (l layout) marker() string {
 	return "layout-" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// list returns an expression that loads the number of a list of endpoints, a part of keys, into
-// register r.
+// list returns an expression that loads the number of a list of endpoints into register r. The
+// number is a part of the keys of maps.
 func list(l ruleset.List, r uint32) expr.Any {
 	return &expr.Immediate{Register: nft.Reg(r), Data: binary.NativeEndian.AppendUint32(nil, uint32(l))}
 }

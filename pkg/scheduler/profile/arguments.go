@@ -39,7 +39,7 @@ func object[T runtime.Object](read func([]byte) (T, error)) func([]byte) (runtim
 	return func(args []byte) (runtime.Object, error) { return read(args) }
 }
 
-// decode decodes the JSON arguments of a plugin into into, which already has the default values.
+// decode decodes the JSON arguments of a plugin into a struct that already has the default values.
 func decode(args []byte, into any) error {
 	if len(args) == 0 {
 		return nil

@@ -71,7 +71,7 @@ type Item struct {
 	local   bool             // the argument local of Unschedulable
 	failed  bool             // the last attempt ended with an error
 	held    bool             // Hold was called, and Release was not called since
-	wanted  Cause            // event that happened while the item was held and may let the pod fit, or 0
+	wanted  Cause            // event while held was set that may let the pod fit, or 0
 	turn    int64
 	gatedBy *scheduling.Status
 	gang    string // "" if none
