@@ -91,7 +91,8 @@ func (m *metricFilter) apply(families []*dto.MetricFamily) []*dto.MetricFamily {
 
 // replaceUnexpected returns copies of metrics in which each label value that is not allowed is
 // replaced by unexpected. Metrics whose labels are equal afterwards are merged. The second result
-// counts, for each replaced label, the recorded values of its metric (see changes).
+// is the sum, over all replaced labels, of the number of values that the label's metric has recorded
+// (see the function changes).
 func replaceUnexpected(metrics []*dto.Metric, allowed map[string]sets.Set[string]) ([]*dto.Metric, float64) {
 	var out []*dto.Metric
 	replaced := 0.0

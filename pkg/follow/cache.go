@@ -239,9 +239,9 @@ func Wait(ctx context.Context, caches ...interface{ Synced() <-chan struct{} }) 
 	return nil
 }
 
-// contextClock is a clock for the delays between attempts. A delay ends early when ctx is done, and
-// is at most about startDelay until the cache is synced. The reflector does neither for its delays,
-// which can last 45 s after a refused connection.
+// contextClock is a clock for the reflector's delays between attempts. It ends a delay early when
+// ctx is done. Until the cache is synced, it limits delays to about startDelay. With another clock,
+// a delay would not depend on ctx, and could last 45 s after a refused connection.
 type contextClock struct {
 	clock.Clock
 	ctx    context.Context

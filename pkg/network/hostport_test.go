@@ -19,7 +19,8 @@ import (
 )
 
 // TestHostPort checks that a host port can be reached from the node (at its loopback address), from
-// another pod and from the pod itself, while ports are bound and the tables of guard exist.
+// another pod and from the pod itself. Meanwhile, the nftables tables that drop packets with forged
+// source addresses are in place.
 func TestHostPort(t *testing.T) {
 	unshare.Need(t)
 	self, err := os.Executable()

@@ -18,11 +18,10 @@ import (
 // tableName is the name of the package's nftables table in each address family.
 const tableName = "keelson-network"
 
-// masquerade says for which packets of pods the node replaces the source address by its own one:
-// packets from the ranges in from, unless their destination is in except. It is needed because
-// hosts outside of the cluster have no route back to a pod.
+// masquerade says for which packets of pods the node replaces the source address by its own one. It
+// is needed because hosts outside of the cluster have no route back to a pod.
 type masquerade struct {
-	from   []netip.Prefix
+	from   []netip.Prefix // sources of the packets
 	except []netip.Prefix // destinations that are not masqueraded, sorted and disjoint
 }
 

@@ -20,9 +20,9 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// shapes has the kinds of pods in the benchmarks. The function of returns pod number i of the kind.
-// The field per10 is the number of such pods on ten nodes at which the benchmark removes all pods
-// and starts to fill the nodes again.
+// shapes has the kinds of pods in the benchmarks. The function changes a plain pod to pod number i
+// of the kind. When ten nodes have per10 such pods on average, the benchmark removes all pods and
+// starts to fill the nodes again.
 var shapes = []struct {
 	name  string
 	per10 int

@@ -143,9 +143,9 @@ func convertAlphaRule(in, out resource.Object) error {
 	return fmt.Errorf("%T does not become %T", in, out)
 }
 
-// defaultFirst sets the defaults of objects of v1beta1. In v1beta1, a request itself has the fields
-// that v1 has in the field exactly. It uses them if it names a class; otherwise it uses the list
-// firstAvailable.
+// defaultFirst sets the defaults of objects of v1beta1. A request in v1beta1 has the fields itself
+// that v1 has in request.exactly. These fields apply if the request names a class; otherwise its
+// list firstAvailable applies.
 func defaultFirst(o resource.Object) {
 	var requests []resourcev1beta1.DeviceRequest
 	switch o := o.(type) {

@@ -45,7 +45,8 @@ func documented(spec map[string]any, a authorizer.Attributes) bool {
 		strings.HasPrefix(a.GetPath(), strings.TrimRight(path, "*"))
 }
 
-// FuzzAuthorize compares decisions about random policies and requests with those of documented.
+// FuzzAuthorize compares decisions about random policies and requests with the results of the
+// function documented.
 func FuzzAuthorize(f *testing.F) {
 	f.Add("alice", "", false, "ns", "pods", "", "", "alice", "g", "get", "ns", "pods", "", "", true)
 	f.Add("", "devs", true, "*", "*", "*", "/api/*", "bob", "devs", "list", "ns", "pods", "apps", "/api/v1", false)

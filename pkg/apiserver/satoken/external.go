@@ -170,8 +170,8 @@ func (e *External) checkHeader(ctx context.Context, header string) error {
 }
 
 // signingKey returns the key that the signer used, or the zero value if the signer does not list it.
-// If the key is unknown, the signer may have just begun to use it. The fetch is not limited as in
-// refetch, because a token must not be issued with a key that may not sign.
+// If the key is unknown, signingKey always fetches the keys again, even if they were fetched just
+// before, because the signer may have just begun to use the key.
 func (e *External) signingKey(ctx context.Context, id string) externalKey {
 	k, ok := e.keys.Load().byID[id]
 	if ok {

@@ -24,8 +24,8 @@ const (
 	// leakGrace is the minimum age at which an address without a service is released. A service for
 	// a younger address may still be in the process of being created.
 	leakGrace = time.Minute
-	// writeGrace is the minimum age at which an address is released whose service exists but does
-	// not contain it. The service may still be in the process of being updated.
+	// An address may have a service that does not contain it. It is released when it is older than
+	// writeGrace; until then, an update may be giving it to the service.
 	writeGrace = 5 * time.Second
 )
 

@@ -151,7 +151,7 @@ func (p *process) following(config *rest.Config) *rest.Config {
 }
 
 // heldBody is the body of a watch response. Once the process has filled its caches, Read holds back
-// what it has read until the channel volumes of the process is closed.
+// what it has read until the test closes the channel process.volumes.
 type heldBody struct {
 	io.ReadCloser
 	process *process

@@ -297,8 +297,8 @@ func (w *work) awaitDeadline(c *appsv1.DeploymentCondition, now time.Time) {
 	w.queue.AddAfter(controller.Key(w.d), max(left, 0)+time.Second)
 }
 
-// setFailure sets the ReplicaFailure condition if a ReplicaSet has it, which says why the
-// ReplicaSet cannot create pods.
+// setFailure copies the ReplicaFailure condition of the first ReplicaSet that has it. The condition
+// says why the ReplicaSet cannot create or delete pods.
 func (w *work) setFailure(s *appsv1.DeploymentStatus) {
 	for _, set := range append([]*appsv1.ReplicaSet{w.newest}, w.old...) {
 		if set == nil {

@@ -71,8 +71,8 @@ func (m *metrics) planned(key string, groups []*group, existing []*discoveryv1.E
 	m.set(key, now)
 }
 
-// set updates the gauges with the counts of one Endpoints object. The zero value means that it is
-// not mirrored.
+// set updates the gauges with the counts of one Endpoints object. For an object that is not
+// mirrored, the counts are zero.
 func (m *metrics) set(key string, now counts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -33,9 +33,9 @@ type usage struct {
 	average int64
 }
 
-// measure compares the usage of pods with a target. The function of computes the usage from
-// samples. The function missing returns the value that is assumed for a pod without a sample when
-// the target may be scaled down.
+// measure compares the usage of pods with a target value. The first function computes the usage from
+// samples. The second one returns the value that is assumed for a pod without a sample, if the
+// number of pods may decrease.
 type measure struct {
 	of      func(samples) (usage, error)
 	missing func(pod string) int64
@@ -115,8 +115,8 @@ func group(pods []*v1.Pod, s samples, starts func(*v1.Pod, sample) bool) (ready 
 	return ready, unready, missing
 }
 
-// neverStarting is the argument starts of propose for metrics other than CPU: for these, samples
-// from the start of a pod are used too.
+// neverStarting is passed to propose for metrics other than CPU: for these, samples from the start
+// of a pod are used too.
 func neverStarting(*v1.Pod, sample) bool { return false }
 
 // starting reports whether a CPU sample is from the start of a pod, so that it does not show how

@@ -155,8 +155,8 @@ func TestSlicesOfUnreachableDrivers(t *testing.T) {
 	})
 }
 
-// sick is a driver that reports the health of its devices. The test writes lists to the channel say,
-// and the driver sends each of them to the kubelet.
+// sick is a driver that reports the health of its devices. The test writes lists to a channel, and
+// the driver sends each of them to the kubelet.
 type sick struct {
 	healthapi.UnimplementedDRAResourceHealthServer
 	say chan []*healthapi.DeviceHealth

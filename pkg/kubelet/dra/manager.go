@@ -69,8 +69,8 @@ type claim struct {
 	ready   bool                 // this kubelet process has called all drivers to prepare the claim, and all succeeded
 }
 
-// device is a device of a claim. Requests are the claim's requests that it belongs to; if it is
-// empty, the device belongs to all requests.
+// device is a device of a claim. The field Requests names the requests of the claim to which the
+// device belongs. If it names none, the device belongs to all of them.
 type device struct {
 	Pool     string   `json:"pool,omitempty"`
 	Share    *string  `json:"share,omitempty"`

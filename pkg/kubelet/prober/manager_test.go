@@ -62,8 +62,8 @@ prober_probe_total{container="c",namespace="ns",pod="p",pod_uid="u",probe_type="
 	})
 }
 
-// world is a node with one container. answers determines the results of the container's probes. It
-// runs in virtual time.
+// world is a node with one container, in virtual time. answers determines the results of the
+// container's probes.
 type world struct {
 	*Manager
 	mu      sync.Mutex

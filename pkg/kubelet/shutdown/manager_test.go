@@ -120,8 +120,8 @@ func times(total, last time.Duration) *kubeletconfig.KubeletConfiguration {
 	}
 }
 
-// run lets f set up the machine, starts a Manager, calls then and stops the Manager. It checks that
-// no inhibitor lock is held at the end.
+// run sets up the machine with the function f, starts a Manager, calls the other given function, and
+// stops the Manager. It checks that no inhibitor lock is held at the end.
 func run(t *testing.T, f func(m *machine), c *kubeletconfig.KubeletConfiguration,
 	then func(m *machine, s *Manager), pods ...*v1.Pod) {
 	synctest.Test(t, func(t *testing.T) {

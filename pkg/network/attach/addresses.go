@@ -121,8 +121,8 @@ func next(subnet netip.Prefix, after netip.Addr, taken map[netip.Addr]bool) (net
 	if !subnet.Contains(after) || after.Less(first) {
 		after = end
 	}
-	// Trying one more address than are taken is enough, because at least one of those must be free,
-	// unless the whole range is taken.
+	// It is enough to try one address more than the number of taken ones: unless the whole range is
+	// taken, at least one of these addresses is free.
 	for a, tries := after, 0; tries <= len(taken); tries++ {
 		if a = a.Next(); !a.IsValid() || end.Less(a) {
 			a = first

@@ -232,8 +232,8 @@ func TestLegitimate(t *testing.T) {
 			t.Errorf("%s did not arrive", name)
 		}
 	}
-	// The bridge forwards group reports only to ports with multicast routers, but receives them
-	// itself.
+	// The bridge receives reports of multicast groups, but does not forward them to ports without a
+	// multicast router.
 	bridge := openWire(t, w.host(), "", "br0")
 	report := icmp6(m.local, reports, 143, []byte{0, 0, 0, 1, 4, 0, 0, 0}, own.AsSlice())
 	end := []byte("end of reports")

@@ -103,8 +103,8 @@ func (l layout) classRules(c ruleset.Class) [][]expr.Any {
 		rule(blank, choose, translate))
 }
 
-// identity loads cluster IP, protocol and port into the registers from r. Unless s is Direct, it
-// also loads padding into the register before r.
+// identity loads cluster IP, protocol and port into the registers that begin with r. Unless s is
+// Direct, it also loads padding into the register before r.
 func (l layout) identity(s ruleset.Source, r uint32) []expr.Any {
 	switch s {
 	case ruleset.Address:

@@ -11,9 +11,10 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// CompileScore returns a function that compiles the scorer of a pod. The scorer ranks nodes by how much
-// of the chosen volumes' capacity the pod's claims ask for or, if volumes are provisioned for all claims,
-// how much of the capacity that the drivers publish.
+// CompileScore returns a function that compiles the scorer of a pod. The scorer ranks nodes by
+// utilization: the storage that the pod's claims request, as a share of the capacity of the chosen
+// volumes. If volumes are provisioned for all claims, it is the share of the capacity that the drivers
+// publish.
 func CompileScore(shape utilization.Shape) func(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 	return func(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 		f, st := Compile(view, pod)
