@@ -78,8 +78,8 @@ func (t *typeConverter) TypedToObject(value *typed.TypedValue) (runtime.Object, 
 
 // readKinds reads client-go's schemas, which are generated from OpenAPI v2. Kubernetes uses schemas
 // generated from OpenAPI v3, which accept any value for an IntOrString, so Kubernetes rejects an
-// object there only when it decodes the request. readKinds changes client-go's schemas to do so
-// too.
+// object there only when it decodes the request. readKinds therefore changes client-go's schemas, so
+// that they accept any value too.
 func readKinds(scheme *runtime.Scheme) (managedfields.TypeConverter, error) {
 	sample, err := applyconfigurations.NewTypeConverter(scheme).ObjectToTyped(
 		&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}})

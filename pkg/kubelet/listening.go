@@ -45,7 +45,8 @@ func (r *runtime) Listening(ctx context.Context, id string, ports []int32) bool 
 	return true
 }
 
-// listeners adds the ports of all listening sockets in one of the kernel's socket tables to open.
+// listeners reads one of the kernel's socket tables, and adds the ports of all listening sockets to
+// the map open.
 func listeners(table io.Reader, open map[int32]bool) {
 	lines := bufio.NewScanner(table)
 	for lines.Scan() {

@@ -50,8 +50,8 @@ func renderConf(podCIDRs []netip.Prefix, mtu int, dataDir string) ([]byte, error
 	return append(out, '\n'), nil
 }
 
-// restorePorts binds the ports of all pods that were attached with a CNI configuration to their
-// addresses.
+// restorePorts makes the kernel drop packets with other source addresses than their pod's own, for
+// all pods that were attached with the given CNI configuration.
 func restorePorts(content []byte) (changed bool, err error) {
 	var list confList
 	if err := json.Unmarshal(content, &list); err != nil {

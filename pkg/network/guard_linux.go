@@ -23,7 +23,7 @@ const guardName = "keelson-guard"
 // guard contains the data from which a node determines whether a packet's source address is forged.
 type guard struct {
 	// pods are this node's own pod ranges. Packets with a source address in them may come only from
-	// the bridge, whose ports are bound to addresses.
+	// the bridge, where each pod can send only from its own addresses (package ports).
 	pods []netip.Prefix
 	// tunnel reports whether the node has a VXLAN device. The device itself accepts packets from
 	// any sender.
@@ -115,8 +115,8 @@ func addGuard(conn *nft.Conn, t *nftables.Table, want guard, p nft.Packet) error
 	fromOutside := slices.Concat(notFrom(bridgeName), notFrom("lo"), untracked())
 	add(prerouting, fromOutside, []expr.Any{p.Source(0), nft.Member(pods.Name, 0)})
 	if p.IPv6 {
-		// For IPv4 the kernel itself drops packets that come from another link and have an address
-		// of the node as their source. For IPv6 this rule does it.
+		// Drop packets that come from another link and have an address of the node as their source.
+		// For IPv4 the kernel itself drops them.
 		add(prerouting, fromOutside, nft.IsLocal(false))
 	} else {
 		// With host ports, loopback addresses are routable. Packets from other links must not open

@@ -164,8 +164,8 @@ func (n *Network) resume(ctx context.Context) {
 	n.setReady(nil)
 }
 
-// protect binds every port to the addresses of its pod. It returns an error if network policies do
-// not apply to packets between ports of the bridge.
+// protect makes the kernel drop packets that a pod sends with a source address other than its own.
+// It returns an error if network policies do not apply to packets between ports of the bridge.
 func (n *Network) protect(content []byte) error {
 	changed, err := restorePorts(content)
 	if changed {

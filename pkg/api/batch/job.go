@@ -114,8 +114,8 @@ func prepareJobCreate(_ context.Context, j *batchv1.Job) {
 	podspec.DropInitAnnotations(&j.Spec.Template.ObjectMeta)
 }
 
-// inheritLabels copies the template's labels to a job that has no labels. The function that sets
-// the defaults of a job that is read does so too.
+// inheritLabels copies the template's labels to a job that has no labels. The function defaultJob
+// does the same when a client sends a job or the server reads one from the store.
 func inheritLabels(j *batchv1.Job) {
 	if len(j.Labels) == 0 {
 		j.Labels = maps.Clone(j.Spec.Template.Labels)

@@ -90,8 +90,8 @@ func bootstrapperGroup(name string) bool {
 	return consists(rest[:len(rest)-1], ":-") && consists(rest[len(rest)-1:], "")
 }
 
-// consists reports whether s contains only lower-case letters, digits, and the characters in
-// others.
+// consists reports whether s contains only lower-case letters, digits, and the characters of its
+// second argument.
 func consists(s, others string) bool {
 	for _, c := range []byte(s) {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && strings.IndexByte(others, c) < 0 {

@@ -102,8 +102,8 @@ func (m *metrics) observe(old, a *storagev1.VolumeAttachment, now time.Time) {
 	}
 }
 
-// newError reports whether a has an error that old does not have. The function of returns the error
-// in a status: AttachError or DetachError.
+// newError reports whether a has an error that old does not have. The given function returns the
+// error in a status: AttachError or DetachError.
 func newError(old, a *storagev1.VolumeAttachment,
 	of func(*storagev1.VolumeAttachmentStatus) *storagev1.VolumeError) bool {
 	is := of(&a.Status)

@@ -84,8 +84,8 @@ func minutes(o *unstructured.Unstructured) {
 }
 
 // recycled removes the random part of the names of EndpointSlices. Cell.state removes it only from
-// names that begin with the object's generateName, which is not so if the controller reused a
-// slice.
+// names that begin with the object's generateName. If the controller reused a slice, the slice's name
+// may begin with something else.
 func recycled(o *unstructured.Unstructured) {
 	changeTime(o)
 	o.SetGenerateName("")

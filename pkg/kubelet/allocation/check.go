@@ -55,7 +55,7 @@ type Node struct {
 	AppArmor bool
 }
 
-// Check returns why the pod cannot run on the node together with the pods in others, or nil if it
+// Check returns why the pod cannot run on the node together with the other given pods, or nil if it
 // can.
 func Check(pod *v1.Pod, others []*v1.Pod, n Node) *Refusal {
 	if os, ok := pod.Labels[v1.LabelOSStable]; ok && os != runtime.GOOS {

@@ -24,11 +24,11 @@ type Config struct {
 	// Listed reports whether Pods returns all the node's pods. Until it does, no resize is granted or
 	// refused. It may be nil, which means always.
 	Listed func() bool
-	// Check returns why the node cannot run the pod together with the pods in others, or nil if it
+	// Check returns why the node cannot run the pod together with the other given pods, or nil if it
 	// can.
 	Check func(pod *v1.Pod, others []*v1.Pod) *Refusal
-	// Fixed returns why a running pod can never be resized from the resources in has to those in
-	// pod, or nil if it can. The function Fixed may be nil.
+	// Fixed returns why a running pod, which has the resources of its second argument, can never be
+	// resized to those of the first, or nil if it can. The function Fixed may be nil.
 	Fixed func(pod, has *v1.Pod) *Refusal
 	// Freed is called for each pod whose waiting resize was granted or should be tried again. It
 	// must not block.

@@ -21,8 +21,8 @@ type shortage struct {
 	amount int64
 }
 
-// shortages returns which resources the node lacks to run the pod together with the pods in others,
-// and how much of each.
+// shortages returns which resources the node lacks to run the pod together with the other given pods,
+// and how much of each resource.
 func shortages(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) []shortage {
 	var out []shortage
 	want := requests(pod)

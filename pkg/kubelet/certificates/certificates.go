@@ -281,8 +281,8 @@ func clients(with func() (*rest.Config, error)) certificate.ClientsetFunc {
 	}
 }
 
-// measure registers the collectors in others, and a metric of the time until the manager's
-// certificate expires.
+// measure registers the given collectors, and a metric of the time until the manager's certificate
+// expires.
 func (c *Config) measure(m certificate.Manager, kind, what string, others ...prometheus.Collector) error {
 	if c.Metrics == nil {
 		return nil

@@ -60,7 +60,7 @@ type Manager struct {
 	volumes map[id]*volume  // volumes that have a record on the disk or will have one soon
 }
 
-// volume is the state of a volume on this node. The Manager's mutex mu guards its fields, except
+// volume is the state of a volume on this node. Manager.mu guards the fields of the volume, except
 // asking, surely and counted.
 type volume struct {
 	id id

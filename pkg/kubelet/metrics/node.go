@@ -126,8 +126,8 @@ func (m *Node) Listed(last, begun, ended time.Time) {
 	m.seen.Set(float64(begun.Unix()))
 }
 
-// Stream counts event streams of the runtime: with ok true one that was opened, with ok false one
-// that could not be opened or that broke.
+// Stream counts event streams of the runtime. If ok is true, it counts an opened stream. Otherwise
+// it counts a stream that could not be opened or that broke.
 func (m *Node) Stream(ok bool) {
 	if ok {
 		m.streams.Inc()

@@ -52,8 +52,8 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a.Unmap(), ones), ok
 }
 
-// connect links a sandbox with the bridge and configures its addresses. It binds the port to these
-// addresses before it sets the sandbox's end up, so that all packets of the sandbox are checked.
+// connect links a sandbox with the bridge and configures its addresses. Before it sets the sandbox's
+// end up, it limits the bridge's port to these source addresses, so that all packets are checked.
 func (p plugin) connect(c *Config, args *skel.CmdArgs, given []netip.Prefix) (*types100.Result, error) {
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {

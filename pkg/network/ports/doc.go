@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ports binds each port of the pods' bridge to the addresses of the pod at that port. It uses
-// a table in nftables' bridge family.
+// Package ports lets each pod send only from its own addresses. It binds each port of the pods' bridge
+// to the hardware and IP addresses of the pod behind that port, in a table in nftables' bridge family.
 //
 // A frame passes if the combination of its port, source hardware address and source IP address is
 // bound. ARP and neighbour discovery messages may only be about bound addresses. All other frames

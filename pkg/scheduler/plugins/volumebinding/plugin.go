@@ -221,8 +221,9 @@ func reaches(c *storagev1.CSIStorageCapacity, n *scheduling.Node) bool {
 	return err == nil && s.Matches(labels.Set(n.Labels))
 }
 
-// match returns the smallest volume that suits the claim, is accessible from the node and is not in
-// taken. It returns nil if there is none. A selector that does not parse selects no volume.
+// match returns the smallest volume that suits the claim, is accessible from the node and is not
+// taken by another claim of the pod. It returns nil if there is none. A selector that does not parse
+// selects no volume.
 func (f *Filter) match(claim *v1.PersistentVolumeClaim, n *scheduling.Node,
 	taken map[string]*v1.PersistentVolume) *v1.PersistentVolume {
 	available := f.view.AvailableVolumes(volume.GetPersistentVolumeClaimClass(claim))

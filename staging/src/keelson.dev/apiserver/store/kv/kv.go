@@ -47,11 +47,11 @@ type Item struct {
 type WriteResult struct {
 	// OK reports whether the write happened: the key was in the expected state.
 	OK bool
-	// Revision is the revision of the write if OK, or else the store's revision after the
+	// Revision is the revision of the write. If OK is false, it is the store's revision after the
 	// operation.
 	Revision int64
 	// Current is the key's present state if the write did not happen; nil if the key is absent. If
-	// it is the expected state, a condition of the Put did not hold.
+	// Current is the expected state, the write failed because a condition of the Put did not hold.
 	Current *Item
 }
 
