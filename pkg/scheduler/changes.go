@@ -91,8 +91,8 @@ func (a *asker) try(pod *v1.Pod, edits ...edit) (Change, bool) {
 	return c, true
 }
 
-// lower returns text that says how far a request must be lowered for the pod to fit one of nodes.
-// It chooses the node with the most unrequested amount of the resource, and also returns its name.
+// lower returns text that says how far a request must be lowered for the pod to fit one of the given
+// nodes: the one with the largest unrequested amount of the resource. It also returns its name.
 func lower(name v1.ResourceName, nodes []*scheduling.Node) (what, node string) {
 	most := int64(-1)
 	for _, n := range nodes {

@@ -155,8 +155,8 @@ func (g *Graph) reaches(node string, o object) bool {
 	return g.reachesLocked(node, o, 3)
 }
 
-// reachesLocked reports whether o belongs to node, following at most depth references of through,
-// such as from a secret to a volume and from the volume to a claim.
+// reachesLocked reports whether o belongs to node, either directly or over at most depth references
+// in g.through, such as from a secret to a volume and from the volume to a claim.
 func (g *Graph) reachesLocked(node string, o object, depth int) bool {
 	if g.nodes[o][node] > 0 || node != "" && g.direct[o].node == node {
 		return true

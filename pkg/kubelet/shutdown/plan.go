@@ -15,8 +15,9 @@ import (
 // critical is the lowest priority of system-critical pods.
 const critical = 2_000_000_000
 
-// group contains the pods that are ended at the same time. Their priorities are at least from, and
-// less than from of the next group. grace is the maximum time that the group may take to end.
+// group contains the pods that are ended at the same time. Their priorities are at least the group's
+// lower bound (the field from), and less than the next group's. grace is the maximum time that the
+// group may take to end.
 type group struct {
 	from  int32
 	grace time.Duration

@@ -26,7 +26,7 @@ func (e *enabled) weight(name string) int64 {
 	return 1
 }
 
-// apply removes the plugins that set disables, and then adds the plugins that it enables, as
+// apply removes the plugins that a PluginSet disables, and then adds those that it enables, as
 // Kubernetes does. A plugin that is already enabled keeps its position and gets the new weight.
 func (e *enabled) apply(set configv1.PluginSet) {
 	for _, d := range set.Disabled {

@@ -29,9 +29,8 @@ func unresolvable(reason string) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Unresolvable, Plugin: Name, Reasons: []string{reason}}
 }
 
-// topologyLabels has the labels of volumes that the plugin compares with the labels of nodes. The
-// field of is a label. The field now is the current name of this label, which differs only if the
-// label was renamed.
+// topologyLabels has the labels of volumes that the plugin compares with the labels of nodes. Each
+// entry has a label and the label's current name, which differs only if the label was renamed.
 var topologyLabels = []struct{ of, now string }{
 	{v1.LabelFailureDomainBetaZone, v1.LabelTopologyZone},
 	{v1.LabelFailureDomainBetaRegion, v1.LabelTopologyRegion},

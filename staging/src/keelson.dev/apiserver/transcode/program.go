@@ -52,8 +52,8 @@ func (t *Types) Program(object any) (*Program, error) {
 }
 
 // Append appends the JSON of an object. raw is the object's message, and revision its
-// resourceVersion; if it is empty, the JSON has none. If the object has to be decoded instead,
-// Append returns dst unchanged and false.
+// resourceVersion. If revision is empty, the JSON has no resourceVersion. If the object has to be
+// decoded instead, Append returns dst unchanged and false.
 func (p *Program) Append(dst, raw []byte, revision string) ([]byte, bool) {
 	return p.run(dst, p.root, raw, revision)
 }
