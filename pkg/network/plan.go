@@ -96,9 +96,9 @@ type wanted struct {
 }
 
 // plan computes how this node reaches the pods of other nodes. It ignores nodes without pod ranges,
-// pod ranges outside of within (unless within is empty), and ranges and addresses that an older
-// node owns. The ownership is checked because nodes write their ranges and addresses themselves
-// (package nodeclaims).
+// and ranges and addresses that an older node owns. It checks the ownership because nodes write their
+// ranges and addresses themselves (package nodeclaims). The last argument has the cluster's pod
+// ranges; unless it is empty, plan also ignores ranges outside of these.
 func plan(self string, nodes []node, links []link, within []netip.Prefix) wanted {
 	said := slices.IndexFunc(nodes, func(n node) bool { return n.name == self })
 	if said < 0 {

@@ -92,8 +92,9 @@ func notServed(err error, resource string) error {
 	return err
 }
 
-// usedBy returns the sum of the usage of a pod's containers, or the usage of only one if only is
-// not "". It returns false if a container has no value or there is no such container.
+// usedBy returns the sum of the usage of a pod's containers. If the last argument is not "", it
+// returns only the usage of the container with this name. It returns false if there is no such
+// container, or if a container has no value.
 func usedBy(containers []resourcemetrics.ContainerMetrics, name v1.ResourceName, only string) (int64, bool) {
 	sum, found := int64(0), false
 	for _, c := range containers {

@@ -119,9 +119,9 @@ func (s *spreader) over(nodes []int) *share {
 	return best
 }
 
-// hand takes one group of CPUs from each node in turn, until rest CPUs are taken. left holds how
-// many CPUs each node still has; hand subtracts the taken ones. It reports whether the nodes had
-// enough CPUs.
+// hand takes one group of CPUs from each node in turn, until it has taken the given number of CPUs.
+// left holds how many CPUs each node still has; hand subtracts the taken ones. It reports whether
+// the nodes had enough CPUs.
 func (s *spreader) hand(rest int, nodes []int, left map[int]int) bool {
 	for rest > 0 {
 		before := rest

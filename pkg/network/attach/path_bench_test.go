@@ -31,9 +31,9 @@ func (r *testSandbox) within(f func() error) error {
 	return <-done
 }
 
-// BenchmarkPath measures the CPU time that the check of bindings adds to packets between two
-// sandboxes: a small datagram and its answer, and 1 MiB over TCP. It alternates between
-// measurements with and without the check.
+// BenchmarkPath measures the CPU time that the check of source addresses (package ports) adds to
+// packets between two sandboxes: a small datagram and its answer, and 1 MiB over TCP. It alternates
+// between measurements with and without the check.
 func BenchmarkPath(b *testing.B) {
 	for name, measure := range map[string]func(*testing.B, *testSandbox, *testSandbox) func() error{
 		"datagram": datagrams, "stream": streams} {

@@ -162,8 +162,8 @@ func Pretty(r *http.Request) bool {
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// ContentType returns the media type of r's body, which must be one of accepted. If r does not
-// declare a media type, it returns the first of accepted. Its error is a Status with code 415.
+// ContentType returns the media type of r's body, which must be in the list accepted. If r does not
+// declare a media type, it returns the first of that list. Its error is a Status with code 415.
 func ContentType(r *http.Request, accepted []string) (string, error) {
 	header := r.Header.Get("Content-Type")
 	if header == "" {

@@ -140,8 +140,8 @@ func (d *documents) resources(group, version string) []metav1.APIResource {
 	return list
 }
 
-// getOnly returns the error of Kubernetes' router if the method is not GET or the client does not
-// accept one of types. As in Kubernetes, only some documents have this check: the list of versions
+// getOnly returns the error of Kubernetes' router if the method is not GET or the client accepts none
+// of the given types. As in Kubernetes, only some documents have this check: the list of versions
 // at /api, versions of groups with built-in kinds, and the group Config.Aggregator.
 func getOnly(r *http.Request, types ...string) error {
 	if r.Method != http.MethodGet {
