@@ -82,15 +82,27 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) error {
 	return nil
 }
 
-const emulatedVersion = "emulated-version"
+const (
+	emulatedVersion = "emulated-version"
+	featureGates    = "feature-gates"
+)
 
 // AddEmulation adds only the flag --emulated-version to fs.
-func (o *Options) AddEmulation(fs *pflag.FlagSet) error {
+func (o *Options) AddEmulation(fs *pflag.FlagSet) error { return o.addSome(fs, emulatedVersion) }
+
+// AddGates adds only the flags --emulated-version and --feature-gates to fs.
+func (o *Options) AddGates(fs *pflag.FlagSet) error {
+	return o.addSome(fs, emulatedVersion, featureGates)
+}
+
+func (o *Options) addSome(fs *pflag.FlagSet, names ...string) error {
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	if err := o.AddFlags(all); err != nil {
 		return err
 	}
-	fs.AddFlag(all.Lookup(emulatedVersion))
+	for _, name := range names {
+		fs.AddFlag(all.Lookup(name))
+	}
 	return nil
 }
 

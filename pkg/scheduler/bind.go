@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/keelson/pkg/scheduler/profile"
 	"keelson.dev/keelson/pkg/scheduler/queue"
@@ -82,6 +83,7 @@ func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.
 	s.view.reserved.release(d.volumes)
 	s.mu.Unlock()
 	s.queue.Done(pod.UID)
+	s.reportGroup(pod, metav1.ConditionTrue, reasonGroupScheduled, "")
 	s.metrics.bound(p.Name, item, s.cfg.Clock.Since(start), s.cfg.Clock.Since(item.Tried))
 	s.traceBinding(ctx, item, d, start)
 	if !eventWritten {

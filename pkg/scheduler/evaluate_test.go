@@ -37,7 +37,7 @@ func emptyView(t interface{ Fatal(...any) }) *view {
 		t.Fatal(err)
 	}
 	return &view{Cell: cell.New(), keeper: newKeeper(), sources: sources, evicting: newEvictions(),
-		reserved: newReservations()}
+		gangs: newGangs(groups{}), reserved: newReservations()}
 }
 
 func testNode(name string, milli int64, taint, zone string) *v1.Node {

@@ -7,7 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,67 +21,63 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Plugin name and reasons in the status of pods of a gang. A gang is a set of pods that are placed
-// all at once or not at all.
+// Plugin names and reasons in the status of pods of a gang.
 const (
 	gangPlugin     = "Gang"
+	podGroupPlugin = "GangScheduling" // Kubernetes' name of the plugin that rejects pods of PodGroups
 	reasonGangSize = "the annotation " + v1alpha1.AnnGangSize + " is not a number from 1 to 8192"
 	reasonGangFits = "the pods of the gang do not fit all at once"
 )
 
-// gangName returns the gang (a set of pods that are placed all at once or not at all) that the
-// annotation of a pod names. It returns "" if the pod belongs to no gang.
-func gangName(pod *v1.Pod) string { return pod.Annotations[v1alpha1.AnnGang] }
-
-// gangSize returns how many pods of the gang must fit at once, or 0 if the annotation is missing or
-// invalid.
-func gangSize(pod *v1.Pod) int {
-	n, err := strconv.Atoi(pod.Annotations[v1alpha1.AnnGangSize])
-	if err != nil || n < 1 || n > v1alpha1.MaxGang {
-		return 0
-	}
-	return n
-}
-
-// gangs tracks the gangs (sets of pods that are placed all at once or not at all) that already have
-// a pod on a node (begun). Further pods of these gangs are placed one by one, so that a
-// replacement, or a pod that was not bound because of a crash, need not wait for a whole gang.
+// gangs tracks the state of gangs (sets of pods that are placed all at once or not at all), by gang
+// key.
 type gangs struct {
-	begun   map[string]map[types.UID]struct{}
-	binding map[string]bool // gangs that are being bound, by gang key
+	groups
+	placed  map[string]map[types.UID]*v1.Pod // pods that are on nodes
+	binding map[string]bool                  // gangs that are being bound
 	// awaited has, for each gang, the victims of its preemption that have not left their nodes yet.
 	awaited map[string]map[types.UID]struct{}
 }
 
-func newGangs() *gangs {
-	return &gangs{begun: map[string]map[types.UID]struct{}{}, binding: map[string]bool{},
+func newGangs(g groups) *gangs {
+	return &gangs{groups: g, placed: map[string]map[types.UID]*v1.Pod{}, binding: map[string]bool{},
 		awaited: map[string]map[types.UID]struct{}{}}
 }
 
-// gangKey identifies the gang of a pod by namespace, profile and name. It returns "" for a pod
-// without a gang.
-func gangKey(pod *v1.Pod) string {
-	if gangName(pod) == "" {
-		return ""
-	}
-	return pod.Namespace + "/" + pod.Spec.SchedulerName + "/" + gangName(pod)
+// gangOf returns the gang of a pod.
+func (g *gangs) gangOf(pod *v1.Pod) gang {
+	return g.of(pod, func(key string) int { return len(g.placed[key]) })
 }
 
+// set records that a pod is on a node or, if on is false, that it is on none.
 func (g *gangs) set(pod *v1.Pod, on bool) {
-	if gangName(pod) == "" {
+	key := g.key(pod)
+	if key == "" {
 		return
 	}
-	key := gangKey(pod)
-	if on && g.begun[key] == nil {
-		g.begun[key] = map[types.UID]struct{}{}
+	if on && g.placed[key] == nil {
+		g.placed[key] = map[types.UID]*v1.Pod{}
 	}
 	if on {
-		g.begun[key][pod.UID] = struct{}{}
+		g.placed[key][pod.UID] = pod
 		return
 	}
-	if delete(g.begun[key], pod.UID); len(g.begun[key]) == 0 {
-		delete(g.begun, key)
+	if delete(g.placed[key], pod.UID); len(g.placed[key]) == 0 {
+		delete(g.placed, key)
 	}
+}
+
+// check returns an error if pods of a gang contradict each other, or the pods of the gang that are on
+// nodes, or their PodGroup.
+func (g *gangs) check(of *gang, items ...*queue.Item) error {
+	if of.group == nil {
+		return nil
+	}
+	var pods []*v1.Pod
+	for _, item := range items {
+		pods = append(pods, item.Pod)
+	}
+	return of.check(slices.AppendSeq(pods, maps.Values(g.placed[of.key])))
 }
 
 // left records that a victim has left its node or will not be evicted after all. It returns the
@@ -105,45 +102,59 @@ func (g *gangs) left(uid types.UID) (ready map[string]bool) {
 type stage int8
 
 const (
-	alone    stage = iota // placed on its own
-	together              // placed all at once with the other pods of its gang
-	underWay              // not placed yet, because its gang is being bound
+	alone     stage = iota // placed on its own
+	together               // placed all at once with the other pods of its gang
+	underWay               // not placed yet, because its gang is being bound
+	groupless              // not placed yet, because its PodGroup does not exist
+	malformed              // not placed, because its gang has no valid size
 )
 
-func (s *Scheduler) stage(pod *v1.Pod) stage {
-	if gangName(pod) == "" {
-		return alone
+// stage returns how a pod is to be placed, and its gang. It returns an error if the pod contradicts its
+// PodGroup.
+func (s *Scheduler) stage(item *queue.Item) (stage, gang, error) {
+	if s.gangs.key(item.Pod) == "" {
+		return alone, gang{}, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := gangKey(pod)
+	g := s.gangs.gangOf(item.Pod)
 	switch {
-	case s.gangs.binding[key]:
-		return underWay
-	case len(s.gangs.begun[key]) > 0:
-		return alone
+	case g.unknown:
+		return groupless, g, nil
+	case s.gangs.binding[g.key]:
+		return underWay, g, nil
+	case g.need() > 0:
+		return together, g, nil
+	case g.group == nil && g.placed == 0:
+		return malformed, g, nil
 	}
-	return together
+	return alone, g, s.gangs.check(&g, item)
 }
 
-// scheduleGang decides about all pods of a gang at once. If fewer pods than the gang's size can get
-// a node, no pod gets one.
-func (s *Scheduler) scheduleGang(ctx context.Context, p *profile.Profile, item *queue.Item, start time.Time) {
-	size := gangSize(item.Pod)
-	if size == 0 {
-		s.mu.Lock()
-		d := s.refusal(reasonGangSize)
-		s.park(item, &d)
-		s.mu.Unlock()
-		s.conclude(ctx, p, item, d, nil, start)
-		return
-	}
-	items, complete := s.queue.Gang(item, size)
+// refuseMalformed rejects a pod whose annotations give no valid size of its gang.
+func (s *Scheduler) refuseMalformed(ctx context.Context, p *profile.Profile, item *queue.Item, start time.Time) {
+	s.mu.Lock()
+	d := s.refusal(reasonGangSize)
+	s.park(item, &d)
+	s.mu.Unlock()
+	s.conclude(ctx, p, item, d, nil, start)
+}
+
+// scheduleGang decides about all pods of a gang at once. If fewer pods than the gang needs can get a
+// node, no pod gets one.
+func (s *Scheduler) scheduleGang(ctx context.Context, p *profile.Profile, item *queue.Item, g gang, start time.Time) {
+	items, complete := s.queue.Gang(item, g.need())
 	if !complete {
 		s.queue.Await(item, 0) // too few pods of the gang are in the queue; this pod is tried with the next one
 		return
 	}
-	decisions := s.decideGang(p, items, size, func() { s.scheduleBefore(ctx, items[0]) })
+	if err := s.checkGang(&g, items); err != nil {
+		for _, it := range items {
+			s.conclude(ctx, p, it, decision{}, err, start)
+		}
+		return
+	}
+	decisions := s.decideGang(p, items, g, func() { s.scheduleBefore(ctx, items[0]) })
 	var placed []*placement
 	algorithm := s.cfg.Clock.Since(start).Seconds()
 	for i, it := range items {
@@ -157,6 +168,13 @@ func (s *Scheduler) scheduleGang(ctx context.Context, p *profile.Profile, item *
 	if len(placed) > 0 {
 		s.running.Go(func() { s.bindGang(ctx, p, placed, start) })
 	}
+}
+
+// checkGang is gangs.check for a caller that does not hold s.mu.
+func (s *Scheduler) checkGang(g *gang, items []*queue.Item) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gangs.check(g, items...)
 }
 
 // scheduleBefore schedules the pods that have entered the queue since item was popped and that come
@@ -225,7 +243,7 @@ func (s *Scheduler) bindGang(ctx context.Context, p *profile.Profile, placed []*
 		s.binder.bindEach(ctx, all)
 	}
 	s.mu.Lock()
-	delete(s.gangs.binding, gangKey(placed[0].item.Pod))
+	delete(s.gangs.binding, s.gangs.key(placed[0].item.Pod))
 	s.mu.Unlock()
 	s.queue.Happened(scheduling.PodAdded) // wakes pods of the gang that waited until the binding ended
 }
@@ -243,7 +261,7 @@ func (s *Scheduler) prepareGang(ctx context.Context, p *profile.Profile, placed 
 		workers.Go(func() {
 			if err := s.prepare(ctx, p, m.item.Pod, m.decision); err != nil {
 				mu.Lock()
-				failed[i] = fmt.Errorf("gang %s: %w", gangName(m.item.Pod), err)
+				failed[i] = fmt.Errorf("gang %s: %w", s.gangs.name(m.item.Pod), err)
 				mu.Unlock()
 			}
 		})

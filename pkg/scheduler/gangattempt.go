@@ -4,6 +4,8 @@
 package scheduler
 
 import (
+	"cmp"
+
 	"keelson.dev/keelson/pkg/scheduler/profile"
 	"keelson.dev/keelson/pkg/scheduler/queue"
 	"keelson.dev/scheduling"
@@ -15,11 +17,15 @@ type attempt struct {
 	s       *Scheduler
 	profile *profile.Profile
 	items   []*queue.Item
+	gang    gang
 	size    int // number of pods that must fit at once
 
 	out    []decision // decisions about the pods, with the same indexes as items
 	fits   int        // number of pods that have a node so far
 	events scheduling.Event
+	// short says why the gang's PodGroup cannot be scheduled without evictions. It is "" if it can be, or
+	// if the gang has no PodGroup.
+	short string
 
 	// nominated has the nodes to which the pods were nominated before the attempt, with the same
 	// indexes as items.
@@ -39,11 +45,11 @@ type attempt struct {
 // decideGang finds nodes for the pods of a gang. If too few pods fit, it chooses pods of lower
 // priority to evict, provided that the gang fits then. Each time that it has held s.mu for maxHold,
 // it undoes its changes, calls yield without the lock, and continues.
-func (s *Scheduler) decideGang(p *profile.Profile, items []*queue.Item, size int, yield func()) []decision {
+func (s *Scheduler) decideGang(p *profile.Profile, items []*queue.Item, g gang, yield func()) []decision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for begun := 1; ; begun++ {
-		a := s.newAttempt(p, items, size)
+		a := s.newAttempt(p, items, g)
 		a.since = s.cfg.Clock.Now()
 		if begun < maxAttempts {
 			a.yield = yield
@@ -58,26 +64,28 @@ func (s *Scheduler) decideGang(p *profile.Profile, items []*queue.Item, size int
 // because nodes or pods had changed; all changes of the attempt are undone then.
 func (a *attempt) decide() bool {
 	a.placeAll()
-	if !a.overtaken && a.fits < a.size && a.preempts && a.clear() {
-		return true
+	cleared, why := false, ""
+	if !a.overtaken && a.fits < a.size {
+		cleared, why = a.clear()
 	}
 	switch {
+	case cleared:
 	case a.overtaken:
 		return false
 	case a.fits >= a.size:
 		a.settle()
 	default:
-		a.refuse()
+		a.refuse(why)
 	}
 	return true
 }
 
-func (s *Scheduler) newAttempt(p *profile.Profile, items []*queue.Item, size int) *attempt {
+func (s *Scheduler) newAttempt(p *profile.Profile, items []*queue.Item, g gang) *attempt {
 	a := &attempt{
-		s: s, profile: p, items: items, size: size, apart: true,
+		s: s, profile: p, items: items, gang: g, size: g.need(), apart: true,
 		out: make([]decision, len(items)), nominated: make([]string, len(items)),
 	}
-	a.waits = len(s.gangs.awaited[gangKey(items[0].Pod)]) > 0
+	a.waits = len(s.gangs.awaited[g.key]) > 0
 	a.preempts = p.Preemption != nil && !a.waits
 	for i, item := range items {
 		pod := scheduling.Pod{Pod: item.Pod}
@@ -93,14 +101,22 @@ func (s *Scheduler) newAttempt(p *profile.Profile, items []*queue.Item, size int
 // placeAll places the pods that fit without evictions.
 func (a *attempt) placeAll() {
 	for i := range a.items {
-		if !a.preempts && a.fits+len(a.items)-i < a.size {
-			return // too few pods are left for the gang to reach its size
+		if a.tooFew(len(a.items)-i) && !a.preempts {
+			return
 		}
 		if !a.breakIfDue() {
 			return
 		}
 		a.place(i)
 	}
+	a.tooFew(0)
+}
+
+// tooFew reports whether the gang cannot reach its size any more, because too few pods, left, have not
+// been tried.
+func (a *attempt) tooFew(left int) bool {
+	a.short = cmp.Or(a.short, a.gang.shortage(a.fits, left))
+	return a.fits+left < a.size
 }
 
 func (a *attempt) place(i int) {
@@ -135,13 +151,10 @@ func (a *attempt) assume(i int, e *evaluation, n *scheduling.Node) bool {
 // settle ends a successful attempt: the pods keep the nodes that were found, and pods without a
 // node become unschedulable.
 func (a *attempt) settle() {
-	key := gangKey(a.items[0].Pod)
-	delete(a.s.gangs.awaited, key)
-	a.s.gangs.binding[key] = true
+	delete(a.s.gangs.awaited, a.gang.key)
+	a.s.gangs.binding[a.gang.key] = true
 	for i, item := range a.items {
-		if d := &a.out[i]; d.node != "" {
-			a.s.gangs.set(item.Pod, true)
-		} else {
+		if d := &a.out[i]; d.node == "" {
 			d.about, item.Rejectors = item.Pod, d.rejectors()
 			a.s.queue.Unschedulable(item, d.events, false)
 		}
@@ -149,19 +162,21 @@ func (a *attempt) settle() {
 }
 
 // refuse ends a failed attempt: it takes all pods of the gang off the nodes that were found. If
-// victims of the gang are still terminating, its pods keep their nominations.
-func (a *attempt) refuse() {
+// victims of the gang are still terminating, its pods keep their nominations. why says why preemption
+// does not help.
+func (a *attempt) refuse(why string) {
 	left := map[string]bool{} // nodes to which pods of the gang are no longer nominated
 	for i, item := range a.items {
 		d := &a.out[i]
 		if d.node != "" || d.message == "" {
 			a.s.forget(item.Pod, *d)
-			*d = a.s.refusal(reasonGangFits)
+			*d = a.refusal(why)
 			d.events = a.events
 		}
+		d.group = a.message(why)
 		if a.waits {
 			d.nominate, d.events = a.nominated[i], d.events|scheduling.PodRemoved
-			d.local = len(a.s.gangs.awaited[gangKey(item.Pod)]) > 0
+			d.local = len(a.s.gangs.awaited[a.gang.key]) > 0
 		}
 		left[a.nominate(i, d.nominate)] = true
 		a.s.park(item, d)
@@ -169,6 +184,25 @@ func (a *attempt) refuse() {
 	for node := range left {
 		a.s.vacated(node)
 	}
+}
+
+// refusal returns the decision about a pod that fits, or that was not tried, if the gang does not fit.
+// why says what preemption does about it.
+func (a *attempt) refusal(why string) decision {
+	if a.gang.group == nil {
+		return a.s.refusal(reasonGangFits)
+	}
+	message := a.message(why)
+	return decision{message: message,
+		reject: &scheduling.Status{Code: scheduling.Unschedulable, Plugin: podGroupPlugin, Reasons: []string{message}}}
+}
+
+// message says why the PodGroup of the gang is not scheduled. It returns "" if the gang has none.
+func (a *attempt) message(why string) string {
+	if a.gang.group == nil || why == "" {
+		return a.short
+	}
+	return a.short + ", pod group preemption: " + why
 }
 
 // nominate nominates the pod with index i to a node, or removes its nomination if node is "". It

@@ -22,7 +22,7 @@ type breaks struct {
 	yield     func()    // called in each pause; nil if the attempt makes no pauses
 	since     time.Time // end of the last pause
 	placed    []int     // indexes of the pods that have a node, in the order of placement
-	lifted    []lifted  // pods of lower rank that were taken off their nodes to make room
+	lifted    []lifted  // units of lower rank that were taken off their nodes to make room
 	overtaken bool      // the attempt could not continue after a pause
 }
 
@@ -56,7 +56,7 @@ func (a *attempt) suspend(victims, pods int) {
 	}
 	for i := range a.lifted[:victims] {
 		if l := &a.lifted[i]; l.off {
-			l.back()
+			l.putBack()
 		}
 	}
 }
@@ -81,8 +81,10 @@ func (a *attempt) resume() bool {
 
 func (a *attempt) liftAgain(l *lifted) bool {
 	v := a.s.view
-	if node, _, known := v.Placed(l.pod.UID); !known || node != l.node || v.evicting.has(l.pod.UID) {
-		return false
+	for m := range l.members() {
+		if node, _, known := v.Placed(m.pod.UID); !known || node != m.node.Name || v.evicting.has(m.pod.UID) {
+			return false
+		}
 	}
 	l.lift(v)
 	return true

@@ -40,11 +40,11 @@ func TestGangBreaksChangeNothing(t *testing.T) {
 			pod.Status.StartTime = &metav1.Time{Time: time.Unix(int64(i), 0)}
 		}
 		s, items := c.scheduler(t)
-		want := outcome(s.decideGang(p, items, c.size, func() {}))
+		want := outcome(s.decideGang(p, items, sized(items, c.size), func() {}))
 		s, items = c.scheduler(t)
 		s.hold = 0
 		breaks := 0
-		got := outcome(s.decideGang(p, items, c.size, func() {
+		got := outcome(s.decideGang(p, items, sized(items, c.size), func() {
 			breaks++
 			c.mustBeUntouched(t, s)
 		}))
@@ -83,7 +83,7 @@ func TestGangIsOvertaken(t *testing.T) {
 		s, items := c.scheduler(t)
 		s.hold = 0
 		came := 0
-		out := s.decideGang(p, items, c.size, func() {
+		out := s.decideGang(p, items, sized(items, c.size), func() {
 			switch rapid.IntRange(0, 4).Draw(t, "what") {
 			case 0:
 				c.come(t, s, fmt.Sprint("new", came))

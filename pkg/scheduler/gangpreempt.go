@@ -4,6 +4,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -21,40 +22,78 @@ type clearing struct {
 	refused []decision // the decisions of placeAll, before any eviction
 }
 
-// lifted is a victim of preemption that was taken off its node in the scheduler's memory (see type
-// clearing).
+// lifted is a unit of victims of preemption (what can only be evicted as a whole) that was taken off its
+// nodes in the scheduler's memory (see type clearing).
 type lifted struct {
-	pod  *scheduling.Pod
-	node string
-	by   int // index of the gang's pod that gets the victim's room
+	unit
+	by   int // index of the gang's pod that gets the victims' room
 	off  bool
-	back func() // puts the pod back on its node
+	back []func() // put the pods back on their nodes
 }
 
-func (l *lifted) lift(v *view) { l.back, l.off = v.Lift(l.pod.UID), true }
+func (l *lifted) lift(v *view) {
+	l.off, l.back = true, l.back[:0]
+	for m := range l.members() {
+		l.back = append(l.back, v.Lift(m.pod.UID))
+	}
+}
+
+// putBack reverses lift, but leaves off as it is.
+func (l *lifted) putBack() {
+	for _, back := range l.back {
+		back()
+	}
+}
+
+// Kubernetes' messages about the preemption of PodGroups.
+const (
+	whyNever   = "not eligible due to preemptionPolicy=Never."
+	whyOngoing = "ongoing preemption on nominated nodes"
+	whyNone    = "No preemption victims found for incoming preemptor"
+)
 
 // clear looks for pods with a lower priority than the gang's rank whose eviction lets the gang fit.
-// It returns true if it found them, and nominates the gang's pods to the nodes.
-func (a *attempt) clear() bool {
+// If it found them, it nominates the gang's pods to the nodes. Otherwise it returns the reason.
+func (a *attempt) clear() (cleared bool, why string) {
+	switch {
+	case a.waits:
+		return false, whyOngoing
+	case a.profile.Preemption == nil:
+		return false, ""
+	case !a.preempts:
+		return false, whyNever
+	}
 	listed, err := a.s.sources.allBudgets()
 	if err != nil {
-		return false // without disruption budgets no victims can be chosen
+		return false, err.Error() // without disruption budgets no victims can be chosen
 	}
 	c := &clearing{attempt: a, budgets: compileBudgets(listed), refused: slices.Clone(a.out)}
 	c.placeRest()
 	if a.overtaken {
-		return false
+		return false, ""
 	}
 	if a.fits < a.size {
+		why = c.whyNot()
 		c.bringBack(0)
-		return false
+		return false, why
 	}
 	c.spare(compileBudgets(listed))
 	if a.overtaken || !slices.ContainsFunc(c.lifted, func(l lifted) bool { return l.off }) {
-		return false // no eviction is needed after all, or the attempt could not continue
+		return false, "" // no eviction is needed after all, or the attempt could not continue
 	}
 	c.expect()
-	return true
+	return true, ""
+}
+
+// whyNot returns the reason why the gang does not fit even with evictions.
+func (c *clearing) whyNot() string {
+	switch {
+	case c.waits:
+		return whyOngoing
+	case len(c.lifted) == 0:
+		return whyNone
+	}
+	return c.gang.shortage(c.fits, 0)
 }
 
 // placeRest places pods that have no node yet, with evictions, until the gang has enough.
@@ -110,7 +149,11 @@ func (c *clearing) makeRoom(i int, e *evaluation) (*scheduling.Node, *evaluation
 	}
 	best, before := slices.MinFunc(found, compareCandidates), len(c.lifted)
 	for _, v := range best.victims {
-		l := lifted{pod: v, node: best.node, by: i}
+		node, _, ok := c.s.view.Placed(v.UID)
+		if !ok {
+			continue // lifted with the unit of an earlier victim
+		}
+		l := lifted{unit: c.s.view.unitOf(v, c.s.view.NodeByName(node)), by: i}
 		l.lift(c.s.view)
 		c.lifted = append(c.lifted, l)
 	}
@@ -132,7 +175,7 @@ func (c *clearing) spare(budgets []budget) {
 	if !c.apart {
 		return
 	}
-	slices.SortStableFunc(c.lifted, func(x, y lifted) int { return moreImportant(x.pod, y.pod) })
+	slices.SortStableFunc(c.lifted, func(x, y lifted) int { return compareUnits(x.unit, y.unit) })
 	here := map[string][]int{}
 	for i := range c.out {
 		here[c.out[i].node] = append(here[c.out[i].node], i)
@@ -141,27 +184,39 @@ func (c *clearing) spare(budgets []budget) {
 		left := slices.Clone(budgets)
 		for i := range c.lifted {
 			l := &c.lifted[i]
-			if charge(left, l.pod.Pod) == violating && len(l.pod.Group.Affinity.RequiredAnti) == 0 {
+			if (l.charge(left) > 0) == violating && !l.repels() {
 				if !c.breakIfDue() {
 					return
 				}
-				c.tryBack(l, here[l.node])
+				c.tryBack(l, here)
 			}
 		}
 	}
 }
 
-// tryBack puts a victim back on its node, if the gang's pods on that node (indexes members) still
-// fit then.
-func (c *clearing) tryBack(l *lifted, members []int) {
+// repels reports whether a pod of the unit keeps pods away from other nodes than its own.
+func (u *unit) repels() bool {
+	for m := range u.members() {
+		if len(m.pod.Group.Affinity.RequiredAnti) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// tryBack puts a unit of victims back on its nodes, if the gang's pods there (here has their indexes, by
+// node) still fit then.
+func (c *clearing) tryBack(l *lifted, here map[string][]int) {
 	if !l.off {
 		return
 	}
-	l.back()
-	for _, i := range members {
-		if !c.fitsWhereItIs(i) {
-			l.lift(c.s.view)
-			return
+	l.putBack()
+	for m := range l.members() {
+		for _, i := range here[m.node.Name] {
+			if !c.fitsWhereItIs(i) {
+				l.lift(c.s.view)
+				return
+			}
 		}
 	}
 	l.off = false
@@ -180,7 +235,7 @@ func (c *clearing) fitsWhereItIs(i int) (fits bool) {
 func (c *clearing) bringBack(from int) {
 	for i := from; i < len(c.lifted); i++ {
 		if c.lifted[i].off {
-			c.lifted[i].back()
+			c.lifted[i].putBack()
 		}
 	}
 	c.lifted = c.lifted[:from]
@@ -192,19 +247,23 @@ func (c *clearing) expect() {
 	victims, awaited := make([][]*scheduling.Pod, len(c.items)), map[types.UID]struct{}{}
 	for i := range c.lifted {
 		if l := &c.lifted[i]; l.off {
-			victims[l.by] = append(victims[l.by], l.pod)
-			awaited[l.pod.UID] = struct{}{}
+			for m := range l.members() {
+				victims[l.by] = append(victims[l.by], m.pod)
+				awaited[m.pod.UID] = struct{}{}
+			}
 		}
 	}
 	c.bringBack(0)
-	c.s.gangs.awaited[gangKey(c.items[0].Pod)] = awaited
+	c.s.gangs.awaited[c.gang.key] = awaited
+	why := fmt.Sprintf("found a placement for podgroup, preempting %d victims", len(awaited))
 	left := map[string]bool{} // nodes to which pods of the gang are no longer nominated
 	for i, item := range c.items {
 		node, d := c.out[i].node, c.refused[i]
 		c.s.forget(item.Pod, c.out[i])
 		if d.node != "" || d.message == "" {
-			d = c.s.refusal(reasonGangFits)
+			d = c.refusal(why)
 		}
+		d.group = c.message(why)
 		d.events, d.local = c.events|scheduling.PodRemoved, true
 		if node != "" {
 			c.s.clear(c.rank, candidate{node: node, victims: victims[i]}, &d)

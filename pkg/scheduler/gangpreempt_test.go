@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
@@ -34,6 +35,7 @@ type gangCell struct {
 	gang    []*v1.Pod
 	size    int
 	budgets []*policyv1.PodDisruptionBudget
+	groups  groups // PodGroups of running pods
 }
 
 func milliOf(p *v1.Pod) int64 { return p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() }
@@ -128,17 +130,17 @@ func (c *gangCell) scheduler(t interface {
 	}
 	s := &Scheduler{
 		cfg: Config{Clock: clock.Real(), Rand: rand.New(rand.NewPCG(1, 2))}, sources: sources, view: v,
-		evaluator: newEvaluator(), kinds: kinds{}, nominated: newNominations(), gangs: newGangs(), hold: time.Hour,
+		evaluator: newEvaluator(), kinds: kinds{}, nominated: newNominations(), gangs: newGangs(c.groups), hold: time.Hour,
 	}
 	m, err := newMetrics(prometheus.NewRegistry(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.metrics = m
-	v.sources, v.devices, v.evicting = sources, sources.devices, newEvictions()
+	v.sources, v.devices, v.evicting, v.gangs = sources, sources.devices, newEvictions(), s.gangs
 	v.nominated, s.nominated.changed = s.nominated, v.Touch
 	s.queue = queue.New(queue.Config{
-		Clock: s.cfg.Clock, Gang: gangKey, Gate: func(*v1.Pod) *scheduling.Status { return nil },
+		Clock: s.cfg.Clock, Gang: c.groups.key, Gate: func(*v1.Pod) *scheduling.Status { return nil },
 		Less:           func(a, b scheduling.QueuedPod) bool { return a.Pod.Name < b.Pod.Name },
 		InitialBackoff: time.Second, MaxBackoff: time.Second,
 	})
@@ -147,6 +149,7 @@ func (c *gangCell) scheduler(t interface {
 	}
 	for _, pod := range c.running {
 		v.SetPod(pod)
+		s.gangs.set(pod, true)
 	}
 	for _, pod := range c.gang {
 		s.queue.Set(pod)
@@ -162,6 +165,11 @@ func (c *gangCell) scheduler(t interface {
 	return s, items
 }
 
+// sized returns the gang of items that needs the given number of pods.
+func sized(items []*queue.Item, size int) gang {
+	return gang{key: groups{}.key(items[0].Pod), size: size}
+}
+
 // TestGangPreemption checks the three possible results. If the gang fits, it gets nodes. If it fits
 // only without pods of lower priority, it gets victims: it fits without them, and needs each of
 // them to leave. If it does not fit even then, no pod is evicted. In each case nothing else may
@@ -174,7 +182,7 @@ func TestGangPreemption(t *testing.T) {
 		if rapid.Bool().Draw(t, "breaks") {
 			s.hold = 0
 		}
-		out := s.decideGang(p, items, c.size, func() {})
+		out := s.decideGang(p, items, sized(items, c.size), func() {})
 		taken, victims, fits, nominated := map[string]int64{}, map[types.UID]*scheduling.Pod{}, 0, 0
 		for i, d := range out {
 			node := d.node
@@ -232,6 +240,62 @@ func TestGangPreemption(t *testing.T) {
 	})
 }
 
+// TestGangEvictsWholePodGroups checks that either all pods of a PodGroup with the disruptionMode all are
+// evicted for a gang, or none. The gang fits without the victims, and needs each PodGroup and each other
+// victim to leave.
+func TestGangEvictsWholePodGroups(t *testing.T) {
+	p := defaultProfile(t)
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawGangCell(t)
+		priority, whole := rapid.Int32Range(0, 2).Draw(t, "group's priority"), podGroup("whole", 1)
+		whole.Spec.Priority = &priority
+		whole.Spec.DisruptionMode = &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
+		c.groups = groupsOf(t, whole)
+		for _, pod := range c.running {
+			if priorityOf(pod) == priority && rapid.Bool().Draw(t, "in group") {
+				pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &whole.Name}
+			}
+		}
+		s, items := c.scheduler(t)
+		if rapid.Bool().Draw(t, "breaks") {
+			s.hold = 0
+		}
+		taken, victims := map[string]int64{}, map[types.UID]bool{}
+		out := s.decideGang(p, items, sized(items, c.size), func() {})
+		for i, d := range out {
+			if node := d.node + d.nominate; node != "" {
+				taken[node] += milliOf(items[i].Pod)
+			}
+			for _, v := range d.victims {
+				if victims[v.UID] {
+					t.Fatalf("%s is evicted twice", v.Name)
+				}
+				victims[v.UID] = true
+			}
+		}
+		holds := func(spared func(*v1.Pod) bool) bool {
+			free := c.free(func(p *v1.Pod) bool { return victims[p.UID] && !spared(p) })
+			return !slices.ContainsFunc(slices.Collect(maps.Keys(taken)), func(n string) bool { return free[n] < taken[n] })
+		}
+		if !holds(func(*v1.Pod) bool { return false }) {
+			t.Fatalf("it does not fit: %v", taken)
+		}
+		for _, pod := range c.running {
+			grouped := func(p *v1.Pod) bool { return p.Spec.SchedulingGroup != nil }
+			together := func(p *v1.Pod) bool { return p == pod || grouped(p) && grouped(pod) }
+			if victims[pod.UID] && holds(together) {
+				t.Fatalf("victim %s is not needed", pod.Name)
+			}
+			if i := slices.IndexFunc(c.running, func(p *v1.Pod) bool {
+				return together(p) && victims[p.UID] != victims[pod.UID]
+			}); i >= 0 {
+				t.Fatalf("only one of %s and %s is evicted", pod.Name, c.running[i].Name)
+			}
+		}
+		c.mustBeAsBefore(t, s, items, out, taken)
+	})
+}
+
 // mustBeAsBefore checks that no pod of a gang without nodes is counted on a node, and that the
 // gang's victims still count on their nodes.
 func (c *gangCell) mustBeAsBefore(t *rapid.T, s *Scheduler, items []*queue.Item, out []decision,
@@ -276,7 +340,7 @@ func TestGangPreemptionAndBudgets(t *testing.T) {
 	c.budgets = []*policyv1.PodDisruptionBudget{b}
 	s, items := c.scheduler(t)
 	guarded, all := 0, 0
-	for _, d := range s.decideGang(p, items, c.size, func() {}) {
+	for _, d := range s.decideGang(p, items, sized(items, c.size), func() {}) {
 		for _, v := range d.victims {
 			all++
 			if v.Labels["app"] == "guarded" {
@@ -302,7 +366,7 @@ func TestGangSparesUnneededVictims(t *testing.T) {
 	}
 	s, items := c.scheduler(t)
 	var victims []string
-	for _, d := range s.decideGang(p, items, c.size, func() {}) {
+	for _, d := range s.decideGang(p, items, sized(items, c.size), func() {}) {
 		for _, v := range d.victims {
 			victims = append(victims, v.Name)
 		}
@@ -323,7 +387,7 @@ func TestGangNeverPreempts(t *testing.T) {
 	high.Spec.PreemptionPolicy = &never
 	c := &gangCell{cpu: map[string]int64{"n0": 1000}, running: []*v1.Pod{low}, gang: []*v1.Pod{high}, size: 1}
 	s, items := c.scheduler(t)
-	if d := s.decideGang(p, items, 1, func() {})[0]; d.nominate != "" || len(d.victims) > 0 {
+	if d := s.decideGang(p, items, sized(items, 1), func() {})[0]; d.nominate != "" || len(d.victims) > 0 {
 		t.Errorf("%d victims on %q", len(d.victims), d.nominate)
 	}
 }
@@ -347,7 +411,7 @@ func TestGangWaitsForItsVictims(t *testing.T) {
 	}
 	s, items := c.scheduler(t)
 	var victims []*scheduling.Pod
-	out := s.decideGang(p, items, 2, func() {})
+	out := s.decideGang(p, items, sized(items, 2), func() {})
 	for i := range out {
 		victims = append(victims, out[i].victims...)
 		s.queue.Release(items[i])
@@ -368,7 +432,7 @@ func TestGangWaitsForItsVictims(t *testing.T) {
 	if !complete {
 		t.Fatal("the gang is not complete")
 	}
-	for _, d := range s.decideGang(p, again, 2, func() {}) {
+	for _, d := range s.decideGang(p, again, sized(again, 2), func() {}) {
 		if len(d.victims) > 0 || d.nominate == "" {
 			t.Errorf("%d more victims, nominated to %q", len(d.victims), d.nominate)
 		}
@@ -383,7 +447,7 @@ func TestGangWaitsForItsVictims(t *testing.T) {
 	if again, complete = s.queue.Gang(first, 2); !complete {
 		t.Fatal("the gang is not complete")
 	}
-	for _, d := range s.decideGang(p, again, 2, func() {}) {
+	for _, d := range s.decideGang(p, again, sized(again, 2), func() {}) {
 		if d.node == "" {
 			t.Error("no node, although there is room: ", d.message)
 		}
@@ -410,7 +474,7 @@ func BenchmarkClearing(b *testing.B) {
 		b.StopTimer()
 		s, items := c.scheduler(b)
 		b.StartTimer()
-		for _, d := range s.decideGang(p, items, c.size, func() {}) {
+		for _, d := range s.decideGang(p, items, sized(items, c.size), func() {}) {
 			if len(d.victims) != 1 {
 				b.Fatalf("%d victims of a pod: %s", len(d.victims), d.message)
 			}

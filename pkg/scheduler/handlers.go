@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -29,9 +30,10 @@ func (s *Scheduler) handlers() handlers {
 			s.podGone(pod)
 			pods.gone(pod).Observe(s.cfg.Clock.Since(start).Seconds())
 		},
-		nodes:  s.nodeHandler(),
-		claims: s.timedHandler("resource.k8s.io/ResourceClaim", s.claimHandler()),
-		timed:  s.timedHandler,
+		nodes:     s.nodeHandler(),
+		claims:    s.timedHandler("resource.k8s.io/ResourceClaim", s.claimHandler()),
+		podGroups: s.timedHandler("scheduling.k8s.io/PodGroup", s.podGroupHandler()),
+		timed:     s.timedHandler,
 		changed: func(e scheduling.Event) {
 			if e&scheduling.VolumesChanged != 0 {
 				s.volumesMoved.raise()
@@ -92,6 +94,21 @@ func (s *Scheduler) claimHandler() cache.ResourceEventHandler {
 		DeleteFunc: func(o any) {
 			if c := last[*resourcev1.ResourceClaim](o); c != nil {
 				s.claimSet(c, true)
+			}
+		},
+	}
+}
+
+// podGroupHandler returns the handler of changes of PodGroups. It lets the pods of a PodGroup try again
+// if the PodGroup was created or its minCount was lowered.
+func (s *Scheduler) podGroupHandler() cache.ResourceEventHandler {
+	wake := func(g *schedulingv1beta1.PodGroup) { s.queue.Wake(podGroupKey(g.Namespace, g.Name)) }
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { wake(o.(*schedulingv1beta1.PodGroup)) },
+		UpdateFunc: func(old, o any) {
+			was, is := old.(*schedulingv1beta1.PodGroup), o.(*schedulingv1beta1.PodGroup)
+			if was.UID != is.UID || minCount(is) < minCount(was) {
+				wake(is)
 			}
 		},
 	}
@@ -307,7 +324,7 @@ func (s *Scheduler) roomOn(node string, ready map[string]bool) func(*queue.Item)
 	}
 	said := map[kind]room{}
 	return func(item *queue.Item) bool {
-		if key := gangKey(item.Pod); ready[key] || len(s.gangs.awaited[key]) > 0 {
+		if key := s.gangs.key(item.Pod); ready[key] || len(s.gangs.awaited[key]) > 0 {
 			return ready[key]
 		}
 		c, ok := item.Memo.(*compiled)

@@ -41,7 +41,8 @@ func NewModel(p *profile.Profile, r *rand.Rand) (*Model, error) {
 	}
 	return &Model{
 		profile: p, rand: r, evaluator: newEvaluator(), nominated: newNominations(),
-		view: &view{Cell: cell.New(), keeper: newKeeper(), sources: s, devices: s.devices, reserved: newReservations()},
+		view: &view{Cell: cell.New(), keeper: newKeeper(), sources: s, devices: s.devices, reserved: newReservations(),
+			gangs: newGangs(groups{})},
 	}, nil
 }
 

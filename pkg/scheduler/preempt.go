@@ -83,8 +83,14 @@ func preempted(pod *v1.Pod) bool {
 }
 
 // mayPreempt reports whether a pod's preemptionPolicy lets it preempt other pods.
-func mayPreempt(pod *v1.Pod) bool {
-	return pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != v1.PreemptNever
+func mayPreempt(pod *v1.Pod) bool { return preemptionPolicy(pod) != v1.PreemptNever }
+
+// preemptionPolicy returns a pod's preemptionPolicy, or the default.
+func preemptionPolicy(pod *v1.Pod) v1.PreemptionPolicy {
+	if pod.Spec.PreemptionPolicy == nil {
+		return v1.PreemptLowerPriority
+	}
+	return *pod.Spec.PreemptionPolicy
 }
 
 func (e *evaluation) unresolvable(n *scheduling.Node) bool {
@@ -154,7 +160,7 @@ type plan struct {
 // that are evaluated alike) if possible. It does not use the cache if the result may depend on
 // other nodes or on disruption budgets, or if the pod is nominated to the node.
 func (e *evaluation) keptVictims(n *scheduling.Node, budgets []budget) (candidate, *scheduling.Status) {
-	if len(e.cell) > 0 || len(budgets) > 0 || e.nominated.node[e.pod.UID] == n.Name {
+	if len(e.cell) > 0 || len(budgets) > 0 || e.nominated.node[e.pod.UID] == n.Name || e.view.hasGroups(n) {
 		return e.victims(n, budgets)
 	}
 	plans := e.class.plansOf(e.rank)
@@ -166,65 +172,58 @@ func (e *evaluation) keptVictims(n *scheduling.Node, budgets []budget) (candidat
 	return p.candidate, p.status
 }
 
-// victims finds the pods that must leave n so that the pod fits. It removes all pods of lower
-// priority than e.rank, and then puts back each pod that fits together with the new pod. Pods whose
-// eviction violates a disruption budget are put back first, and then the most important pods.
+// victims finds the pods that must leave n so that the pod fits. It removes all units (what can only be
+// evicted as a whole) of lower priority than e.rank, and then puts back each unit that fits together with
+// the new pod. Units whose eviction violates a disruption budget are put back first, and then the most
+// important units.
 func (e *evaluation) victims(n *scheduling.Node, budgets []budget) (candidate, *scheduling.Status) {
 	t, lower, st := e.withoutLower(n)
 	defer t.end()
 	if st != nil {
 		return candidate{}, st
 	}
-	slices.SortFunc(lower, moreImportant)
+	slices.SortFunc(lower, compareUnits)
 	violating, others := splitByBudgets(lower, budgets)
 	c := candidate{node: n.Name}
-	for i, p := range append(violating, others...) {
-		t.adjust(p, 1)
+	var chosen []unit
+	for i, u := range append(violating, others...) {
+		t.adjustUnit(&u, 1)
 		if t.fits() == nil {
 			continue
 		}
-		t.adjust(p, -1)
-		c.victims = append(c.victims, p)
+		t.adjustUnit(&u, -1)
+		chosen = append(chosen, u)
 		if i < len(violating) {
-			c.violations++
+			c.violations += u.violations()
 		}
 	}
-	slices.SortFunc(c.victims, moreImportant)
+	slices.SortFunc(chosen, compareUnits)
+	c.victims = make([]*scheduling.Pod, 0, len(chosen))
+	for i := range chosen {
+		c.victims = append(c.victims, chosen[i].pod)
+		for _, m := range chosen[i].others() {
+			c.victims = append(c.victims, m.pod)
+		}
+	}
 	return c, nil
 }
 
-// withoutLower removes the pods of lower priority than e.rank from n in a trial, which the caller
+// withoutLower removes the units of lower priority than e.rank from n in a trial, which the caller
 // must end, and returns them. The status says why the pod does not fit even then, or why there is
 // nothing to remove. It is nil if the pod fits.
-func (e *evaluation) withoutLower(n *scheduling.Node) (t *trial, lower []*scheduling.Pod, st *scheduling.Status) {
+func (e *evaluation) withoutLower(n *scheduling.Node) (t *trial, lower []unit, st *scheduling.Status) {
 	t = e.trial(n)
-	for _, p := range n.Pods {
-		if p.Priority() < e.rank {
-			lower = append(lower, p)
-		}
-	}
+	lower = e.view.unitsBelow(n, e.rank)
 	if len(lower) == 0 {
 		return t, nil, noVictims
 	}
-	for _, p := range lower {
-		t.adjust(p, -1)
+	for i := range lower {
+		t.adjustUnit(&lower[i], -1)
 	}
 	for _, p := range e.nominated.on(n.Name, e.pod) {
 		t.adjust(p, 1)
 	}
 	return t, lower, t.fits()
-}
-
-// moreImportant sorts the more important pod first: the pod of higher priority, or of the same
-// priority the pod that started earlier.
-func moreImportant(a, b *scheduling.Pod) int {
-	if pa, pb := a.Priority(), b.Priority(); pa != pb {
-		if pa > pb {
-			return -1
-		}
-		return 1
-	}
-	return compareStart(a.Pod, b.Pod)
 }
 
 // compareStart sorts pods by start time. Pods that have not started come last.
@@ -285,20 +284,6 @@ func (b *budget) covers(pod *v1.Pod) bool {
 	return !counted
 }
 
-// splitByBudgets separates the pods whose eviction would violate a disruption budget from the other
-// pods, if all are evicted in the given order.
-func splitByBudgets(pods []*scheduling.Pod, budgets []budget) (violating, others []*scheduling.Pod) {
-	left := slices.Clone(budgets)
-	for _, p := range pods {
-		if charge(left, p.Pod) {
-			violating = append(violating, p)
-		} else {
-			others = append(others, p)
-		}
-	}
-	return violating, others
-}
-
 // compareCandidates orders candidates as Kubernetes does. The best candidate has the fewest
 // violations of budgets, then the lowest priority of its most important victim, the lowest sum of
 // priorities, the fewest victims, and the latest start time of the earliest victim of highest
@@ -342,5 +327,11 @@ func earliest(c candidate) *v1.Pod {
 	if len(c.victims) == 0 {
 		return &v1.Pod{}
 	}
-	return c.victims[0].Pod // victims are sorted by priority, then start time
+	first := c.victims[0]
+	for _, p := range c.victims {
+		if p.Priority() == first.Priority() && compareStart(p.Pod, first.Pod) < 0 {
+			first = p
+		}
+	}
+	return first.Pod
 }

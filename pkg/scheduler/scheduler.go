@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
@@ -46,6 +48,9 @@ type Config struct {
 	Traces *podtrace.Tracer
 	// Identity names this scheduler in events. If it is empty, the host's name is used.
 	Identity string
+	// PodGroups makes the scheduler place pods as their PodGroups require. The API server must serve
+	// PodGroups.
+	PodGroups bool
 	// NoDeviceTaintRules makes the scheduler ignore DeviceTaintRules, for API servers that do not serve
 	// them.
 	NoDeviceTaintRules bool
@@ -62,6 +67,7 @@ type Scheduler struct {
 	batches      *batches
 	binder       *binder
 	verdicts     *mailbox[*verdict]
+	groupReports *mailbox[*groupReport]
 	extended     *mailbox[func()] // scheduling of pods that need extenders
 	devicesMoved signal           // raised when resource claims, device classes or slices change
 	volumesMoved signal           // raised when volumes, claims or classes change, or nodes or pods are deleted
@@ -89,14 +95,15 @@ func New(cfg Config) (*Scheduler, error) {
 	s := &Scheduler{
 		cfg: cfg, sources: sources,
 		hold: maxHold, evaluator: newEvaluator(), kinds: kinds{}, nominated: newNominations(),
-		gangs: newGangs(), volumesMoved: newSignal(), devicesMoved: newSignal(),
+		gangs: newGangs(sources.groups()), volumesMoved: newSignal(), devicesMoved: newSignal(),
 		batches: b, binder: newBinder(cfg.Client, b), verdicts: newMailbox[*verdict](), extended: newMailbox[func()](),
+		groupReports: newMailbox[*groupReport](),
 	}
 	s.view = &view{Cell: cell.New(), keeper: newKeeper(), sources: s.sources, devices: s.sources.devices,
-		reserved: newReservations(), evicting: newEvictions()}
+		reserved: newReservations(), evicting: newEvictions(), gangs: s.gangs}
 	s.view.nominated, s.nominated.changed = s.nominated, s.view.Touch
 	s.queue = queue.New(queue.Config{
-		Clock: cfg.Clock, Less: cfg.Profiles.Less, Gate: s.gate, Gang: gangKey,
+		Clock: cfg.Clock, Less: cfg.Profiles.Less, Gate: s.gate, Gang: s.gangs.key,
 		InitialBackoff: cfg.Profiles.InitialBackoff, MaxBackoff: cfg.Profiles.MaxBackoff,
 	})
 	if s.metrics, err = newMetrics(cfg.Metrics, s); err != nil {
@@ -126,6 +133,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	s.running.Go(func() { s.runExtended(ctx) })
 	for range reporters {
 		s.running.Go(func() { s.runVerdicts(ctx) })
+	}
+	if s.cfg.PodGroups {
+		s.running.Go(func() { s.runGroupReports(ctx) })
 	}
 	for {
 		item, err := s.queue.Pop(ctx)
@@ -167,21 +177,35 @@ func (s *Scheduler) schedule(ctx context.Context, item *queue.Item) {
 		return
 	}
 	start := s.cfg.Clock.Now()
-	switch s.stage(pod) {
+	switch stage, g, err := s.stage(item); stage {
 	case together:
-		s.scheduleGang(ctx, p, item, start)
-		return
+		s.scheduleGang(ctx, p, item, g, start)
 	case underWay:
 		s.queue.Await(item, scheduling.PodAdded)
-		return
+	case groupless:
+		s.queue.Await(item, 0)
+	case malformed:
+		s.refuseMalformed(ctx, p, item, start)
 	case alone:
+		if err != nil {
+			s.conclude(ctx, p, item, decision{}, err, start)
+			return
+		}
+		s.scheduleAlone(ctx, p, item, g, start)
 	}
-	if exts := interested(s.cfg.Profiles.Extenders, pod); len(exts) > 0 {
-		s.extended.put(pod.UID, func() { s.scheduleExtended(ctx, p, item, exts, start) }, false)
+}
+
+// scheduleAlone tries to schedule a pod without regard to other pods of its gang g.
+func (s *Scheduler) scheduleAlone(ctx context.Context, p *profile.Profile, item *queue.Item, g gang, start time.Time) {
+	if exts := interested(s.cfg.Profiles.Extenders, item.Pod); len(exts) > 0 {
+		s.extended.put(item.Pod.UID, func() { s.scheduleExtended(ctx, p, item, exts, start) }, false)
 		return
 	}
 	d, err := s.decide(p, item)
 	s.metrics.algorithm.Observe(s.cfg.Clock.Since(start).Seconds())
+	if d.node == "" {
+		d.group = g.shortage(0, 0)
+	}
 	s.conclude(ctx, p, item, d, err, start)
 }
 
@@ -189,6 +213,7 @@ func (s *Scheduler) schedule(ctx context.Context, item *queue.Item) {
 func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, err error,
 	start time.Time) {
 	if err != nil {
+		s.reportGroup(item.Pod, metav1.ConditionFalse, schedulingv1beta1.PodGroupReasonSchedulerError, err.Error())
 		s.fail(ctx, p, item, err, start)
 		return
 	}
@@ -198,6 +223,9 @@ func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queu
 	}
 	if d.silent() {
 		return
+	}
+	if d.group != "" {
+		s.reportGroup(d.about, metav1.ConditionFalse, schedulingv1beta1.PodGroupReasonUnschedulable, d.group)
 	}
 	s.metrics.attempt(resultUnschedulable, p.Name, s.cfg.Clock.Since(start))
 	s.traceRejection(ctx, d.about, start, d.message)
@@ -229,6 +257,9 @@ type decision struct {
 	displaced []*scheduling.Pod // pods of lower priority nominated to the same node
 	// deallocate is a resource claim whose devices are to be released, or nil.
 	deallocate *resourcev1.ResourceClaim
+	// group says why the pod's PodGroup is not scheduled. It is "" if the PodGroup is, or if the pod is in
+	// none.
+	group string
 	// discard is a claim for extended resources that an earlier attempt left and that is to be
 	// deleted, or nil.
 	discard *resourcev1.ResourceClaim
@@ -338,6 +369,7 @@ func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) (decision, error) 
 	s.view.reserved.reserve(d.volumes, d.node)
 	s.nominated.remove(e.pod.UID)
 	s.view.Assume(e.pod, n.Name)
+	s.gangs.set(e.pod.Pod, true)
 	e.by.points.observe(reserve, 0, e.meter.lap())
 	return d, nil
 }
@@ -371,7 +403,9 @@ func (s *Scheduler) clear(rank int32, c candidate, d *decision) {
 	d.nominate, d.victims = c.node, c.victims
 	s.metrics.victims.Observe(float64(len(c.victims)))
 	for _, v := range d.victims {
-		s.view.evicting.add(v, c.node)
+		if node, _, ok := s.view.Placed(v.UID); ok { // a victim in a PodGroup may be on another node than c.node
+			s.view.evicting.add(v, node)
+		}
 	}
 	d.displaced = s.nominated.below(c.node, rank)
 	for _, other := range d.displaced {

@@ -21,6 +21,7 @@ import (
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	policylisters "k8s.io/client-go/listers/policy/v1"
+	schedulinglisters "k8s.io/client-go/listers/scheduling/v1beta1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -63,6 +64,8 @@ type sources struct {
 	attachments cache.SharedIndexInformer // VolumeAttachments, indexed by node
 	devices     *devices
 	taintRules  cache.SharedIndexInformer // DeviceTaintRules; nil if no rule applies
+
+	podGroups schedulinglisters.PodGroupLister // nil without the feature GenericWorkload
 }
 
 // newSources returns caches of the objects that cfg.Client serves. If extenders are configured, the
@@ -75,6 +78,9 @@ func newSources(cfg Config) (*sources, error) {
 	s := newSourcesOf(follow.NewInformers(cfg.Client, 0, informers.WithTransform(transform)))
 	if !cfg.NoDeviceTaintRules {
 		s.applyTaintRules()
+	}
+	if cfg.PodGroups {
+		s.podGroups = s.factory.Scheduling().V1beta1().PodGroups().Lister()
 	}
 	pods, err := source(cfg.Client)
 	if err != nil {
@@ -142,11 +148,15 @@ func (s *sources) applyTaintRules() {
 	s.taintRules, s.devices.rules = rules.Informer(), rules.Lister()
 }
 
+// groups returns the gangs that pods can name.
+func (s *sources) groups() groups { return groups{podGroups: s.podGroups} }
+
 // handlers has the functions that are called when objects change.
 type handlers struct {
 	podSet        func(old, pod *v1.Pod) // old is nil for a new pod
 	podGone       func(*v1.Pod)
 	nodes, claims cache.ResourceEventHandler // for nodes, and for resource claims
+	podGroups     cache.ResourceEventHandler
 	// changed is called with the event when an object changes that waiting pods may depend on.
 	changed func(scheduling.Event)
 	// timed returns a handler that calls h and observes how long each call takes.
@@ -204,6 +214,9 @@ func (s *sources) follow(h handlers) error {
 	}
 	if s.taintRules != nil {
 		all = append(all, watched{s.taintRules, notify("resource.k8s.io/DeviceTaintRule", scheduling.DevicesChanged)})
+	}
+	if s.podGroups != nil {
+		all = append(all, watched{s.factory.Scheduling().V1beta1().PodGroups().Informer(), h.podGroups})
 	}
 	for _, w := range all {
 		registration, err := w.informer.AddEventHandler(w.handler)

@@ -19,8 +19,9 @@ type trial struct {
 }
 
 type adjustment struct {
-	pod *scheduling.Pod
-	n   int
+	node *scheduling.Node
+	pod  *scheduling.Pod
+	n    int
 }
 
 func (e *evaluation) trial(n *scheduling.Node) *trial {
@@ -33,14 +34,22 @@ func (e *evaluation) trial(n *scheduling.Node) *trial {
 // adjust adds a pod to the node (d is 1) or removes it from the node (d is -1).
 func (t *trial) adjust(pod *scheduling.Pod, d int) {
 	cell.Adjust(t.node, pod, d)
-	t.notify(pod, d)
-	t.log = append(t.log, adjustment{pod, d})
+	t.record(t.node, pod, d)
 }
 
-func (t *trial) notify(pod *scheduling.Pod, d int) {
+// adjustElsewhere adds a pod to another node than the evaluated one, or removes it from there. Only
+// filters that count pods of other nodes see the change.
+func (t *trial) adjustElsewhere(m member, d int) { t.record(m.node, m.pod, d) }
+
+func (t *trial) record(n *scheduling.Node, pod *scheduling.Pod, d int) {
+	t.notify(n, pod, d)
+	t.log = append(t.log, adjustment{n, pod, d})
+}
+
+func (t *trial) notify(n *scheduling.Node, pod *scheduling.Pod, d int) {
 	for i := range t.e.cell {
 		if adjust := t.e.cell[i].Adjust; adjust != nil {
-			adjust(t.node, pod, d)
+			adjust(n, pod, d)
 		}
 	}
 }
@@ -54,6 +63,6 @@ func (t *trial) fits() *scheduling.Status {
 
 func (t *trial) end() {
 	for i := len(t.log) - 1; i >= 0; i-- {
-		t.notify(t.log[i].pod, -t.log[i].n)
+		t.notify(t.log[i].node, t.log[i].pod, -t.log[i].n)
 	}
 }

@@ -27,6 +27,7 @@ type view struct {
 	// evicting has the pods that the scheduler is evicting.
 	evicting *evictions
 	reserved reservations
+	gangs    *gangs
 }
 
 var (

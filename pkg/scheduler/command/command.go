@@ -59,7 +59,7 @@ func parse(args []string, stderr io.Writer) (*options, *configv1.KubeSchedulerCo
 	o.serving.Add(fs)
 	o.election.Add(fs)
 	daemon.AddTracingFile(fs, &o.tracing)
-	if err := o.features.AddEmulation(fs); err != nil {
+	if err := o.features.AddGates(fs); err != nil {
 		return nil, nil, err
 	}
 	fs.StringVar(&o.config, "config", "", "file with a KubeSchedulerConfiguration; if empty, "+
@@ -148,6 +148,7 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 	s, err := scheduler.New(scheduler.Config{
 		Client: client, Profiles: profiles, Clock: clock.Real(), Rand: clock.NewRand(), Log: log, Metrics: registry,
 		Traces: spans.Pods(), NoDeviceTaintRules: !o.features.Enabled(features.DRADeviceTaintRules),
+		PodGroups: o.features.Enabled(features.GenericWorkload),
 	})
 	if err != nil {
 		return err

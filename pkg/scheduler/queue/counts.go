@@ -26,6 +26,7 @@ const (
 	gatesRemoved
 	tolerationsUpdated
 	claimsGenerated
+	podGroupChanged
 	attemptFailed
 	backoffEnded
 	backoffPopped
@@ -95,6 +96,8 @@ func (c Cause) String() string {
 		return "TargetPodUpdatePodToleration"
 	case claimsGenerated:
 		return "TargetPodUpdatePodGeneratedResourceClaim"
+	case podGroupChanged:
+		return "scheduling.k8s.io/PodGroupUpdate"
 	case attemptFailed:
 		return "ScheduleAttemptFailure"
 	case backoffEnded:

@@ -70,3 +70,20 @@ func (q *Queue) Gang(item *Item, size int) (all []*Item, complete bool) {
 	})
 	return all, true
 }
+
+// Wake lets the waiting pods of a gang try again. The caller calls it when the PodGroup of the gang was
+// created or has changed.
+func (q *Queue) Wake(gang string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for item := range q.gangs[gang] {
+		switch {
+		case item.place == inFlight:
+			item.changed = true
+		case item.held:
+			item.wanted = podGroupChanged
+		case item.place == unschedulable:
+			q.retry(item, podGroupChanged)
+		}
+	}
+}

@@ -240,3 +240,48 @@ func TestGang(t *testing.T) {
 		t.Error("a gang without pods is kept")
 	}
 }
+
+// TestWake checks that Wake makes only the pods of one gang try again, also a pod that is in flight, and
+// a held pod once it is released.
+func TestWake(t *testing.T) {
+	q, clk := newQueue(t)
+	items := map[string]*Item{}
+	for _, name := range []string{"waits", "refused", "held", "flies", "other"} {
+		p := pod(name, 1)
+		p.Annotations = map[string]string{"gang": "g"}
+		if name == "other" {
+			p.Annotations["gang"] = "h"
+		}
+		q.Set(p)
+		items[name] = mustNext(t, q, name)
+	}
+	q.Await(items["waits"], 0)
+	q.Await(items["other"], 0)
+	for _, name := range []string{"refused", "held"} {
+		q.Unschedulable(items[name], 0, false)
+	}
+	q.Hold(items["held"])
+	clk.Step(longest)
+	q.Wake("g")
+	got := []string{mustNextAny(t, q), mustNextAny(t, q)}
+	slices.Sort(got)
+	if want := []string{"refused", "waits"}; !slices.Equal(got, want) {
+		t.Errorf("%q are tried, want %q", got, want)
+	}
+	mustNext(t, q, "")
+	q.Await(items["flies"], 0)
+	mustNext(t, q, "flies")
+	q.Release(items["held"])
+	mustNext(t, q, "held")
+	mustNext(t, q, "")
+}
+
+// mustNextAny pops a pod and returns its name.
+func mustNextAny(t *testing.T, q *Queue) string {
+	t.Helper()
+	name, item := next(q)
+	if item == nil {
+		t.Fatal("no pod is tried")
+	}
+	return name
+}
