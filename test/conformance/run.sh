@@ -26,6 +26,8 @@ case ${1:-} in
 		STORAGE   1: install the CSI driver of test/csi with support for snapshots, and also run the suite's
 		          specs for drivers (External Storage). They have no label, so set LABELS='!Disruptive'.
 		          now: the same, with volumes that are created before a pod uses them (none)
+		PODGROUPS 1: make a cluster that serves and schedules PodGroups, and run the specs about them:
+		          LABELS is then 'FeatureGate: consistsOf GenericWorkload', and PROCS is 1 (none)
 		RESUME    1: continue an earlier run, and leave out the specs that passed in it (none)
 		OUT       file to which the results are written (docs/explanation/conformance.md)
 		NAME      name of the cluster (conformance)
@@ -36,6 +38,7 @@ case ${1:-} in
 esac
 focus=${1:-}
 labels=${LABELS:-Conformance}
+[[ -z ${PODGROUPS:-} ]] || labels=${LABELS:-FeatureGate: consistsOf GenericWorkload}
 procs=${PROCS:-6}
 timeout=${TIMEOUT:-60m}
 skip=${SKIP:-}
@@ -136,8 +139,20 @@ joined() { local IFS=,; echo "$*"; }
 "$bin/report" plan -in "$work/dry.json" -share "${SHARE:-1/1}" -focus "$focus" -done "$(joined "${runs[@]}")" \
 	>"$work/plan"
 
+programs=$root/bin
+# gated NAME FLAG... adds a program of the cluster that has more flags.
+gated() { printf '#!/bin/sh\nexec %q "$@"%s\n' "$root/bin/$1" "$(printf ' %q' "${@:2}")" >"$programs/$1"; }
+if [[ -n ${PODGROUPS:-} ]]; then
+	programs=$work/bin
+	mkdir "$programs"
+	gated apiserver --feature-gates=GenericWorkload=true --runtime-config=scheduling.k8s.io/v1beta1=true
+	gated controller-manager '--controllers=*,podgroup-protection-controller'
+	gated scheduler --feature-gates=GenericWorkload=true
+	chmod +x "$programs"/*
+	cp "$root"/bin/{cni,ctl,kubelet,proxy} "$programs"
+fi
 bin/ctl cluster up --name "$name" --nodes "$nodes" --ip-family "$family" --kubeconfig "$work/machine" --data-dir \
-	"$work/data"
+	"$work/data" --bin-dir "$programs" --tools-dir bin/tools
 bin/ctl cluster load --name "$name" "$images"/*.tar
 for ((n = 0; zones > 0 && n < nodes; n++)); do
 	bin/ctl --kubeconfig "$work/machine" label node "n$((n + 1))" "topology.kubernetes.io/zone=z$((n % zones + 1))"
