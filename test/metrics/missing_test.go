@@ -35,7 +35,7 @@ const (
 	noHints       = "plugins name the events that help; there are no functions that could be timed"
 	noBatching    = "pods of one class share their results, instead of the hints of opportunistic batching"
 	noAsyncCalls  = "bindings and statuses are sent in batches, not by a dispatcher of single calls"
-	noPodGroups   = "gangs are pods with an annotation, and their pods count as single pods"
+	noPodGroups   = "the pods of gangs and PodGroups count as single pods"
 	preemptions   = "victims are evicted in batches with the statuses of pods, not by a goroutine for each pod"
 	binderCache   = "the plugin VolumeBinding keeps no cache of decisions"
 	noStage       = "errors of volume binding count as attempts with the result error"
