@@ -53,6 +53,13 @@ func (r recorder) failed(pod *v1.Pod, message string) {
 	r.Eventf(pod, nil, v1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", message)
 }
 
-func (r recorder) preempted(victim, pod *v1.Pod, node string) {
-	r.Eventf(victim, pod, v1.EventTypeNormal, "Preempted", "Preempting", "Preempted by pod %s on node %s", pod.UID, node)
+// preempted reports that a victim was evicted for a pod, or for the PodGroup of its verdict. As in
+// Kubernetes, a PodGroup has the node "cluster".
+func (r recorder) preempted(victim, pod *v1.Pod, by *verdict) {
+	if g := by.preemptor; g != nil {
+		r.Eventf(victim, g, v1.EventTypeNormal, "Preempted", "Preempting", "Preempted by podgroup %s on node cluster", g.UID)
+		return
+	}
+	r.Eventf(victim, pod, v1.EventTypeNormal, "Preempted", "Preempting", "Preempted by pod %s on node %s", pod.UID,
+		by.nominated)
 }

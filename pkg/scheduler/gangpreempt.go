@@ -266,6 +266,7 @@ func (c *clearing) expect() {
 		d.group = c.message(why)
 		d.events, d.local = c.events|scheduling.PodRemoved, true
 		if node != "" {
+			d.preemptor = c.gang.group
 			c.s.clear(c.rank, candidate{node: node, victims: victims[i]}, &d)
 		}
 		c.out[i] = d

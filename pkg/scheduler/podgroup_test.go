@@ -5,12 +5,15 @@ package scheduler_test
 
 import (
 	"errors"
+	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -31,11 +34,23 @@ import (
 // is false, does not. The cluster has a node a with two CPUs and a priority class high.
 func setupGroups(t *testing.T, follows bool) kubernetes.Interface {
 	t.Helper()
-	c := testserver.Start(t, testserver.Options{Configure: func(c *apiserverconfig.Config) {
+	return setupGroupsAs(t, follows, func(rt http.RoundTripper) http.RoundTripper { return rt })
+}
+
+// setupGroupsAs does the same as setupGroups. The scheduler's requests go through the given transport.
+func setupGroupsAs(t *testing.T, follows bool, through func(http.RoundTripper) http.RoundTripper) kubernetes.Interface {
+	t.Helper()
+	server := testserver.Start(t, testserver.Options{Configure: func(c *apiserverconfig.Config) {
 		c.RuntimeConfig = map[string]bool{"scheduling.k8s.io/v1beta1": true}
 		c.Features.Turned = features.Turned{features.GenericWorkload: true}
-	}}).Client
-	followAs(t, c, &configv1.KubeSchedulerConfiguration{}, func(cfg *scheduler.Config) { cfg.PodGroups = follows })
+	}})
+	c, config := server.Client, *server.Config
+	config.Wrap(through)
+	own, err := kubernetes.NewForConfig(&config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	followAs(t, own, &configv1.KubeSchedulerConfiguration{}, func(cfg *scheduler.Config) { cfg.PodGroups = follows })
 	addAccount(t, c)
 	addNode(t, c, "a", nil)
 	if _, err := c.SchedulingV1().PriorityClasses().Create(t.Context(),
@@ -257,18 +272,25 @@ func TestPodGroupsAreEvicted(t *testing.T) {
 	single := &schedulingv1beta1.DisruptionMode{Single: &schedulingv1beta1.SingleDisruptionMode{}}
 	all := &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
 	for name, c := range map[string]struct {
-		mode  *schedulingv1beta1.DisruptionMode
-		group string
-		want  int
+		mode     *schedulingv1beta1.DisruptionMode
+		group    string
+		want     int
+		unserved bool // the server does not support batches
 	}{
-		"single by a pod":      {single, "", 1},
-		"all by a pod":         {all, "", 3},
-		"single by a PodGroup": {single, "urgent", 1},
-		"all by a PodGroup":    {all, "urgent", 3},
-		"no mode by a pod":     {nil, "", 1},
+		"single by a pod":      {mode: single, want: 1},
+		"no mode by a pod":     {want: 1},
+		"all by a pod":         {mode: all, want: 3},
+		"single by a PodGroup": {mode: single, group: "urgent", want: 1},
+		"all by a PodGroup":    {mode: all, group: "urgent", want: 3},
+		"without batches":      {mode: all, group: "urgent", want: 3, unserved: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := setupGroups(t, true)
+			client := setupGroupsAs(t, true, func(rt http.RoundTripper) http.RoundTripper {
+				if c.unserved {
+					return withoutBatches{rt}
+				}
+				return rt
+			})
 			addNode(t, client, "b", nil) // two nodes with two CPUs each
 			addGroup(t, client, "low", 3, func(g *schedulingv1beta1.PodGroup) { g.Spec.DisruptionMode = c.mode })
 			names := []string{"p0", "p1", "p2"}
@@ -288,6 +310,11 @@ func TestPodGroupsAreEvicted(t *testing.T) {
 			create(t, client, pod("high", urgent(preemptor)))
 			await(t, client, "high", "nominated", func(p *v1.Pod) bool { return p.Status.NominatedNodeName != "" })
 			evicted := ending(t, client, c.want)
+			kind := "pod"
+			if c.group != "" {
+				kind = "podgroup"
+			}
+			mustBePreemptedBy(t, client, evicted[0], kind)
 			for _, name := range evicted {
 				end(t, client, name)
 			}
@@ -299,6 +326,42 @@ func TestPodGroupsAreEvicted(t *testing.T) {
 				awaitGroup(t, client, c.group, scheduled)
 			}
 		})
+	}
+}
+
+// mustBePreemptedBy checks what the condition of a victim and its event say about the kind of the preemptor.
+func mustBePreemptedBy(t *testing.T, c kubernetes.Interface, victim, kind string) {
+	t.Helper()
+	p, err := c.CoreV1().Pods("default").Get(t.Context(), victim, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "default-scheduler: preempting to accommodate a higher priority " + kind
+	if !slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.DisruptionTarget && c.Message == want
+	}) {
+		t.Errorf("conditions of the victim: %+v, want message %q", p.Status.Conditions, want)
+	}
+	w, err := c.EventsV1().Events("default").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "0",
+		FieldSelector: "reason=Preempted,regarding.name=" + victim})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		event, ok := e.Object.(*eventsv1.Event)
+		if !ok || event.Related == nil {
+			continue
+		}
+		node := " on node cluster"
+		if kind == "pod" {
+			node = " on node "
+		}
+		if want := "Preempted by " + kind + " " + string(event.Related.UID) + node; !strings.HasPrefix(event.Note, want) ||
+			!strings.EqualFold(event.Related.Kind, kind) {
+			t.Errorf("event %q about %s, want %q", event.Note, event.Related.Kind, want)
+		}
+		return
 	}
 }
 

@@ -26,7 +26,7 @@ const reasonSchedulerError = "SchedulerError"
 func (s *Scheduler) reject(p *profile.Profile, item *queue.Item, d decision) {
 	v := &verdict{
 		profile: p, pod: d.about, condition: conditionOf(v1.PodReasonUnschedulable, d.message),
-		nominated: d.nominate, victims: d.victims, must: len(d.victims) > 0,
+		nominated: d.nominate, victims: d.victims, preemptor: d.preemptor, must: len(d.victims) > 0,
 	}
 	if v.must {
 		v.done = func() { s.queue.Release(item) }
@@ -86,12 +86,16 @@ func hasCondition(pod *v1.Pod, c *v1.PodCondition) bool {
 		old.ObservedGeneration == pod.Generation
 }
 
-// evict makes room for pod: it writes the reason into the victim's status and then deletes the
-// victim.
-func (s *Scheduler) evict(ctx context.Context, pod *v1.Pod, victim *scheduling.Pod) error {
+// evict makes room for the pod of a verdict, or for its PodGroup: it writes the reason into the victim's
+// status and then deletes the victim.
+func (s *Scheduler) evict(ctx context.Context, v *verdict, victim *scheduling.Pod) error {
+	kind := "pod"
+	if v.preemptor != nil {
+		kind = "podgroup"
+	}
 	err := s.patch(ctx, victim.Pod, map[string]any{"conditions": []v1.PodCondition{{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler,
-		Message:            fmt.Sprintf("%s: preempting to accommodate a higher priority pod", pod.Spec.SchedulerName),
+		Message:            fmt.Sprintf("%s: preempting to accommodate a higher priority %s", v.profile.Name, kind),
 		ObservedGeneration: victim.Generation,
 		LastTransitionTime: metav1.NewTime(s.cfg.Clock.Now()),
 	}}})

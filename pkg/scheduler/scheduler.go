@@ -255,6 +255,8 @@ type decision struct {
 	nominate  string
 	victims   []*scheduling.Pod
 	displaced []*scheduling.Pod // pods of lower priority nominated to the same node
+	// preemptor is the PodGroup that the victims are evicted for. It is nil if they are evicted for the pod.
+	preemptor *schedulingv1beta1.PodGroup
 	// deallocate is a resource claim whose devices are to be released, or nil.
 	deallocate *resourcev1.ResourceClaim
 	// group says why the pod's PodGroup is not scheduled. It is "" if the PodGroup is, or if the pod is in

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"keelson.dev/api/scheduling/v1alpha1"
@@ -34,8 +35,9 @@ type verdict struct {
 	condition *v1.PodCondition // nil if the condition does not change
 	nominated string
 	victims   []*scheduling.Pod
-	must      bool   // later verdicts about the pod must not replace this one in the mailbox
-	done      func() // called after the verdict was sent; may be nil
+	preemptor *schedulingv1beta1.PodGroup // see decision.preemptor
+	must      bool                        // later verdicts about the pod must not replace this one in the mailbox
+	done      func()                      // called after the verdict was sent; may be nil
 }
 
 func conditionOf(reason, message string) *v1.PodCondition {
@@ -152,6 +154,9 @@ func (s *Scheduler) outgoing(v *verdict) (*v1alpha1.Verdict, []*scheduling.Pod) 
 	for _, victim := range victims {
 		out.Victims = append(out.Victims, ref(victim.Pod))
 	}
+	if g := v.preemptor; g != nil {
+		out.PodGroup, out.PodGroupUID = g.Name, g.UID
+	}
 	if out.Reason == "" && len(victims) == 0 && v.nominated == pod.Status.NominatedNodeName {
 		return nil, nil
 	}
@@ -220,10 +225,10 @@ func (s *Scheduler) send(ctx context.Context, v *verdict) {
 	s.logStatusError(ctx, pod.Namespace, pod.Name, err)
 	for _, victim := range s.remaining(v) {
 		if !gone {
-			err = s.evict(ctx, pod, victim)
+			err = s.evict(ctx, v, victim)
 		}
 		if s.finishEviction(ctx, victim, err); err == nil {
-			s.events[v.profile.Name].preempted(victim.Pod, pod, v.nominated)
+			s.events[v.profile.Name].preempted(victim.Pod, pod, v)
 		}
 	}
 }

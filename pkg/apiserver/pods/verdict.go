@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -79,10 +80,12 @@ func (b *Batch) pass(ctx context.Context, from *sender, batch *v1alpha1.VerdictB
 // allowed, nothing is written.
 func (b *Batch) preempt(ctx context.Context, from *sender, batch *v1alpha1.VerdictBatch, v *v1alpha1.Verdict,
 	victim v1alpha1.PodRef) v1alpha1.Result {
+	kind, related, node := preemptor(v)
 	told := statusUpdate(victim, func(pod *corev1.Pod) {
 		setCondition(&pod.Status, corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
-			Message:            fmt.Sprintf("%s: preempting to accommodate a higher priority pod", batch.ReportingController),
+			Message: fmt.Sprintf("%s: preempting to accommodate a higher priority %s", batch.ReportingController,
+				kind),
 			ObservedGeneration: pod.Generation,
 		}, metav1.NewTime(b.Binder.Clock.Now()))
 	})
@@ -96,14 +99,23 @@ func (b *Batch) preempt(ctx context.Context, from *sender, batch *v1alpha1.Verdi
 	if deletion.ended(http.StatusOK, err) != nil {
 		return refused(err)
 	}
-	related := reference(v.PodRef)
 	b.writeEvent(ctx, from, &eventsv1.Event{
 		ReportingController: batch.ReportingController, ReportingInstance: batch.ReportingInstance,
 		Type: corev1.EventTypeNormal, Reason: "Preempted", Action: "Preempting", Regarding: reference(victim),
 		Related: &related,
-		Note:    fmt.Sprintf("Preempted by pod %s on node %s", v.UID, v.NominatedNode),
+		Note:    fmt.Sprintf("Preempted by %s %s on node %s", kind, related.UID, node),
 	})
 	return v1alpha1.Result{Code: http.StatusOK}
+}
+
+// preemptor returns what the victims of a verdict are preempted for, and where, as the messages about them
+// say it: a pod on its node, or a PodGroup. Kubernetes says that a PodGroup is on the node "cluster".
+func preemptor(v *v1alpha1.Verdict) (kind string, ref corev1.ObjectReference, node string) {
+	if v.PodGroup == "" {
+		return "pod", reference(v.PodRef), v.NominatedNode
+	}
+	return "podgroup", corev1.ObjectReference{APIVersion: schedulingv1beta1.SchemeGroupVersion.String(), Kind: "PodGroup",
+		Namespace: v.Namespace, Name: v.PodGroup, UID: v.PodGroupUID}, "cluster"
 }
 
 // updateStatus writes the status of the pod that a scheduler's verdict is about.

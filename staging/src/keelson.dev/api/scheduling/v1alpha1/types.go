@@ -112,6 +112,11 @@ type Verdict struct {
 	NominatedNode string `json:"nominatedNode,omitempty"`
 	// Event asks for a FailedScheduling event with the Message.
 	Event bool `json:"event,omitempty"`
+	// PodGroup is the name of the PodGroup for which the victims are preempted. It is in the namespace of
+	// the pod. If it is empty, the victims are preempted for the pod.
+	PodGroup string `json:"podGroup,omitempty"`
+	// PodGroupUID is the UID of the PodGroup.
+	PodGroupUID types.UID `json:"podGroupUID,omitempty"`
 	// Victims are the pods to preempt.
 	// +listType=atomic
 	Victims []PodRef `json:"victims,omitempty"`
