@@ -38,8 +38,11 @@ case ${1:-} in
 esac
 focus=${1:-}
 labels=${LABELS:-Conformance}
-[[ -z ${PODGROUPS:-} ]] || labels=${LABELS:-FeatureGate: consistsOf GenericWorkload}
 procs=${PROCS:-6}
+if [[ -n ${PODGROUPS:-} ]]; then
+	labels=${LABELS:-FeatureGate: consistsOf GenericWorkload}
+	procs=${PROCS:-1}
+fi
 timeout=${TIMEOUT:-60m}
 skip=${SKIP:-}
 family=${FAMILY:-ipv4}
