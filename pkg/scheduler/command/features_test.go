@@ -12,7 +12,7 @@ import (
 
 // TestFeatureGates checks which feature gates can be set.
 func TestFeatureGates(t *testing.T) {
-	const fixed = " cannot be had: this server has these features as they are by default"
+	const fixed = " is not supported: this server cannot turn these features on or off"
 	for args, c := range map[string]struct {
 		podGroups bool
 		wrong     string
