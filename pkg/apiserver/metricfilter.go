@@ -23,8 +23,9 @@ import (
 const (
 	// unexpected replaces label values that the configuration does not allow.
 	unexpected = "unexpected"
-	// categorizations is the metric that counts such replacements. The library of component metrics
-	// registers it. The filter sets its value, because it replaces values when metrics are read.
+	// categorizations is the counter of measurements with a label value that was replaced by
+	// unexpected. The library component-base registers the counter, but does not increase it. The
+	// metricFilter replaces label values, and increases the counter, when metrics are scraped.
 	categorizations = "cardinality_enforcement_unexpected_categorizations_total"
 )
 
@@ -91,8 +92,8 @@ func (m *metricFilter) apply(families []*dto.MetricFamily) []*dto.MetricFamily {
 
 // replaceUnexpected returns copies of metrics in which each label value that is not allowed is
 // replaced by unexpected. Metrics whose labels are equal afterwards are merged. The second result
-// is the sum, over all replaced labels, of the number of values that the label's metric has recorded
-// (see the function changes).
+// is the number of measurements in the metrics that had a label value replaced (the function changes
+// says what a measurement is). A metric with several replaced label values counts once for each.
 func replaceUnexpected(metrics []*dto.Metric, allowed map[string]sets.Set[string]) ([]*dto.Metric, float64) {
 	var out []*dto.Metric
 	replaced := 0.0
@@ -121,8 +122,8 @@ func replaceUnexpected(metrics []*dto.Metric, allowed map[string]sets.Set[string
 	return out, replaced
 }
 
-// changes returns how many values were recorded in m: the value of a counter, the number of
-// observations of a summary or histogram, and 1 for a gauge.
+// changes returns the number of measurements in m. This is the value of a counter, the number of
+// observations of a summary or histogram, and 1 for a gauge or a metric without a type.
 func changes(m *dto.Metric) float64 {
 	switch {
 	case m.Counter != nil:

@@ -90,16 +90,19 @@ func endBody(ctx context.Context, w http.ResponseWriter, r *http.Request) (_ htt
 	}
 }
 
-// lastAnswer closes an HTTP/1 connection after the answer to a request that has exceeded its
-// deadline. Once a request's body has been read, the HTTP server reads from the connection to
-// detect that the client has closed it. If endReads makes that read fail, the server cancels the
-// contexts of all later requests of the connection. So endReads is called only while the answer's
-// header, which announces that the connection will be closed, has not been sent. Afterwards, only
-// ConnectionTimeouts ends reads of the body.
+// lastAnswer makes reads of the body fail when an HTTP/1 request exceeds its deadline, and closes
+// the connection after the answer. The connection cannot be used again after endReads: when a body
+// has been read, the HTTP server itself reads from the connection to detect that the client has
+// closed it. endReads makes this read fail too, and then the server cancels the contexts of all later
+// requests on the connection.
+//
+// So the answer's header must tell the client that the connection will be closed, and lastAnswer
+// calls endReads only before the header is sent. If the deadline passes later, reads of the body fail
+// only at the server's read timeout (see ConnectionTimeouts).
 type lastAnswer struct {
 	http.ResponseWriter
 	over     func() error // returns the error of the request's context
-	endReads func()
+	endReads func()       // makes reads from the connection fail
 
 	mu           sync.Mutex
 	begun, ended bool

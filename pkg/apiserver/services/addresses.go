@@ -21,16 +21,18 @@ import (
 )
 
 const (
-	// leakGrace is the minimum age at which an address without a service is released. A service for
-	// a younger address may still be in the process of being created.
+	// leakGrace is the minimum age at which an IPAddress is deleted whose service does not exist or
+	// has the type ExternalName. Before that age, a request may be about to create the service, or to
+	// update it with the address.
 	leakGrace = time.Minute
-	// An address may have a service that does not contain it. It is released when it is older than
-	// writeGrace; until then, an update may be giving it to the service.
+	// writeGrace is the minimum age at which an IPAddress is deleted that is newer than its service,
+	// but is not an address of the service. Before that age, an update may be about to add the
+	// address to the service.
 	writeGrace = 5 * time.Second
 )
 
-// problem is a difference between a service and an IPAddress. An event reports it with the reasons and
-// messages of Kubernetes.
+// problem is a difference between a service and an IPAddress. Repair reports it as an event with the
+// same reason and message as in Kubernetes.
 type problem struct {
 	ip                   netip.Addr
 	address              *networkingv1.IPAddress // nil if there is none
@@ -48,8 +50,8 @@ const (
 	remove  remedy = "remove"
 )
 
-// reader reads objects: from the cache, or the current ones. It returns nil if an object does not
-// exist.
+// reader reads objects, either from the informers' caches or from the API server. Its functions return
+// nil if an object does not exist.
 type reader struct {
 	service func(namespace, name string) (*corev1.Service, error)
 	address func(name string) (*networkingv1.IPAddress, error)
@@ -226,9 +228,9 @@ func (r *Repair) syncAddress(ctx context.Context, key types.NamespacedName) erro
 	return nil
 }
 
-// checkAddress returns the problem of an IPAddress that no service has. It returns nil if the IPAddress
-// is as it should be, or if this cannot be decided yet. The check has to be repeated after the time
-// again if that is not 0.
+// checkAddress returns the problem of an IPAddress that is not an address of the service to which it
+// refers. It returns nil if there is no problem, or if this cannot be decided yet. If again is not 0, the
+// caller must repeat the check after that time.
 func (r *Repair) checkAddress(from reader, o *networkingv1.IPAddress) (p *problem, again time.Duration, err error) {
 	if o.Labels[managerLabel] != manager {
 		return nil, 0, nil
@@ -255,7 +257,7 @@ func (r *Repair) checkAddress(from reader, o *networkingv1.IPAddress) (p *proble
 			ref.Namespace, ref.Name), 0, nil
 	case has(svc, o.Name):
 		return nil, 0, nil
-	case external(svc) && age < leakGrace: // an update may be giving it addresses
+	case external(svc) && age < leakGrace: // an update may be about to add the address to the service
 		return nil, leakGrace - age, nil
 	case o.CreationTimestamp.After(svc.CreationTimestamp.Time) && age < writeGrace:
 		return nil, writeGrace, nil
@@ -313,13 +315,13 @@ func has(svc *corev1.Service, name string) bool {
 	return slices.ContainsFunc(addresses(svc), func(ip netip.Addr) bool { return ip.String() == name })
 }
 
-// ofService reports whether an IPAddress belongs to a service, which may not exist.
+// ofService reports whether an IPAddress refers to a service. The service may not exist.
 func ofService(o *networkingv1.IPAddress) bool {
 	ref := o.Spec.ParentRef
 	return ref != nil && ref.Group == "" && ref.Resource == "services"
 }
 
-// parentIs reports whether an IPAddress belongs to the service with the given namespace and name.
+// parentIs reports whether an IPAddress refers to the service with the given namespace and name.
 func parentIs(o *networkingv1.IPAddress, namespace, name string) bool {
 	return ofService(o) && o.Spec.ParentRef.Namespace == namespace && o.Spec.ParentRef.Name == name
 }

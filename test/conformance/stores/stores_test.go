@@ -125,8 +125,9 @@ func recreate(t *testing.T, v *server, all []example) {
 	}
 }
 
-// fixed reports whether a resource has a field that no client can write again: servers compare the
-// data of ControllerRevisions byte for byte, and clients change the order of its members.
+// fixed reports whether the test cannot update the objects of a resource. It cannot update
+// ControllerRevisions: servers reject a change of any byte of their data, and both the test's client
+// and a patch change the order of the members of this JSON.
 func fixed(e example) bool { return e.Resource == "controllerrevisions" }
 
 // rewrite updates each example without a change, and returns the examples whose resource version

@@ -64,8 +64,8 @@ func (s *Server) auditConverted(r *http.Request, t *target, v *resource.Version,
 	return nil
 }
 
-// auditDeleteOptions adds to the audit event the options that a client sent, in the version that
-// Kubernetes uses there. The options are the same in all versions.
+// auditDeleteOptions adds to the audit event the DeleteOptions that a client sent. It records them
+// in the internal version, as Kubernetes does. DeleteOptions have the same fields in all versions.
 func auditDeleteOptions(r *http.Request, t *target, options metav1.DeleteOptions) {
 	if !audited(r, auditapi.LevelMetadata) {
 		return
@@ -75,8 +75,9 @@ func auditDeleteOptions(r *http.Request, t *target, options metav1.DeleteOptions
 	audit.LogRequestObject(r.Context(), &options, internal, gvr, t.subresource(), metascheme.Codecs.WithoutConversion())
 }
 
-// auditConnect adds to the audit event an object that a client sent to a resource or subresource
-// with a Create or Connect function, in the version in which the client sent it.
+// auditConnect adds to the audit event the object in the body of a request that a Create function
+// answers, for example a SubjectAccessReview or an Eviction. gv is the version of the object in the
+// body.
 func (s *Server) auditConnect(r *http.Request, req *connection, obj runtime.Object, gv schema.GroupVersion) {
 	if audited(r, auditapi.LevelMetadata) {
 		audit.LogRequestObject(r.Context(), obj, gv, req.resource(), req.subresource(), s.auditCodecs)

@@ -152,7 +152,7 @@ func (t *Types) compile(m *message) error {
 	return nil
 }
 
-// setAlways sets always from the fields.
+// setAlways computes m.always from m.fields.
 func (m *message) setAlways() {
 	m.always = 0
 	for i := range m.fields {
@@ -220,7 +220,9 @@ func (t *Types) field(sf reflect.StructField) (f field, ok bool, err error) {
 	return f, true, f.setAbsent(has("omitzero"))
 }
 
-// shape sets the form and the value of f, whose Go type is typ.
+// shape sets pointer, list or dict of f if typ, the Go type of f, is a pointer, a slice or a map. It
+// sets f.value to the description of the value, or of the elements of a list or map. Bytes, and
+// types with their own encoding methods, are not lists or maps.
 func (t *Types) shape(f *field, typ reflect.Type) error {
 	elem := typ
 	switch {
