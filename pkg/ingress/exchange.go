@@ -53,7 +53,7 @@ type exchange struct {
 	stalled   bool // true if the body did not arrive in time
 	streaming bool // true if the body is a stream, which only the silence timer limits
 	unread    bool // true until the whole body has been read
-	queued    int  // number of bytes without acknowledgement when the write timer last fired, else 0
+	queued    int  // number of unacknowledged bytes at the last call of notTaken in this write, else 0
 	hijacked  net.Conn
 }
 
@@ -139,10 +139,13 @@ func (e *exchange) gaveUp() bool {
 }
 
 // notTaken is called when a write takes longer than Limits.Stall, and again after each further
-// period of that length. It disconnects the client unless the client makes progress: since the last
-// call, the number of sent bytes that the client has not acknowledged has decreased by at least
-// minRate on average. The bytes may be from several writes. At the first call there is no earlier
-// number; then it disconnects the client only if all bytes are acknowledged.
+// period of that length. It disconnects the client unless the client makes progress.
+//
+// It measures progress by the number of bytes, sent by this or other writes, that the client has not
+// acknowledged. In each period, this number must decrease by at least minRate bytes per second. The
+// first call has no earlier number to compare with, so it only stores the number. But if the client
+// has acknowledged all bytes, each call disconnects it at once. The write then does not wait for
+// acknowledgements, so they cannot show progress: it waits until an HTTP/2 client accepts more data.
 func (e *exchange) notTaken() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -142,8 +142,9 @@ func (c *clusterPolicies) compile(u *unstructured.Unstructured) *clusterPolicy {
 	}
 	p, err := compileCluster(cnp)
 	if err != nil {
-		c.log.Error("Unsupported part of a cluster network policy: its accept rules have no effect, "+
-			"its deny and pass rules deny", "policy", u.GetName(), "err", err)
+		c.log.Error("Cluster network policy has invalid or unsupported parts: an Accept rule with such a part "+
+			"accepts nothing, a Deny or Pass rule with such a part denies all connections",
+			"policy", u.GetName(), "err", err)
 	}
 	return p
 }

@@ -108,8 +108,10 @@ func (p *pace) wait(end <-chan bool) {
 	}
 }
 
-// input is the stream of the command's input. It never sends more than the queues of the server can
-// hold, so that the server has no unread data when the command ends (see package relay).
+// input is the stream of the command's input. Write waits before input fills a queue of the container
+// runtime, because a runtime with a full queue stops reading from its connection. If the command
+// ended then, the runtime would close the connection although input is unread, and the kernel would
+// drop output that the relay has not received (see package relay).
 type input struct {
 	httpstream.Stream
 	conn   *spdystream.Connection
@@ -117,8 +119,8 @@ type input struct {
 	frames int
 }
 
-// Write sends data. It returns no error if the connection has ended: data that the server sent
-// before has not been read yet, and it contains the result of the command.
+// Write sends data. It returns no error if the connection has ended: what the runtime sent before
+// the end, output and the result of the command, can still be read.
 func (i *input) Write(p []byte) (int, error) {
 	if i.frames >= hardFrames || i.frames >= softFrames && !i.pace.behind() {
 		if i.flush() != nil {
@@ -133,7 +135,7 @@ func (i *input) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush waits until the server has handled all input.
+// flush waits until the runtime has handled all input.
 func (i *input) flush() error {
 	for range workers {
 		i.pace.wait(i.conn.CloseChan())

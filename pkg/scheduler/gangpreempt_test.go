@@ -170,10 +170,10 @@ func sized(items []*queue.Item, size int) gang {
 	return gang{key: groups{}.key(items[0].Pod), size: size}
 }
 
-// TestGangPreemption checks the three possible results. If the gang fits, it gets nodes. If it fits
-// only without pods of lower priority, it gets victims: it fits without them, and needs each of
-// them to leave. If it does not fit even then, no pod is evicted. In each case nothing else may
-// have changed.
+// TestGangPreemption checks the three possible results. If the gang fits, the scheduler places its
+// pods. If it fits only without pods of lower priority, the scheduler selects victims among them: the
+// gang fits without the victims, but not if any one of them stays. If the gang does not fit even
+// then, no pod is evicted. In each case nothing else may have changed.
 func TestGangPreemption(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -296,8 +296,9 @@ func TestGangEvictsWholePodGroups(t *testing.T) {
 	})
 }
 
-// mustBeAsBefore checks that no pod of a gang without nodes is counted on a node, and that the
-// gang's victims still count on their nodes.
+// mustBeAsBefore checks how much CPU the scheduler counts as used on each node. The gang's pods count
+// only if the scheduler has placed them, and not if it has only nominated them to nodes. Victims
+// still count, because they have not been evicted yet. mustBeAsBefore also checks the nominations.
 func (c *gangCell) mustBeAsBefore(t *rapid.T, s *Scheduler, items []*queue.Item, out []decision,
 	taken map[string]int64) {
 	free := c.free(func(*v1.Pod) bool { return false })

@@ -48,13 +48,14 @@ type model struct {
 	nodes map[string]*v1.Node
 	pods  map[types.UID]modelPod
 
-	// Results of the cell after earlier steps: the state of each image; each node's generation; the
-	// node state for each generation; and the pods of each node at a mark.
-	images      map[string]imageState
-	generations map[string]uint64
-	last, seen  map[string]string
-	mark        Mark
-	atMark      map[*scheduling.Node]map[string]bool
+	// The fields below have what the cell returned in earlier steps.
+	images      map[string]imageState // by image
+	generations map[string]uint64     // generation of each node, by name
+	last, seen  map[string]string     // states of nodes, by the node's name (last) and by generation (seen)
+	// mark is the position in the cell's journal of changes at the last call of setMark. atMark has
+	// the UIDs of the pods that each node had then.
+	mark   Mark
+	atMark map[*scheduling.Node]map[string]bool
 }
 
 type modelPod struct {
@@ -196,7 +197,7 @@ func (m *model) removePod(t *rapid.T) {
 	delete(m.pods, uid)
 }
 
-// lift takes a pod off its node with Lift, and compares the cell with the model without that pod.
+// lift compares the cell with the model while the method Without takes a pod off its node.
 func (m *model) lift(t *rapid.T) {
 	uid := types.UID(rapid.SampledFrom(podNames).Draw(t, "pod"))
 	lifted, known := m.pods[uid]
@@ -453,8 +454,8 @@ func (m *model) checkTopology(t *rapid.T) {
 	}
 }
 
-// checkChanges applies the changes since a mark to the pods at that mark, and checks that the
-// result equals the pods that the cell has now.
+// checkChanges applies the changes since the last call of setMark to the pods that each node had
+// then, and checks that the result equals the pods that the node has now.
 func (m *model) checkChanges(t *rapid.T) {
 	if m.atMark == nil {
 		return

@@ -31,8 +31,9 @@ var (
 		"message", "reason"}
 )
 
-// apartInSpec has the fields of the spec that are decoded for each pod separately, not shared with
-// the other fields.
+// apartInSpec has the fields of the spec that often differ between pods of one controller. The Reader
+// decodes them for each pod. It decodes the other fields of the spec only once for all pods in which
+// all of these other fields are equal, and these pods share the result.
 var apartInSpec = []string{"nodeName", "hostname", "volumes"}
 
 // pickers extract parts of an encoded pod.
