@@ -42,6 +42,9 @@ type Controller struct {
 	pods        cache.Indexer
 	attachments cache.Indexer
 	metrics     *metrics
+	// targets are the volumes of the attachments of each node, by name of the attachment. They are needed
+	// if a PersistentVolume is deleted before its volume is detached. Only sync uses them.
+	targets map[string]map[string]target
 
 	mu sync.Mutex
 	// lost are the volumes that deleted nodes reported as in use in their last status, by node
@@ -70,7 +73,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 		Deps: d, nodes: core.Nodes().Lister(), claims: core.PersistentVolumeClaims().Lister(),
 		volumes: core.PersistentVolumes().Lister(),
 		drivers: storage.CSIDrivers().Lister(), pods: pods.GetIndexer(), attachments: attachments.GetIndexer(),
-		lost: map[string][]v1.UniqueVolumeName{}, made: map[string]createdAttachment{},
+		targets: map[string]map[string]target{},
+		lost:    map[string][]v1.UniqueVolumeName{}, made: map[string]createdAttachment{},
 		since: map[string]map[v1.UniqueVolumeName]time.Time{}, metrics: newMetrics(d.Metrics),
 	}
 	if d.Metrics != nil {

@@ -5,6 +5,7 @@ package attachdetach
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -105,6 +106,37 @@ func TestServer(t *testing.T) {
 		return got, of("volume_attach", "success") == 1 && of("volume_detach", "success") == 1 &&
 			of("volume_attach", "fail-unknown") == 1 &&
 			got["attachdetach_controller_total_volumes{plugin_name=kubernetes.io/csi:d,state=desired_state_of_world}"] == 2
+	})
+}
+
+// TestDeletedVolume checks that a volume is detached although its PersistentVolume was deleted before the
+// node reported the volume as attached.
+func TestDeletedVolume(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	controllertest.Account(t, s)
+	bound(t, s.Client, "")
+	core, attachments := s.Client.CoreV1(), s.Client.StorageV1().VolumeAttachments()
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{managed: "true"}}}
+	if _, err := core.Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.RunAs(t, s, "attachdetach-controller", controller.Options{}, New)
+	user(t, s.Client, "p", "n", "")
+	name := target{"d", "h"}.attachment("n")
+	controllertest.Eventually(t, "the volume is to be attached", func(ctx context.Context) (any, bool) {
+		_, err := attachments.Get(ctx, name, metav1.GetOptions{})
+		return err, err == nil
+	})
+	_, errPatch := core.PersistentVolumes().Patch(t.Context(), "pv", types.MergePatchType,
+		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	errVolume := core.PersistentVolumes().Delete(t.Context(), "pv", metav1.DeleteOptions{})
+	errPod := core.Pods("default").Delete(t.Context(), "p", metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+	if err := errors.Join(errPatch, errVolume, errPod); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "the volume is to be detached", func(ctx context.Context) (any, bool) {
+		_, err := attachments.Get(ctx, name, metav1.GetOptions{})
+		return err, apierrors.IsNotFound(err)
 	})
 }
 

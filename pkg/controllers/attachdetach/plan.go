@@ -77,8 +77,8 @@ type nodeFacts struct {
 	wanted []wanted
 	// attachments are the node's attachments, by name.
 	attachments map[string]*storagev1.VolumeAttachment
-	// known are the volumes that the node's attachments refer to, if their PersistentVolumes still
-	// exist. Together with the volumes in the node's status, they are the volumes whose attachments
+	// known are the volumes that the node's attachments refer to, if their PersistentVolumes exist or
+	// did so at an earlier sync. Together with the volumes in the node's status, they are the volumes whose attachments
 	// the method unwanted examines.
 	known []target
 	// since is the time at which an earlier sync first found that no pod needs a volume any more.

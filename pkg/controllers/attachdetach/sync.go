@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -52,7 +53,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	}
 	for _, a := range p.detach {
 		err := c.detach(ctx, a)
-		if t, ok := c.sourceTarget(a); ok && err == nil {
+		if t, ok := c.targets[name][a.Name]; ok && err == nil {
 			c.metrics.detached(&f, t.name())
 		}
 		errs = append(errs, err)
@@ -89,11 +90,7 @@ func (c *Controller) factsOf(name string) (nodeFacts, error) {
 		a := o.(*storagev1.VolumeAttachment)
 		f.attachments[a.Name] = a
 	}
-	for _, a := range f.attachments {
-		if t, ok := c.sourceTarget(a); ok {
-			f.known = append(f.known, t)
-		}
-	}
+	f.known = c.targetsOf(name, f.attachments)
 	f.wanted = c.wantedOn(name)
 	switch {
 	case err == nil && node != nil:
@@ -106,6 +103,24 @@ func (c *Controller) factsOf(name string) (nodeFacts, error) {
 		}
 	}
 	return f, nil
+}
+
+// targetsOf returns the volumes of the attachments of a node, as far as they are known.
+func (c *Controller) targetsOf(node string, attachments map[string]*storagev1.VolumeAttachment) []target {
+	before, now := c.targets[node], map[string]target{}
+	for name, a := range attachments {
+		t, ok := c.sourceTarget(a)
+		if !ok {
+			t, ok = before[name]
+		}
+		if ok {
+			now[name] = t
+		}
+	}
+	if c.targets[node] = now; len(now) == 0 {
+		delete(c.targets, node)
+	}
+	return slices.Collect(maps.Values(now))
 }
 
 // sourceTarget returns the volume of an attachment. It returns false if the PersistentVolume does
@@ -246,6 +261,10 @@ func (c *Controller) attach(ctx context.Context, w wanted, node string) error {
 	c.mu.Lock()
 	c.made[a.Name] = createdAttachment{a, c.Clock.Now()}
 	c.mu.Unlock()
+	if c.targets[node] == nil {
+		c.targets[node] = map[string]target{}
+	}
+	c.targets[node][a.Name] = w.target
 	c.metrics.begin(a.Name, attachOperation, c.Clock.Now())
 	got, err := c.Client.StorageV1().VolumeAttachments().Create(ctx, a, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
