@@ -18,8 +18,8 @@ usage() {
 	USAGE
 }
 
-# The names of the checks, each of which is one turn. Most take 20 to 30 minutes on two cores. A commit
-# runs one of the parts of Kubernetes' integration tests with the probability of four other turns.
+# turns and parts have the names of the checks. Most checks take 20 to 30 minutes on two cores. A commit
+# chooses one of the parts of Kubernetes' integration tests with the probability of four other turns.
 turns=(race-1 race-2 fuzz perturb soak upgrade stores conformance-1 conformance-2 conformance-3 monitoring metrics)
 parts=(integration-{1..16})
 

@@ -52,8 +52,8 @@ as in Kubernetes. The names of all other metrics begin with ` + "`keelson_`" + `
 - ` + "`…`" + ` in a name or meaning stands for a part that the program fills in when it runs.
 
 The processes also export metrics of libraries, which this page does not list: of Go's runtime and the process
-(` + "`go_*`, `process_*`" + `), of client-go, and in the API server of Kubernetes' libraries for admission, authentication,
-flow control and CEL.
+(` + "`go_*`, `process_*`" + `), of client-go, and in the API server of Kubernetes' libraries for admission,
+authentication, flow control and CEL.
 
 [Monitor the processes](../howto/monitor.md) describes how to read metrics.
 `)

@@ -97,8 +97,8 @@ code differ.
 | [Configuration](configuration.md) | the kinds of configuration files, with their fields |
 | [Own API](api.md) | kinds, paths, annotations and labels that only Keelson has |
 
-For the kinds of Kubernetes, see Kubernetes' own API reference; ` + "`ctl explain`" + ` prints the documentation of a kind
-from a running server.
+For the kinds of Kubernetes, see Kubernetes' own API reference; ` + "`ctl explain`" + ` prints the documentation of
+a kind from a running server.
 `)
 	return b.String()
 }

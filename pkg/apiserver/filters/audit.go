@@ -28,6 +28,7 @@ func withAuditID(next http.HandlerFunc, cfg Config) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { next(w, cfg.addAuditID(w, r)) }
 }
 
+// addAuditID returns r with an audit context, and sets the header of the answer.
 func (c *Config) addAuditID(w http.ResponseWriter, r *http.Request) *http.Request {
 	ctx := audit.WithAuditContext(r.Context())
 	id := r.Header.Get(auditapi.HeaderAuditID)

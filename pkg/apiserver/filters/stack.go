@@ -7,7 +7,8 @@ import "net/http"
 
 // readRoom and writeRoom are the stack sizes, in bytes, that most reads and writes need. A
 // goroutine whose stack grows by readRoom gets a stack of 16 KiB. A write of a pod needs more than
-// that. Watches use readRoom, because there may be many of them.
+// that. Watches begin with readRoom; while they wait for events, the garbage collector halves their
+// stacks.
 const readRoom, writeRoom = 8 << 10, 18 << 10
 
 // withStack grows the stack of a request's goroutine at the start. Otherwise the runtime would grow
