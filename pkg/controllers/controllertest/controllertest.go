@@ -111,7 +111,9 @@ func Eventually(t *testing.T, what string, ok func(ctx context.Context) (any, bo
 	var last any
 	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
 		got, yes := ok(ctx)
-		last = got
+		if ctx.Err() == nil { // else the request was cut off, and found nothing
+			last = got
+		}
 		return yes, nil
 	})
 	if err != nil {

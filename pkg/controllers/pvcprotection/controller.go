@@ -46,8 +46,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByClaim(pods),
-		controller.OnChange(core.PersistentVolumeClaims().Informer(), func(_, claim *v1.PersistentVolumeClaim) {
-			if claim != nil && (mustSync(claim) || c.tracksUse(claim) && unused(claim) == nil) {
+		controller.OnChange(core.PersistentVolumeClaims().Informer(), func(old, claim *v1.PersistentVolumeClaim) {
+			if claim != nil && (mustSync(claim) || c.useChanged(old, claim)) {
 				c.queue.AddObject(claim)
 			}
 		}),

@@ -34,6 +34,21 @@ func unused(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaimCondition 
 	return nil
 }
 
+// useChanged reports whether the condition Unused of a claim may have to be written: it has none yet,
+// was not seen before, or has another status than before. The last case includes our own write: what
+// was compared with the pods before that was the claim without it.
+func (c *Controller) useChanged(old, claim *v1.PersistentVolumeClaim) bool {
+	if !c.tracksUse(claim) {
+		return false
+	}
+	now := unused(claim)
+	if old == nil || now == nil {
+		return true
+	}
+	before := unused(old)
+	return before == nil || before.Status != now.Status
+}
+
 // references reports whether a pod that has not ended names the claim. Unlike uses, it includes pods
 // that have no node yet.
 func references(pod *v1.Pod, claim *v1.PersistentVolumeClaim) bool {
@@ -61,8 +76,8 @@ func ended(pod *v1.Pod) bool {
 }
 
 // syncUnused sets the condition Unused of a bound claim, and returns the claim as it is then. It
-// looks for pods in the cache only: if the cache is out of date, the event of the pod that it lacks
-// corrects the condition.
+// looks at the caches of claims and pods only: if one is out of date, the event that it lacks queues
+// the claim again.
 func (c *Controller) syncUnused(ctx context.Context,
 	claim *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
 	if !c.tracksUse(claim) {

@@ -23,6 +23,8 @@ func TestUnused(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)
 	core := s.Client.CoreV1()
+	inUse := v1.PersistentVolumeClaimCondition{Type: "Unused", Status: v1.ConditionFalse, Reason: "PodUsingPVC",
+		Message: "A pod is currently referencing this PVC", LastTransitionTime: metav1.Now()}
 	claims := map[string]string{}
 	for name, c := range podCases {
 		claims[name] = c.start(t, s, name)
@@ -44,6 +46,9 @@ func TestUnused(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.Status.Phase = v1.ClaimBound
+		if name == "none" {
+			o.Status.Conditions = []v1.PersistentVolumeClaimCondition{inUse} // its pod ended without a controller
+		}
 		if _, err := core.PersistentVolumeClaims("default").UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -103,6 +108,16 @@ func TestUnused(t *testing.T) {
 	becomes("none", v1.ConditionFalse)
 	if err := core.Pods("default").Delete(t.Context(), "user",
 		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
+		t.Fatal(err)
+	}
+	becomes("none", v1.ConditionTrue)
+	// A late write of the same condition must be corrected, though no pod changes after it.
+	none, err := core.PersistentVolumeClaims("default").Get(t.Context(), claims["none"], metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	none.Status.Conditions = []v1.PersistentVolumeClaimCondition{inUse}
+	if _, err := core.PersistentVolumeClaims("default").UpdateStatus(t.Context(), none, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	becomes("none", v1.ConditionTrue)

@@ -149,7 +149,10 @@ func TestEmptyAnswers(t *testing.T) {
 	served, ended := make(chan struct{}), make(chan struct{})
 	address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Long", strings.Repeat("x", 8000)) // too long for HPACK's table
-		served <- struct{}{}
+		select {
+		case served <- struct{}{}:
+		case <-ended:
+		}
 	}), unixSocket(t), func(s *http.Server) {
 		s.ConnState = func(_ net.Conn, state http.ConnState) {
 			if state == http.StateClosed {
