@@ -117,7 +117,8 @@ func TestUnused(t *testing.T) {
 		t.Fatal(err)
 	}
 	none.Status.Conditions = []v1.PersistentVolumeClaimCondition{inUse}
-	if _, err := core.PersistentVolumeClaims("default").UpdateStatus(t.Context(), none, metav1.UpdateOptions{}); err != nil {
+	if _, err := core.PersistentVolumeClaims("default").UpdateStatus(t.Context(), none,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	becomes("none", v1.ConditionTrue)

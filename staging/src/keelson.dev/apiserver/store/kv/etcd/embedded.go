@@ -14,6 +14,8 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
+	"go.etcd.io/etcd/server/v3/proxy/grpcproxy/adapter"
 
 	"keelson.dev/api/clock"
 )
@@ -68,7 +70,8 @@ func Start(ctx context.Context, e Embedded) (*Store, error) {
 		server.Close()
 		return nil, ctx.Err()
 	}
-	s := newStore(v3client.New(server.Server), e.LeaseReuse, e.Clock)
+	transactions := adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(server.Server))
+	s := newStore(v3client.New(server.Server), transactions, e.LeaseReuse, e.Clock)
 	s.maxRequest = embed.DefaultMaxRequestBytes
 	// A single member has applied every acknowledged write, so a read of its local revision is
 	// linearizable without a round of consensus.

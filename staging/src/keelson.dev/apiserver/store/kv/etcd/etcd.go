@@ -13,8 +13,10 @@ import (
 	"errors"
 	"strings"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/store/kv"
@@ -29,8 +31,13 @@ const requestOverhead = 64
 
 // Store is a kv.Store on etcd. It is safe for concurrent use.
 type Store struct {
-	client   *clientv3.Client
-	leases   *leases
+	client *clientv3.Client
+	// transactions sends transactions to the same etcd as client, with the options callOptions. The
+	// client's own type for transactions copies each part of them several times.
+	transactions pb.KVClient
+	callOptions  []grpc.CallOption
+	leases       *leases
+
 	revision func(ctx context.Context) (int64, error)
 	size     func(ctx context.Context) (int64, error)
 	close    func() error
@@ -40,8 +47,8 @@ type Store struct {
 
 var _ kv.Store = (*Store)(nil)
 
-func newStore(client *clientv3.Client, reuse int64, clock clock.Clock) *Store {
-	return &Store{client: client, leases: newLeases(client, reuse, clock)}
+func newStore(client *clientv3.Client, transactions pb.KVClient, reuse int64, clock clock.Clock) *Store {
+	return &Store{client: client, transactions: transactions, leases: newLeases(client, reuse, clock)}
 }
 
 // Close releases the client, and stops an embedded etcd.
@@ -91,13 +98,6 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl i
 	return s.make(ctx, &kv.Write{Key: key, Value: value, Expect: expect, TTL: ttl, Conditions: conditions})
 }
 
-// put returns the operation that sets key to value. Unlike OpPut, it does not copy the value.
-func put(key string, value []byte, options ...clientv3.OpOption) clientv3.Op {
-	op := clientv3.OpPut(key, "", options...)
-	op.WithValueBytes(value)
-	return op
-}
-
 // Delete implements kv.Store.
 func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteResult, error) {
 	if expect == 0 { // etcd's comparison would succeed for an absent key, and the delete would be reported as done
@@ -109,16 +109,16 @@ func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteR
 
 // WriteAll implements kv.Store.
 func (s *Store) WriteAll(ctx context.Context, changes []kv.Change) (kv.WriteResult, error) {
-	conditions, ops := make([]clientv3.Cmp, len(changes)), make([]clientv3.Op, len(changes))
+	conditions, operations := make([]*pb.Compare, len(changes)), make([]*pb.RequestOp, len(changes))
 	for i, c := range changes {
 		conditions[i] = unchanged(c.Key, c.Expect)
 		if c.Delete {
-			ops[i] = clientv3.OpDelete(c.Key)
+			operations[i] = deletion(c.Key)
 		} else {
-			ops[i] = put(c.Key, c.Value)
+			operations[i] = put(c.Key, c.Value, clientv3.NoLease)
 		}
 	}
-	resp, err := s.client.Txn(ctx).If(conditions...).Then(ops...).Commit()
+	resp, err := s.commit(ctx, &pb.TxnRequest{Compare: conditions, Success: operations})
 	switch {
 	case err == nil:
 	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge),

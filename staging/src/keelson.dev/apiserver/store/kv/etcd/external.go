@@ -6,6 +6,7 @@ package etcd
 import (
 	"crypto/tls"
 	"log/slog"
+	"math"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -20,6 +21,13 @@ const (
 	dialTimeout      = 20 * time.Second
 	keepaliveTime    = 30 * time.Second
 	keepaliveTimeout = 10 * time.Second
+)
+
+// Limits for one message in bytes. Requests have the default limit of etcd's client. Responses have
+// none, because pages of large objects may be larger than gRPC's default.
+const (
+	maxCallSend    = 2 << 20
+	maxCallReceive = math.MaxInt32
 )
 
 // External configures a client of an etcd cluster. The files are in PEM. If none is set, the client
@@ -49,13 +57,16 @@ func Dial(e External) (*Store, error) {
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    keepaliveTime,
 		DialKeepAliveTimeout: keepaliveTimeout,
-		MaxCallRecvMsgSize:   1<<31 - 1, // pages of large objects may be larger than gRPC's default
+		MaxCallSendMsgSize:   maxCallSend,
+		MaxCallRecvMsgSize:   maxCallReceive,
 		Logger:               newLogger(e.Log.Handler()),
 	})
 	if err != nil {
 		return nil, err
 	}
-	s := newStore(client, e.LeaseReuse, e.Clock)
+	s := newStore(client, clientv3.RetryKVClient(client), e.LeaseReuse, e.Clock)
+	s.callOptions = []grpc.CallOption{grpc.WaitForReady(true), grpc.MaxCallSendMsgSize(maxCallSend),
+		grpc.MaxCallRecvMsgSize(maxCallReceive)}
 	s.revision, s.size = s.readRevision, s.readSize
 	s.close = client.Close
 	return s, nil

@@ -15,11 +15,12 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// Limits for the writes that are sent to etcd together, as one transaction. They are below etcd's
-// default limits of operations and bytes, because a transaction needs more of both than its writes.
+// Limits for the writes that are sent to etcd together, as one transaction. Those of writes and bytes
+// are below etcd's default limits, because a transaction may need more of both than its writes.
 const (
-	groupWrites = kv.MaxChanges / 2 // each write is a nested transaction with one operation
-	groupBytes  = 1 << 20
+	groupWrites     = kv.MaxChanges / 2 // each write may become a nested transaction with one operation
+	groupConditions = kv.MaxChanges
+	groupBytes      = 1 << 20
 )
 
 // make makes one write. If its context has a group, make waits for the group's other writes and
@@ -37,17 +38,17 @@ func (s *Store) make(ctx context.Context, w *kv.Write) (kv.WriteResult, error) {
 // write makes the write w if its expected revision and its conditions hold. Otherwise it reads the
 // key.
 func (s *Store) write(ctx context.Context, w *kv.Write) {
-	op, err := s.op(ctx, w)
+	operation, err := s.operation(ctx, w)
 	if err != nil {
 		w.Err = err
 		return
 	}
-	resp, err := s.client.Txn(ctx).If(expected(w)...).Then(op).Else(clientv3.OpGet(w.Key)).Commit()
+	resp, err := s.commit(ctx, transaction(w, operation))
 	if err != nil {
 		w.Err = translate(err)
 		return
 	}
-	w.Result = outcome(w, (*pb.TxnResponse)(resp), resp.Header.Revision)
+	w.Result = outcome(w, resp, resp.Header.Revision)
 }
 
 // writeEach commits the writes of a group, in as few transactions as possible.
@@ -69,34 +70,56 @@ func (s *Store) writeEach(ctx context.Context, all []*kv.Write) {
 // batchSize returns how many of the first writes fit into one transaction: at least one, and no key
 // twice.
 func batchSize(all []*kv.Write) int {
-	size := 0
+	size, conditions := 0, 0
 	for i, w := range all {
 		size += len(w.Value) + 3*len(w.Key) + requestOverhead
-		if i > 0 && (i == groupWrites || size > groupBytes || w.Key == all[i-1].Key) {
+		conditions += 1 + len(w.Conditions)
+		if i > 0 && (i == groupWrites || conditions > groupConditions || size > groupBytes || w.Key == all[i-1].Key) {
 			return i
 		}
 	}
 	return len(all)
 }
 
-// writeSome makes writes in one transaction, each as a nested transaction.
+// writeSome makes writes in one transaction. First it tries a simple one, which writes nothing
+// unless all conditions of all writes hold. If one does not, each write becomes a nested transaction.
 func (s *Store) writeSome(ctx context.Context, some []*kv.Write) {
-	ops := make([]clientv3.Op, 0, len(some))
+	conditions := make([]*pb.Compare, 0, len(some))
+	operations := make([]*pb.RequestOp, 0, len(some))
 	sent := make([]*kv.Write, 0, len(some))
 	for _, w := range some {
-		op, err := s.op(ctx, w)
+		operation, err := s.operation(ctx, w)
 		if err != nil {
 			w.Err = err
 			continue
 		}
-		ops = append(ops, clientv3.OpTxn(expected(w), []clientv3.Op{op}, []clientv3.Op{clientv3.OpGet(w.Key)}))
-		sent = append(sent, w)
+		conditions, operations, sent = append(conditions, expected(w)...), append(operations, operation), append(sent, w)
 	}
 	if len(sent) == 0 {
 		return
 	}
-	resp, err := s.client.Txn(ctx).Then(ops...).Commit()
-	for i, w := range sent {
+	resp, err := s.commit(ctx, &pb.TxnRequest{Compare: conditions, Success: operations})
+	if err == nil && !resp.Succeeded {
+		s.writeNested(ctx, sent, operations)
+		return
+	}
+	for _, w := range sent {
+		if err != nil {
+			w.Err = translate(err)
+			continue
+		}
+		w.Result = kv.WriteResult{OK: true, Revision: resp.Header.Revision}
+	}
+}
+
+// writeNested makes writes in one transaction, each as a nested transaction with its operation.
+func (s *Store) writeNested(ctx context.Context, writes []*kv.Write, operations []*pb.RequestOp) {
+	nested := make([]*pb.RequestOp, len(writes))
+	for i, w := range writes {
+		nested[i] = &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: transaction(w, operations[i])}}
+	}
+	resp, err := s.commit(ctx, &pb.TxnRequest{Success: nested})
+	for i, w := range writes {
 		if err != nil {
 			w.Err = translate(err)
 			continue
@@ -105,24 +128,51 @@ func (s *Store) writeSome(ctx context.Context, some []*kv.Write) {
 	}
 }
 
-// op returns the etcd operation of the write w.
-func (s *Store) op(ctx context.Context, w *kv.Write) (clientv3.Op, error) {
+// commit sends a transaction. It returns the errors of etcd's client.
+func (s *Store) commit(ctx context.Context, transaction *pb.TxnRequest) (*pb.TxnResponse, error) {
+	resp, err := s.transactions.Txn(ctx, transaction, s.callOptions...)
+	return resp, clientv3.ContextError(ctx, err)
+}
+
+// transaction returns a transaction that makes the write w by its operation if its conditions hold,
+// and otherwise reads the key.
+func transaction(w *kv.Write, operation *pb.RequestOp) *pb.TxnRequest {
+	read := &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte(w.Key)}}}
+	return &pb.TxnRequest{
+		Compare: expected(w), Success: []*pb.RequestOp{operation}, Failure: []*pb.RequestOp{read},
+	}
+}
+
+// operation returns the etcd operation of the write w.
+func (s *Store) operation(ctx context.Context, w *kv.Write) (*pb.RequestOp, error) {
 	if w.Delete {
-		return clientv3.OpDelete(w.Key), nil
+		return deletion(w.Key), nil
 	}
 	if w.TTL == 0 {
-		return put(w.Key, w.Value), nil
+		return put(w.Key, w.Value, clientv3.NoLease), nil
 	}
 	lease, err := s.leases.get(ctx, w.TTL)
 	if err != nil {
-		return clientv3.Op{}, fmt.Errorf("lease: %w", translate(err))
+		return nil, fmt.Errorf("lease: %w", translate(err))
 	}
-	return put(w.Key, w.Value, clientv3.WithLease(lease)), nil
+	return put(w.Key, w.Value, lease), nil
+}
+
+// put returns the operation that sets key to value.
+func put(key string, value []byte, lease clientv3.LeaseID) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{
+		RequestPut: &pb.PutRequest{Key: []byte(key), Value: value, Lease: int64(lease)}}}
+}
+
+// deletion returns the operation that deletes key.
+func deletion(key string) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
+		RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key)}}}
 }
 
 // expected returns the conditions of the write w in etcd's form.
-func expected(w *kv.Write) []clientv3.Cmp {
-	all := make([]clientv3.Cmp, 0, 1+len(w.Conditions))
+func expected(w *kv.Write) []*pb.Compare {
+	all := make([]*pb.Compare, 0, 1+len(w.Conditions))
 	all = append(all, modifiedAt(w.Key, w.Expect))
 	for _, c := range w.Conditions {
 		all = append(all, unchanged(c.Key, c.Revision))
@@ -131,18 +181,17 @@ func expected(w *kv.Write) []clientv3.Cmp {
 }
 
 // unchanged returns the condition that key exists and has not been written since revision.
-func unchanged(key string, revision int64) clientv3.Cmp {
+func unchanged(key string, revision int64) *pb.Compare {
 	// An absent key has revision 0, which must not match.
 	return modifiedAt(key, max(revision, 1))
 }
 
-// modifiedAt returns the condition that key was last written at revision. clientv3.Compare returns
-// the same, but copies the condition by reflection.
-func modifiedAt(key string, revision int64) clientv3.Cmp {
-	condition := clientv3.ModRevision(key)
-	c := condition.GetCompare()
-	c.Result, c.TargetUnion = pb.Compare_EQUAL, &pb.Compare_ModRevision{ModRevision: revision}
-	return condition
+// modifiedAt returns the condition that key was last written at revision.
+func modifiedAt(key string, revision int64) *pb.Compare {
+	return &pb.Compare{
+		Key: []byte(key), Result: pb.Compare_EQUAL, Target: pb.Compare_MOD,
+		TargetUnion: &pb.Compare_ModRevision{ModRevision: revision},
+	}
 }
 
 // outcome returns the result of the write w from the response to the transaction that contained w.
