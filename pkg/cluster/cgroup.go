@@ -128,7 +128,8 @@ func inheritCpuset(parent, dir string) error {
 	return nil
 }
 
-// used returns all cgroup hierarchies in which clusters have groups, including hybrid.
+// used returns all cgroup hierarchies in which clusters have groups: those of mounts, and the
+// version 2 hierarchy that some machines mount in addition to version 1.
 func (c *cgroups) used() []string {
 	if c.hybrid == "" {
 		return c.mounts

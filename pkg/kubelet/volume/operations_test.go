@@ -157,7 +157,8 @@ func TestClaimsAreMeasured(t *testing.T) {
 		operation("kubernetes.io/csi:d", "volume_unmount", "success"): 2})
 }
 
-// TestScrapesShareMeasurement checks that a scrape gets the volume of a claim that another scrape is measuring.
+// TestScrapesShareMeasurement lets two scrapes ask for the use of the same volume at the same time. The
+// second must wait for the first one's measurement, not begin its own.
 func TestScrapesShareMeasurement(t *testing.T) {
 	m, _ := scraped(t)
 	d := slowDriver(t, m)

@@ -58,14 +58,14 @@ func sampleClasses() []ruleset.Class {
 // Registers have four bytes, and an address fills w of them. The client's address starts at register
 // 0. It is followed by the service (cluster IP, protocol and port), and then the endpoint. So client
 // and service together are the key of the affinity map. Service and endpoint together are the key of
-// the sets of endpoints that a client may keep. The values of the maps of sticky services begin with
-// the service's port, because loading a value also overwrites the register before the endpoint,
-// which contains that port.
+// the sets of endpoints that a client may keep.
 //
-// The kernel accepts as a key the value that was loaded from another map. But nft, with which people
-// print tables, aborts on such rules. Therefore values begin with four bytes of padding, which are
-// loaded into the register before the key. nft then does not take the value for the key, and prints
-// the earlier content of the key's registers.
+// A rule can use the value that it loaded from one map as the key of another map. The kernel accepts
+// that, but nft, with which people print tables, aborts on such rules. Therefore each value begins
+// with four more bytes, which are loaded into the register before the key. nft then does not take the
+// value for the key, and prints what the key's registers had before. If the value is an endpoint, the
+// register before it belongs to the service, and has its port. There, the four bytes are that port,
+// so that the register keeps its content. Otherwise they are padding.
 func (l layout) classRules(c ruleset.Class) [][]expr.Any {
 	w := l.Words()
 	service, endpoint := w, 2*w+2

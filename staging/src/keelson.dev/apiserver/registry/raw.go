@@ -58,15 +58,16 @@ func holdsRaw(t reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// respell changes the spelling of all values without a type in an object.
+// respell writes every RawExtension in an object with the white space and the order of members of
+// the given spelling.
 func (r *Registry) respell(obj resource.Object, as spelling) {
 	if r.raw {
 		rewrite(reflect.ValueOf(obj), as)
 	}
 }
 
-// rewrite changes the spelling of all values without a type in v. Values that are not JSON stay as
-// they are. Maps are not searched, because no kind has such values in maps.
+// rewrite does the work of respell for v. Values that are not JSON stay as they are. Maps are not
+// searched, because no kind has a RawExtension in a map.
 func rewrite(v reflect.Value, as spelling) {
 	switch {
 	case v.Type() == rawValue:
