@@ -10,8 +10,9 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
+
+	"keelson.dev/keelson/pkg/daemon/scrape"
 )
 
 // resettable returns metrics relative to their last reset. Counters belong to other packages, so a
@@ -25,7 +26,7 @@ type resettable struct {
 // ServeHTTP serves the metrics. DELETE resets them.
 func (m *resettable) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodDelete {
-		promhttp.HandlerFor(m, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+		scrape.Handler(m).ServeHTTP(w, r)
 		return
 	}
 	if err := m.reset(); err != nil {

@@ -43,6 +43,7 @@ func sinceStart(h http.Handler, started time.Time) http.Handler {
 			w.Header().Set("Process-Start-Time-Unix", value)
 		}
 		h.ServeHTTP(unvaried{w}, r)
+		w.Header().Del("Vary") // of an empty answer, which h has not begun to send
 	})
 }
 
@@ -59,6 +60,5 @@ func (u unvaried) WriteHeader(code int) {
 // Write implements http.ResponseWriter.
 func (u unvaried) Write(p []byte) (int, error) {
 	u.Header().Del("Vary")
-	n, err := u.ResponseWriter.Write(p)
-	return n, err
+	return u.ResponseWriter.Write(p)
 }

@@ -17,11 +17,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	certutil "k8s.io/client-go/util/cert"
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"keelson.dev/keelson/pkg/daemon/scrape"
 	"keelson.dev/keelson/pkg/health"
 )
 
@@ -91,7 +91,7 @@ func (e *Endpoints) handler() http.Handler {
 	}
 	mux.Handle(health.ResultsPath, e.Guard.Wrap(results.Handler()))
 	if e.Metrics != nil {
-		mux.Handle("/metrics", e.Guard.Wrap(promhttp.HandlerFor(e.Metrics, promhttp.HandlerOpts{})))
+		mux.Handle("/metrics", e.Guard.Wrap(scrape.Handler(e.Metrics)))
 	}
 	if !e.Flags.NoProfiling {
 		for path, h := range map[string]http.HandlerFunc{

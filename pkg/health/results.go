@@ -10,7 +10,8 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"keelson.dev/keelson/pkg/daemon/scrape"
 )
 
 // ResultsPath is the path that serves the metrics of check results.
@@ -57,7 +58,7 @@ func (m *Results) Watch(kind string, checks []Check) []Check {
 func (m *Results) Handler() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.last, m.total)
-	serve := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	serve := scrape.Handler(registry)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodDelete {
 			m.last.Reset()

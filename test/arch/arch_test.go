@@ -42,6 +42,10 @@ func TestImports(t *testing.T) {
 		{"pkg/scheduler/", module + "pkg/controllers", nil, onlyAPI},
 		{"pkg/kubelet/", module + "pkg/controllers", nil, onlyAPI},
 		{"pkg/scheduler/plugins/", "k8s.io/client-go", nil, "plugins do no I/O"},
+		{
+			"", "github.com/prometheus/client_golang/prometheus/promhttp", []string{"pkg/daemon/scrape/"},
+			"pkg/daemon/scrape serves metrics, with less memory for compression",
+		},
 		{staging + "keelson.dev/apiserver/", "k8s.io/api/core", nil, "the generic library must not depend on kinds"},
 	}
 	for _, f := range sources(t) {

@@ -23,7 +23,7 @@ var budget = map[string]int{
 	"pkg/cluster":                       2770,
 	"pkg/controllers":                   12065,
 	"pkg/ctl":                           600,
-	"pkg/daemon":                        680,
+	"pkg/daemon":                        690,
 	"pkg/features":                      180,
 	"pkg/follow":                        190,
 	"pkg/ingress":                       880,

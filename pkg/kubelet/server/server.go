@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -28,6 +27,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/beneath"
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/daemon/scrape"
 	"keelson.dev/keelson/pkg/daemon/zpages"
 	"keelson.dev/keelson/pkg/health"
 )
@@ -251,7 +251,7 @@ func metricsHandler(g prometheus.Gatherer) http.Handler {
 	if g == nil {
 		g = prometheus.NewRegistry()
 	}
-	return promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	return scrape.PartialHandler(g)
 }
 
 // debugging registers the paths that the server serves only with enableDebuggingHandlers.

@@ -17,11 +17,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/daemon/scrape"
 	"keelson.dev/keelson/pkg/daemon/zpages"
 	"keelson.dev/keelson/pkg/health"
 	"keelson.dev/keelson/pkg/proxy/config"
@@ -145,7 +145,7 @@ func metricsHandler(cfg *config.Config, g prometheus.Gatherer, log *slog.Logger)
 	mux.Handle("/healthz", health.Handler("/healthz", log, results.Watch("healthz", []health.Check{health.Ping()})...))
 	mux.Handle(health.ResultsPath, results.Handler())
 	text("/proxyMode", "nftables")
-	mux.Handle("/metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
+	mux.Handle("/metrics", scrape.Handler(g))
 	mux.Handle(daemon.ConfigzPath, daemon.Configz("kubeproxy.config.k8s.io", k))
 	paths := []string{daemon.ConfigzPath, "/healthz", "/metrics", "/proxyMode"}
 	if k.EnableProfiling {

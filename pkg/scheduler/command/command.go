@@ -14,7 +14,6 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
@@ -23,6 +22,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/daemon/scrape"
 	"keelson.dev/keelson/pkg/daemon/zpages"
 	"keelson.dev/keelson/pkg/features"
 	"keelson.dev/keelson/pkg/health"
@@ -168,7 +168,7 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 		return daemon.Serve(ctx, daemon.Endpoints{
 			Flags: o.serving, Guard: guard, Metrics: registry, Ready: []health.Check{ready.Check()}, Log: log,
 			Others: map[string]http.Handler{
-				whyPath: whyHandler(s), resourcesPath: promhttp.HandlerFor(resources, promhttp.HandlerOpts{}),
+				whyPath: whyHandler(s), resourcesPath: scrape.Handler(resources),
 				daemon.ConfigzPath: daemon.Configz("componentconfig", shown),
 				zpages.Statusz:     pages, zpages.Flagz: pages,
 			},

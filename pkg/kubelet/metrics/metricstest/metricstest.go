@@ -14,7 +14,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"keelson.dev/keelson/pkg/daemon/scrape"
 )
 
 // Scrape returns the values in the response of a /metrics handler. The keys are the names with
@@ -22,7 +23,7 @@ import (
 func Scrape(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	w := httptest.NewRecorder()
-	promhttp.HandlerFor(g, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	scrape.Handler(g).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != 200 {
 		t.Fatalf("%d: %s", w.Code, w.Body)
 	}
