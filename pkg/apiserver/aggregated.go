@@ -58,6 +58,6 @@ func (a *assembly) newAggregator(rows []*resource.Row) (*aggregation.Aggregator,
 		Client: a.self.config, Informers: a.self.informers, Resolver: services, Own: ownVersions(rows),
 		Outbound: policy, Tracing: a.server.tracing,
 		CertFile: a.cfg.ProxyClientCert, KeyFile: a.cfg.ProxyClientKey, PassRedirects: a.cfg.PassRedirects,
-		Clock: a.server.deps.Clock, Log: a.server.log,
+		Clock: a.server.deps.Clock, Log: a.server.log, Metrics: a.server.deps.Metrics,
 	})
 }

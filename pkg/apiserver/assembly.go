@@ -373,8 +373,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	}
 	m.document("/version", rest.GetOnly(document("application/json", version), "application/json"))
 	started := s.deps.Clock.Now()
-	m.handle("/metrics",
-		sinceStart(metricsHandler(prometheus.Gatherers{s.deps.Metrics, a.aggregator.Metrics}, s.metrics), started))
+	m.handle("/metrics", sinceStart(metricsHandler(s.deps.Metrics, s.metrics), started))
 	results := health.NewResults()
 	m.handle(health.ResultsPath, sinceStart(results.Handler(), started))
 	m.handle(webhookhealth.Path, a.admission.Webhooks.Handler(a.self.informers.Admissionregistration().V1()))

@@ -6,6 +6,7 @@ package aggregation
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -71,15 +72,14 @@ type Config struct {
 	// CertFile and KeyFile are the client certificate by which extension servers recognize this
 	// server. They are reloaded when they change.
 	CertFile, KeyFile string
-	Clock             clock.Clock
-	Log               *slog.Logger
+	// Metrics gets the metrics of APIServices, with Kubernetes' names.
+	Metrics prometheus.Registerer
+	Clock   clock.Clock
+	Log     *slog.Logger
 }
 
 // Aggregator routes requests to the servers of APIServices. It is safe for concurrent use.
 type Aggregator struct {
-	// Metrics are the metrics of APIServices, with Kubernetes' names.
-	Metrics prometheus.Gatherer
-
 	cfg         Config
 	dial        *transport.DialHolder
 	factories   []interface{ Start(<-chan struct{}) }
@@ -162,11 +162,13 @@ func (a *Aggregator) keepServices(client aggregatorclient.Interface) error {
 		a.registrar.AddAPIServiceToSyncOnStart(local(gv, served()))
 	}
 	unavailable := metrics.New()
+	// A registry is also a collector. If the server gathered from two registries, it would check all
+	// of its metrics twice.
 	registry := componentmetrics.NewKubeRegistry()
-	if err := unavailable.Register(registry.Register, registry.CustomRegister); err != nil {
+	if err := errors.Join(unavailable.Register(registry.Register, registry.CustomRegister),
+		a.cfg.Metrics.Register(registry.Registerer().(prometheus.Collector))); err != nil {
 		return fmt.Errorf("metrics of APIServices: %w", err)
 	}
-	a.Metrics = registry
 	ours, err := localstatus.New(a.services, client.ApiregistrationV1(), unavailable)
 	if err != nil {
 		return fmt.Errorf("availability: %w", err)
