@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/pki"
 )
 
 // certInterval is how often a supervisor checks which certificates need renewal.
@@ -57,12 +58,12 @@ func Certificates(c *Config, clk clock.Clock) ([]Certificate, error) {
 	}
 	roots, serving := x509.NewCertPool(), x509.NewCertPool()
 	for name := range authorityNames(c) {
-		if ca, err := readCertificate(d.pki(name + ".crt")); err == nil {
+		if ca, err := pki.ReadCertificate(d.pki(name + ".crt")); err == nil {
 			roots.AddCert(ca)
 		}
 	}
 	if by, err := d.servingAuthority(); err == nil {
-		serving.AddCert(by.cert)
+		serving.AddCert(by.Cert)
 	}
 	var out []Certificate
 	for _, file := range files {
@@ -104,7 +105,7 @@ func (d dirs) examine(file string, roots *x509.CertPool, now time.Time) Certific
 		out.Problem = "the file of its key is missing"
 	case info.Mode().Perm()&0o077 != 0:
 		out.Problem = fmt.Sprintf("other users may read its key: mode %04o", info.Mode().Perm())
-	case !cert.IsCA && due(cert, now):
+	case !cert.IsCA && pki.Due(cert, now):
 		out.Problem = "it must be renewed"
 	}
 	return out
@@ -133,10 +134,10 @@ func (d dirs) certificateIn(file string) (cert *x509.Certificate, key string, er
 		}
 		node, inside, _ := strings.Cut(rel, "/")
 		file = d.node(node).follow("/" + inside)
-		cert, err = readCertificate(file)
+		cert, err = pki.ReadCertificate(file)
 		return cert, file, err
 	}
-	cert, err = readCertificate(file)
+	cert, err = pki.ReadCertificate(file)
 	return cert, strings.TrimSuffix(file, ".crt") + ".key", err
 }
 

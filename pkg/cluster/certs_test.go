@@ -17,6 +17,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/pki"
 )
 
 // TestCertificates checks that problems of certificates are reported, and that RenewCertificates
@@ -48,12 +49,12 @@ func TestCertificates(t *testing.T) {
 	if p := problems(clk); len(p) > 0 {
 		t.Errorf("new certificates: %v", p)
 	}
-	later := testclock.NewFakeClock(clk.Now().Add(leafLife * 3 / 4))
+	later := testclock.NewFakeClock(clk.Now().Add(pki.LeafLife * 3 / 4))
 	if p := problems(later); len(p) != len(controlCertificates(c))+len(administrators)+3 ||
 		p["pki/apiserver.crt"] != "it must be renewed" {
 		t.Errorf("near their end: %v", p)
 	}
-	if p := problems(testclock.NewFakeClock(clk.Now().Add(2 * leafLife))); !strings.Contains(
+	if p := problems(testclock.NewFakeClock(clk.Now().Add(2 * pki.LeafLife))); !strings.Contains(
 		p["pki/scheduler.crt"], "expired") {
 		t.Errorf("after their end: %v", p)
 	}
@@ -88,7 +89,7 @@ func TestCertificatesOfProxies(t *testing.T) {
 	named := func(n Node) []byte {
 		t.Helper()
 		file := d.node(n.Name).path(proxyPair + ".crt")
-		cert, err := readCertificate(file)
+		cert, err := pki.ReadCertificate(file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +105,7 @@ func TestCertificatesOfProxies(t *testing.T) {
 	}
 	before := named(nodes[0])
 	named(nodes[1])
-	signer, err := readPair(d.pki("ca"))
+	signer, err := pki.ReadAuthority(d.pki("ca"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,8 +117,8 @@ func TestCertificatesOfProxies(t *testing.T) {
 		if n.Index == 1 && !bytes.Equal(named(n), before) {
 			t.Error("the certificate was renewed before it was due")
 		}
-		if err := issue(signer, leaf{name: "system:kube-proxy", client: true}, clk, nd.path(proxyPair+".crt"),
-			nd.path(proxyPair+".key")); err != nil {
+		if err := signer.IssueTo(nd.path(proxyPair+".crt"), nd.path(proxyPair+".key"),
+			pki.Leaf{Name: "system:kube-proxy", Client: true}, clk); err != nil {
 			t.Fatal(err)
 		}
 		if err := renewNode(d, nd, n, clk, false); err != nil {
@@ -186,14 +187,14 @@ func TestKubeletAuthority(t *testing.T) {
 	signedBy := func(step, authority string) {
 		t.Helper()
 		for _, name := range []string{"ca", kubeletAuthority} {
-			by, err := readCertificate(d.pki(name + ".crt"))
+			by, err := pki.ReadCertificate(d.pki(name + ".crt"))
 			if errors.Is(err, os.ErrNotExist) && name != authority {
 				continue
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			cert, err := readCertificate(d.node("n1").follow(currentPair(kubeletServer)))
+			cert, err := pki.ReadCertificate(d.node("n1").follow(currentPair(kubeletServer)))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"keelson.dev/keelson/pkg/atomicfile"
 )
 
 // TestFindCgroups checks machines with cgroup version 1, with version 2, with both, and without
@@ -31,7 +33,7 @@ func TestFindCgroups(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
 			for _, f := range tc.files {
-				if err := writeFile(filepath.Join(root, f), nil, 0o644); err != nil {
+				if err := atomicfile.WriteDurably(filepath.Join(root, f), nil, 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}

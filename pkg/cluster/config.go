@@ -15,6 +15,7 @@ import (
 	"slices"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/atomicfile"
 )
 
 const (
@@ -267,19 +268,5 @@ func writeJSON(file string, value any) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", file, err)
 	}
-	return writeFile(file, append(data, '\n'), 0o600)
-}
-
-// writeFile writes a file atomically: readers see either the old or the new content.
-func writeFile(file string, data []byte, mode os.FileMode) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return fmt.Errorf("directory of %s: %w", file, err)
-	}
-	if err := os.WriteFile(file+".new", data, mode); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	return nil
+	return atomicfile.WriteDurably(file, append(data, '\n'), 0o600)
 }

@@ -14,6 +14,8 @@ import (
 	componentconfig "k8s.io/component-base/config/v1alpha1"
 	schedulerconfig "k8s.io/kube-scheduler/config/v1"
 	"sigs.k8s.io/yaml"
+
+	"keelson.dev/keelson/pkg/atomicfile"
 )
 
 // Names of the control plane's processes.
@@ -34,7 +36,7 @@ func makeControlPlane(c *Config) error {
 	}
 	// Keep an existing audit policy, because the operator may have changed it.
 	if policy := c.dirs().file("audit-policy.yaml"); !exists(policy) {
-		if err := writeFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		if err := atomicfile.WriteDurably(policy, []byte(auditPolicy), 0o600); err != nil {
 			return err
 		}
 	}
@@ -52,7 +54,7 @@ func makeControlPlane(c *Config) error {
 	if exists(file) {
 		return nil
 	}
-	return writeFile(file, data, 0o600)
+	return atomicfile.WriteDurably(file, data, 0o600)
 }
 
 // controlProcesses returns the control plane's processes in the order in which they are started.

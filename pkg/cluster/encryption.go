@@ -21,6 +21,8 @@ import (
 	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
+
+	"keelson.dev/keelson/pkg/atomicfile"
 )
 
 // Secrets are encrypted in the store. The file encryption.yaml holds the keys, and also records the
@@ -141,22 +143,10 @@ func (e *encryption) write(file string) (hash string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("encode encryption keys: %w", err)
 	}
-	f, err := os.OpenFile(file+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
+	if err := atomicfile.WriteDurably(file, data, 0o600); err != nil {
 		return "", fmt.Errorf("encryption keys: %w", err)
 	}
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return "", fmt.Errorf("encryption keys: %w", err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		return "", fmt.Errorf("encryption keys: %w", err)
-	}
-	dir, err := os.Open(filepath.Dir(file))
-	if err != nil {
-		return "", fmt.Errorf("encryption keys: %w", err)
-	}
-	return fmt.Sprintf("sha256:%x", sha256.Sum256(data)), errors.Join(dir.Sync(), dir.Close())
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(data)), nil
 }
 
 // RotateEncryption creates a new key, encrypts all secrets of a running cluster with it, and

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/atomicfile"
 )
 
 func TestComplete(t *testing.T) {
@@ -170,7 +171,7 @@ func TestPKI(t *testing.T) {
 func TestStoreArchive(t *testing.T) {
 	dir := t.TempDir()
 	store, file, back := filepath.Join(dir, "store"), filepath.Join(dir, "file"), filepath.Join(dir, "back")
-	if err := writeFile(filepath.Join(store, "member", "snap", "db"), []byte("objects"), 0o600); err != nil {
+	if err := atomicfile.WriteDurably(filepath.Join(store, "member", "snap", "db"), []byte("objects"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(packStore(store, file, nil), unpackStore(file, back)); err != nil {
@@ -180,7 +181,7 @@ func TestStoreArchive(t *testing.T) {
 		t.Errorf("came back: %q, error %v", b, err)
 	}
 	other := filepath.Join(dir, "other")
-	if err := writeFile(other, []byte("not an archive"), 0o600); err != nil {
+	if err := atomicfile.WriteDurably(other, []byte("not an archive"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := unpackStore(other, filepath.Join(dir, "x")); !errors.Is(err, errSnapshot) {
@@ -200,7 +201,7 @@ func TestStoreArchive(t *testing.T) {
 func TestCopyTree(t *testing.T) {
 	from, to := t.TempDir(), filepath.Join(t.TempDir(), "to")
 	for _, f := range []string{"blobs/one", "meta.db"} {
-		if err := writeFile(filepath.Join(from, f), []byte(f), 0o640); err != nil {
+		if err := atomicfile.WriteDurably(filepath.Join(from, f), []byte(f), 0o640); err != nil {
 			t.Fatal(err)
 		}
 	}

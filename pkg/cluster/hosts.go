@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"keelson.dev/keelson/pkg/atomicfile"
 	"keelson.dev/keelson/pkg/loopdev"
 )
 
@@ -88,7 +89,8 @@ func (s *supervisor) addNode(name, bootstrap string) (Node, error) {
 		return n, fmt.Errorf("%s: %w", n.Name, errNodeExists)
 	}
 	if n.Joins {
-		if err := writeFile(s.cfg.dirs().node(n.Name).path(bootstrapConf), []byte(bootstrap), 0o600); err != nil {
+		file := s.cfg.dirs().node(n.Name).path(bootstrapConf)
+		if err := atomicfile.WriteDurably(file, []byte(bootstrap), 0o600); err != nil {
 			return n, err
 		}
 	}

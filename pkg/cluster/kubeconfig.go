@@ -13,16 +13,18 @@ import (
 	api "k8s.io/client-go/tools/clientcmd/api"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/pki"
 )
 
 // administrators has the users for whom a kubeconfig is written. These kubeconfigs use the API
 // server's port on the machine's loopback address.
 var administrators = []struct {
 	file string
-	leaf leaf
+	leaf pki.Leaf
 }{
-	{"admin", leaf{name: "kubernetes-admin", organizations: []string{"kubeadm:cluster-admins"}, client: true}},
-	{"super-admin", leaf{name: "kubernetes-super-admin", organizations: []string{"system:masters"}, client: true}},
+	{"admin", pki.Leaf{Name: "kubernetes-admin", Organizations: []string{"kubeadm:cluster-admins"}, Client: true}},
+	{"super-admin", pki.Leaf{Name: "kubernetes-super-admin", Organizations: []string{"system:masters"}, Client: true}},
 }
 
 func machineServer(port int) string { return fmt.Sprintf("https://127.0.0.1:%d", port) }
@@ -46,7 +48,7 @@ func makeKubeconfigs(d dirs, c *Config, now clock.Clock) error {
 		if err != nil {
 			return fmt.Errorf("kubeconfig %s: %w", a.file, err)
 		}
-		if err := writeKubeconfig(d, c.Name, d.kubeconfig(a.file), a.leaf.name, user, machineServer(c.Port)); err != nil {
+		if err := writeKubeconfig(d, c.Name, d.kubeconfig(a.file), a.leaf.Name, user, machineServer(c.Port)); err != nil {
 			return fmt.Errorf("kubeconfig %s: %w", a.file, err)
 		}
 	}
@@ -54,13 +56,13 @@ func makeKubeconfigs(d dirs, c *Config, now clock.Clock) error {
 }
 
 // newUser issues a client certificate to embed in a kubeconfig.
-func newUser(d dirs, l leaf, now clock.Clock) (*api.AuthInfo, error) {
-	ca, err := readPair(d.pki("ca"))
+func newUser(d dirs, l pki.Leaf, now clock.Clock) (*api.AuthInfo, error) {
+	ca, err := pki.ReadAuthority(d.pki("ca"))
 	if err != nil {
 		return nil, err
 	}
 	user := api.NewAuthInfo()
-	user.ClientCertificateData, user.ClientKeyData, err = issuePEM(ca, l, now)
+	user.ClientCertificateData, user.ClientKeyData, err = ca.Issue(l, now)
 	return user, err
 }
 
@@ -92,7 +94,7 @@ func saveKubeconfig(cfg *api.Config, file string) error {
 	if err != nil {
 		return fmt.Errorf("encode kubeconfig: %w", err)
 	}
-	return writeFile(file, data, 0o600)
+	return atomicfile.WriteDurably(file, data, 0o600)
 }
 
 // mergeKubeconfig adds the administrator's entries to the user's kubeconfig file, and makes the

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/pki"
 )
 
 // The certificates are written to the directory in which the kubelet stores the certificates that
@@ -23,20 +25,20 @@ func currentPair(name string) string { return filepath.Join(kubeletCerts, name+"
 
 // kubeletLeaf returns the description of a certificate for a node's kubelet: the serving
 // certificate if serving is true, and otherwise the client certificate.
-func kubeletLeaf(n Node, serving bool) leaf {
-	l := leaf{name: "system:node:" + n.Name, organizations: []string{"system:nodes"}, client: !serving}
+func kubeletLeaf(n Node, serving bool) pki.Leaf {
+	l := pki.Leaf{Name: "system:node:" + n.Name, Organizations: []string{"system:nodes"}, Client: !serving}
 	if serving {
 		// These are exactly the names and addresses that the kubelet requests when it renews the
 		// certificate.
-		l.hosts = append([]string{n.Name}, n.Addresses()...)
+		l.Hosts = append([]string{n.Name}, n.Addresses()...)
 	}
 	return l
 }
 
 // proxyLeaf returns the description of the client certificate of a node's proxy. The group has the
 // proxy's rights. The name shows in audit logs which node sent a request.
-func proxyLeaf(n Node) leaf {
-	return leaf{name: "system:kube-proxy:" + n.Name, organizations: []string{"keelson:proxies"}, client: true}
+func proxyLeaf(n Node) pki.Leaf {
+	return pki.Leaf{Name: "system:kube-proxy:" + n.Name, Organizations: []string{"keelson:proxies"}, Client: true}
 }
 
 // nodeCredentials issues the credentials of a node's daemons, as far as they are missing or expire
@@ -46,7 +48,7 @@ func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) er
 	if err != nil {
 		return fmt.Errorf("authority: %w", err)
 	}
-	if err := writeFile(nd.path(nodeCA), ca, 0o644); err != nil {
+	if err := atomicfile.WriteDurably(nd.path(nodeCA), ca, 0o644); err != nil {
 		return err
 	}
 	if err := renewNode(d, nd, n, clk, false); err != nil {
@@ -55,7 +57,7 @@ func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) er
 	if pair := currentPair(kubeletClient); !n.Joins {
 		err = writeKubeconfig(d, c.Name, nd.path(kubeletConf), "system:node:"+n.Name, fileUser(pair, pair), c.clusterServer())
 	}
-	return errors.Join(err, writeKubeconfig(d, c.Name, nd.path(proxyConf), proxyLeaf(n).name,
+	return errors.Join(err, writeKubeconfig(d, c.Name, nd.path(proxyConf), proxyLeaf(n).Name,
 		fileUser(proxyPair+".crt", proxyPair+".key"), c.clusterServer()))
 }
 
@@ -63,7 +65,7 @@ func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) er
 // skips the kubelet's certificates if the node joined with a token, because that kubelet requests
 // its own certificates.
 func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock, force bool) error {
-	signer, err := readPair(d.pki("ca"))
+	signer, err := pki.ReadAuthority(d.pki("ca"))
 	if err != nil {
 		return err
 	}
@@ -74,8 +76,8 @@ func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock, force bool) error {
 	if err := dropServing(nd, serving); err != nil {
 		return err
 	}
-	for name, by := range map[string]*pair{kubeletClient: signer, kubeletServer: serving} {
-		if file := nd.follow(currentPair(name)); n.Joins || !force && current(file, file, clk) {
+	for name, by := range map[string]*pki.Authority{kubeletClient: signer, kubeletServer: serving} {
+		if file := nd.follow(currentPair(name)); n.Joins || !force && pki.Current(file, file, clk) {
 			continue
 		}
 		if err := seedPair(by, nd, name, kubeletLeaf(n, name == kubeletServer), clk); err != nil {
@@ -87,14 +89,14 @@ func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock, force bool) error {
 
 // renewProxy issues the certificate of a node's proxy if it is due, or if its subject is outdated.
 // In older versions, the certificates of all proxies had the same subject.
-func renewProxy(by *pair, nd nodeDirs, l leaf, clk clock.Clock, force bool) error {
+func renewProxy(by *pki.Authority, nd nodeDirs, l pki.Leaf, clk clock.Clock, force bool) error {
 	cert, key := nd.path(proxyPair+".crt"), nd.path(proxyPair+".key")
-	if !force && current(cert, key, clk) {
-		if present, err := readCertificate(cert); err == nil && present.Subject.CommonName == l.name {
+	if !force && pki.Current(cert, key, clk) {
+		if present, err := pki.ReadCertificate(cert); err == nil && present.Subject.CommonName == l.Name {
 			return nil
 		}
 	}
-	if err := issue(by, l, clk, cert, key); err != nil {
+	if err := by.IssueTo(cert, key, l, clk); err != nil {
 		return fmt.Errorf("certificate of the proxy: %w", err)
 	}
 	return nil
@@ -103,9 +105,9 @@ func renewProxy(by *pair, nd nodeDirs, l leaf, clk clock.Clock, force bool) erro
 // dropServing removes a kubelet's serving certificate if it was not signed by the given authority,
 // as in clusters of older versions. A kubelet that starts without a serving certificate requests a
 // new one.
-func dropServing(nd nodeDirs, by *pair) error {
-	cert, err := readCertificate(nd.follow(currentPair(kubeletServer)))
-	if err != nil || cert.CheckSignatureFrom(by.cert) == nil {
+func dropServing(nd nodeDirs, by *pki.Authority) error {
+	cert, err := pki.ReadCertificate(nd.follow(currentPair(kubeletServer)))
+	if err != nil || cert.CheckSignatureFrom(by.Cert) == nil {
 		return nil // there is no certificate, or the right authority has signed it
 	}
 	if err := os.Remove(nd.path(currentPair(kubeletServer))); err != nil {
@@ -116,13 +118,13 @@ func dropServing(nd nodeDirs, by *pair) error {
 
 // seedPair issues a certificate and writes it into the kubelet's certificate directory, in the form
 // in which the kubelet stores its own certificates.
-func seedPair(by *pair, nd nodeDirs, name string, l leaf, clk clock.Clock) error {
-	cert, key, err := issuePEM(by, l, clk)
+func seedPair(by *pki.Authority, nd nodeDirs, name string, l pki.Leaf, clk clock.Clock) error {
+	cert, key, err := by.Issue(l, clk)
 	if err != nil {
 		return err
 	}
 	file := fmt.Sprintf("%s-%s.pem", name, clk.Now().UTC().Format("2006-01-02-15-04-05"))
-	if err := writeFile(nd.path(kubeletCerts, file), append(cert, key...), 0o600); err != nil {
+	if err := atomicfile.WriteDurably(nd.path(kubeletCerts, file), append(cert, key...), 0o600); err != nil {
 		return err
 	}
 	link := nd.path(currentPair(name))

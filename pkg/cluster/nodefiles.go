@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/atomicfile"
 )
 
 // Paths of files inside a node.
@@ -82,7 +83,7 @@ func makeNode(c *Config, n Node, clk clock.Clock) error {
 			}
 			continue
 		}
-		if err := writeFile(nd.path(f.path), f.data, mode); err != nil {
+		if err := atomicfile.WriteDurably(nd.path(f.path), f.data, mode); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"keelson.dev/keelson/pkg/pki"
 )
 
 // A cluster has either one control plane, whose API server contains the store, or several control
@@ -180,7 +182,8 @@ func replicatedCertificates() []control {
 		members = append(members, above("127.0.0.1", i))
 	}
 	return []control{
-		{file: etcd, leaf: leaf{name: etcd, hosts: members, client: true}, authority: "etcd-ca"},
-		{file: "apiserver-etcd-client", leaf: leaf{name: "kube-apiserver-etcd-client", client: true}, authority: "etcd-ca"},
+		{file: etcd, leaf: pki.Leaf{Name: etcd, Hosts: members, Client: true}, authority: "etcd-ca"},
+		{file: "apiserver-etcd-client", leaf: pki.Leaf{Name: "kube-apiserver-etcd-client", Client: true},
+			authority: "etcd-ca"},
 	}
 }

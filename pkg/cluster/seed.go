@@ -19,6 +19,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"keelson.dev/keelson/pkg/atomicfile"
 )
 
 // The seed is a containerd root directory with the unpacked images of ImagesDir. It is created once
@@ -123,7 +125,7 @@ func SeedHost(ctx context.Context, tools, images, root string, deps Deps) error 
 	if err != nil {
 		return err
 	}
-	if err := writeFile("/run/containerd.toml", cfg, 0o644); err != nil {
+	if err := atomicfile.WriteDurably("/run/containerd.toml", cfg, 0o644); err != nil {
 		return err
 	}
 	daemon := exec.CommandContext(ctx, filepath.Join(tools, "containerd"), "--config", "/run/containerd.toml",

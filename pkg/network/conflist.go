@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"keelson.dev/keelson/pkg/atomicfile"
 	"keelson.dev/keelson/pkg/network/attach"
 )
 
@@ -98,15 +99,9 @@ func writeConf(dir string, content []byte) (changed bool, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("read CNI configuration: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return false, fmt.Errorf("make CNI directory: %w", err)
-	}
-	// The runtime ignores this file, because it reads only *.conf, *.conflist and *.json.
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, content, 0o644); err != nil {
-		return false, fmt.Errorf("write CNI configuration: %w", err)
-	}
-	if err := os.Rename(tmp, path); err != nil {
+	// The runtime ignores the temporary file, because it reads only *.conf, *.conflist and *.json. If
+	// the file is lost, the next start writes it again.
+	if err := atomicfile.Write(path, content, 0o644); err != nil {
 		return false, fmt.Errorf("write CNI configuration: %w", err)
 	}
 	return true, nil

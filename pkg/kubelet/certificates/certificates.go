@@ -36,6 +36,7 @@ import (
 	"k8s.io/client-go/util/certificate"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/atomicfile"
 )
 
 // Names of the certificates in the certificate directory.
@@ -198,13 +199,7 @@ func writeKubeconfig(file, bootstrap, pair string) error {
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return fmt.Errorf("kubeconfig: %w", err)
-	}
-	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
-		return fmt.Errorf("kubeconfig: %w", err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
+	if err := atomicfile.WriteDurably(file, data, 0o600); err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
 	return nil

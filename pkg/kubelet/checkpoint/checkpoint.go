@@ -13,7 +13,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+
+	"keelson.dev/keelson/pkg/atomicfile"
 )
 
 // Read decodes the JSON in a file into v. It reports whether the file exists.
@@ -32,32 +33,16 @@ func Read(path string, v any) (found bool, err error) {
 }
 
 // Write replaces the content of a file by v, encoded as JSON.
-func Write(path string, v any) error { return write(path, v, func(*os.File) error { return nil }) }
+func Write(path string, v any) error { return write(path, v, atomicfile.Write) }
 
 // WriteDurably replaces the content of a file by v, encoded as JSON. It returns when the new
 // content is on the disk.
-func WriteDurably(path string, v any) error { return write(path, v, (*os.File).Sync) }
+func WriteDurably(path string, v any) error { return write(path, v, atomicfile.WriteDurably) }
 
-func write(path string, v any, sync func(*os.File) error) error {
+func write(path string, v any, write func(file string, data []byte, mode os.FileMode) error) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	fresh := path + ".new"
-	f, err := os.OpenFile(fresh, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err = errors.Join(err, sync(f), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(fresh, path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(sync(dir), dir.Close())
+	return write(path, b, 0o600)
 }
