@@ -57,17 +57,20 @@ type Controller struct {
 	triggers  *endpointsliceutil.TriggerTimeTracker
 
 	mu sync.Mutex
-	// replaced has the resource version of the Endpoints that the last update replaced, by key. If
-	// the cache still shows this version, it does not show the update yet.
-	replaced map[string]string
+	// updates has the last update of each Endpoints object, by key.
+	updates map[string]update
 }
+
+// update has the resource versions of an Endpoints object before and after an update by this
+// controller. If the cache still shows the version before, it does not show the update yet.
+type update struct{ before, after string }
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
 	c := &Controller{
 		Deps: d, services: core.Services().Lister(), pods: core.Pods().Lister(), endpoints: core.Endpoints().Lister(),
-		triggers: endpointsliceutil.NewTriggerTimeTracker(), replaced: map[string]string{},
+		triggers: endpointsliceutil.NewTriggerTimeTracker(), updates: map[string]update{},
 	}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
@@ -75,8 +78,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 			func(old, s *v1.Service) { c.queue.AddObject(controller.Latest(old, s)) }),
 		controller.OnChange(core.Pods().Informer(), c.podChanged),
 		controller.OnChange(core.Endpoints().Informer(), func(old, e *v1.Endpoints) {
-			if e == nil {
-				c.queue.AddObject(old)
+			if e == nil || old != nil && c.changedByOthers(e) {
+				c.queue.AddObject(controller.Latest(old, e))
 			}
 		}),
 	)
@@ -102,6 +105,16 @@ func (c *Controller) queueLeftovers() {
 			c.queue.AddObject(e)
 		}
 	}
+}
+
+// changedByOthers reports whether an update of Endpoints was not the last one for which this
+// controller got a response, and the Endpoints have a Service, so that their content must be checked.
+// It may also return true for the controller's own update, which a sync then finds correct.
+func (c *Controller) changedByOthers(e *v1.Endpoints) bool {
+	if _, err := c.services.Services(e.Namespace).Get(e.Name); err != nil {
+		return false // the only error is NotFound; a sync would delete Endpoints without a Service
+	}
+	return e.ResourceVersion != c.lastUpdate(controller.Key(e)).after
 }
 
 // podChanged queues the Services that select the pod now or selected it before the change.
@@ -149,7 +162,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	} else if err != nil {
 		return err
 	}
-	if current.ResourceVersion != "" && current.ResourceVersion == c.replacedVersion(key) {
+	if current.ResourceVersion != "" && current.ResourceVersion == c.lastUpdate(key).before {
 		return errStale
 	}
 	want := desired(service, pods, current, trigger)
@@ -169,14 +182,14 @@ func (c *Controller) remove(ctx context.Context, namespace, name string) error {
 	c.triggers.DeleteService(namespace, name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.replaced, namespace+"/"+name)
+	delete(c.updates, namespace+"/"+name)
 	return nil
 }
 
-func (c *Controller) replacedVersion(key string) string {
+func (c *Controller) lastUpdate(key string) update {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.replaced[key]
+	return c.updates[key]
 }
 
 func (c *Controller) write(ctx context.Context, key string, current, want *v1.Endpoints) error {
@@ -201,7 +214,7 @@ func (c *Controller) write(ctx context.Context, key string, current, want *v1.En
 	if got.ResourceVersion != current.ResourceVersion { // if the versions are equal, the update changed nothing
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.replaced[key] = current.ResourceVersion
+		c.updates[key] = update{current.ResourceVersion, got.ResourceVersion}
 	}
 	return nil
 }

@@ -159,6 +159,26 @@ func TestServer(t *testing.T) {
 				(len(e.Subsets[0].NotReadyAddresses) == 1) != yes
 		}))
 	}
+	// A late write with other content must be corrected, though no pod and no Service changes after it.
+	late, err := core.Endpoints("default").Get(t.Context(), "s", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late.Subsets = nil
+	if _, err := core.Endpoints("default").Update(t.Context(), late, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "a late write is corrected",
+		get("s", func(e *v1.Endpoints) bool { return len(e.Subsets) == 1 }))
+	// Updates of Endpoints without a Service do not matter to the controller.
+	own, err := core.Endpoints("default").Get(t.Context(), "own", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own.Labels = labels
+	if _, err := core.Endpoints("default").Update(t.Context(), own, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	if err := core.Endpoints("default").Delete(t.Context(), "s", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
