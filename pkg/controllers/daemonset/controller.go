@@ -147,8 +147,9 @@ func (c *Controller) revisionChanged(old, r *appsv1.ControllerRevision) {
 		if o == nil {
 			continue
 		}
-		// Skip new revisions, because the controller itself created them.
-		if set := c.ownerOf(o); set != "" && old != nil {
+		// Queue the set also for a new revision: the sync after its creation may have numbered the
+		// revisions without it, because the cache did not show it.
+		if set := c.ownerOf(o); set != "" {
 			c.queue.Add(set)
 		}
 	}

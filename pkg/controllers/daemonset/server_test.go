@@ -272,3 +272,30 @@ func TestRevisions(t *testing.T) {
 		}
 	}
 }
+
+// TestLateRevision checks that the revision of the present template keeps the highest number if the cache
+// shows another revision only after the sync of the DaemonSet.
+func TestLateRevision(t *testing.T) {
+	b := newBench(t, "n1")
+	b.create(sample())
+	b.runs("one on the node", "n1:one", all(1))
+	revisions := b.Client.AppsV1().ControllerRevisions("default")
+	list, err := revisions.List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 {
+		t.Fatal(list, err)
+	}
+	present := list.Items[0]
+	late := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{Name: "d-late", OwnerReferences: present.OwnerReferences,
+			Labels: map[string]string{"app": "d", hashLabel: "late"}},
+		Revision: 7,
+	}
+	late.Data.Raw = []byte(strings.Replace(string(present.Data.Raw), `"one"`, `"late"`, 1))
+	if _, err := revisions.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "the present template has the highest number", func(ctx context.Context) (any, bool) {
+		r, err := revisions.Get(ctx, present.Name, metav1.GetOptions{})
+		return r, err == nil && r.Revision == 8
+	})
+}
