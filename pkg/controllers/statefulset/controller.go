@@ -71,7 +71,8 @@ type Controller struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	sets, pods, pvcs := d.Informers.Apps().V1().StatefulSets(), d.Informers.Core().V1().Pods().Informer(),
 		d.Informers.Core().V1().PersistentVolumeClaims()
-	store, err := history.NewStore(d.Client, d.Informers.Apps().V1().ControllerRevisions().Informer())
+	revisions := d.Informers.Apps().V1().ControllerRevisions().Informer()
+	store, err := history.NewStore(d.Client, revisions)
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +87,9 @@ func New(d controller.Deps) (controller.Controller, error) {
 		controller.OnChange(c.setCache, func(old, set *appsv1.StatefulSet) {
 			c.queue.AddObject(controller.Latest(old, set))
 		}),
-		controller.OnChange(pods, controller.Follower{Owner: ownerOf, Selecting: c.selecting,
-			Expected: c.expected, Add: c.queue.Add}.PodChanged),
+		controller.OnChange(revisions, c.revisionChanged),
+		controller.OnChange(pods, controller.Follower{Owner: func(pod *v1.Pod) string { return ownerOf(pod) },
+			Selecting: c.selecting, Expected: c.expected, Add: c.queue.Add}.PodChanged),
 		controller.OnChange(c.claimCache, c.claimChanged),
 	)
 }
@@ -95,14 +97,28 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// ownerOf returns the key of the StatefulSet that controls a pod, or "" if no StatefulSet controls
-// it.
-func ownerOf(pod *v1.Pod) string {
-	ref := metav1.GetControllerOfNoCopy(pod)
+// ownerOf returns the key of the StatefulSet that controls an object, or "" if no StatefulSet
+// controls it.
+func ownerOf(o metav1.Object) string {
+	ref := metav1.GetControllerOfNoCopy(o)
 	if ref == nil || ref.Kind != kind.Kind {
 		return ""
 	}
-	return pod.Namespace + "/" + ref.Name
+	return o.GetNamespace() + "/" + ref.Name
+}
+
+// revisionChanged queues the StatefulSet of a changed revision. The controller's own writes are not
+// skipped: the sync after them may have numbered the revisions without them, because the cache did
+// not show them.
+func (c *Controller) revisionChanged(old, r *appsv1.ControllerRevision) {
+	for _, o := range []*appsv1.ControllerRevision{old, r} {
+		if o == nil {
+			continue
+		}
+		if set := ownerOf(o); set != "" {
+			c.queue.Add(set)
+		}
+	}
 }
 
 // selecting returns the keys of the StatefulSets whose selectors match a pod.

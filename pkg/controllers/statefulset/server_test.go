@@ -344,3 +344,38 @@ func TestAdoption(t *testing.T) {
 	}
 	b.want("-web-1", "+web-1")
 }
+
+// TestLateRevision checks that the update revision keeps the highest number if the cache shows another
+// revision only after the sync of the StatefulSet, and that a deleted revision is created again.
+func TestLateRevision(t *testing.T) {
+	b := newBench(t)
+	b.create(sample(1))
+	set := b.status("web", "ready", func(s *appsv1.StatefulSet) bool {
+		return s.Status.CurrentReplicas == 1 &&
+			s.Status.AvailableReplicas == 1
+	})
+	revisions := b.Client.AppsV1().ControllerRevisions("default")
+	update, err := revisions.Get(t.Context(), set.Status.UpdateRevision, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{Name: "web-late", OwnerReferences: update.OwnerReferences, Labels: update.Labels},
+		Revision:   7,
+	}
+	late.Data.Raw = []byte(strings.Replace(string(update.Data.Raw), `"one"`, `"late"`, 1))
+	if _, err := revisions.Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "the update revision has the highest number", func(ctx context.Context) (any, bool) {
+		r, err := revisions.Get(ctx, update.Name, metav1.GetOptions{})
+		return r, err == nil && r.Revision == 8
+	})
+	if err := revisions.Delete(t.Context(), update.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "the update revision exists again", func(ctx context.Context) (any, bool) {
+		r, err := revisions.Get(ctx, update.Name, metav1.GetOptions{})
+		return err, err == nil && r.UID != update.UID
+	})
+}
