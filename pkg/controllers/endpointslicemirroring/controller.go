@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -70,6 +71,12 @@ func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 func (c *Controller) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
 	for _, key := range c.slices.AffectedServices(old, slice) {
 		c.queue.Add(key)
+	}
+	// A change of the annotations does not increment the generation, so the Tracker can detect neither
+	// that the cache lacks it nor that another client made it. Therefore check the slice after each one.
+	if old != nil && slice != nil && slice.Labels[discoveryv1.LabelManagedBy] == managedBy &&
+		!maps.Equal(old.Annotations, slice.Annotations) {
+		c.queue.Add(slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName])
 	}
 }
 

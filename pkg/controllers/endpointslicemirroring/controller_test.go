@@ -138,6 +138,21 @@ func TestServer(t *testing.T) {
 	}
 	controllertest.Eventually(t, "it follows", controllertest.Addresses(s, "s", "10.2.3.4"))
 	slices := s.Client.DiscoveryV1().EndpointSlices("default")
+	// A late write of other annotations must be corrected. It does not increment the slice's generation.
+	list, err := slices.List(t.Context(),
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + managedBy})
+	if err != nil || len(list.Items) != 1 {
+		t.Fatal(list, err)
+	}
+	late := &list.Items[0]
+	late.Annotations = map[string]string{"late": "yes"}
+	if late, err = slices.Update(t.Context(), late, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "the annotation goes", func(ctx context.Context) (any, bool) {
+		got, err := slices.Get(ctx, late.Name, metav1.GetOptions{})
+		return got, err == nil && len(got.Annotations) == 0
+	})
 	if err := slices.DeleteCollection(t.Context(), metav1.DeleteOptions{},
 		metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + managedBy}); err != nil {
 		t.Fatal(err)
