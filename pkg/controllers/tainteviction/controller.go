@@ -12,10 +12,10 @@ package tainteviction
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -63,8 +63,7 @@ func (c *Controller) nodeChanged(old, n *v1.Node) {
 		return
 	}
 	c.seen.record(n, c.Clock.Now())
-	if old == nil || !slices.EqualFunc(old.Spec.Taints, n.Spec.Taints,
-		func(a, b v1.Taint) bool { return a.MatchTaint(&b) }) {
+	if old == nil || !equality.Semantic.DeepEqual(old.Spec.Taints, n.Spec.Taints) {
 		for _, pod := range controller.PodsOnNode(c.pods, n.Name) {
 			c.queue.AddObject(pod)
 		}

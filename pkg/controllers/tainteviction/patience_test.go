@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
@@ -133,4 +134,39 @@ func TestPatienceEnds(t *testing.T) {
 		pod.DeletionTimestamp != nil {
 		t.Errorf("endless: %v, %v", pod, err)
 	}
+}
+
+// TestValueChanges checks that a pod is deleted when the value of a taint changes to one that the pod does
+// not tolerate.
+func TestValueChanges(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	controllertest.Account(t, s)
+	ctx, pods, nodes := t.Context(), s.Client.CoreV1().Pods("default"), s.Client.CoreV1().Nodes()
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: v1.NodeSpec{
+		Taints: []v1.Taint{{Key: "a", Value: "one", Effect: v1.TaintEffectNoExecute}}}}
+	if _, err := nodes.Create(ctx, node, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Run(t, s, controller.Options{}, New)
+	gone := func(name string) {
+		t.Helper()
+		controllertest.Eventually(t, name, func(ctx context.Context) (any, bool) {
+			pod, err := pods.Get(ctx, name, metav1.GetOptions{})
+			return pod, apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil
+		})
+	}
+	for _, name := range []string{"one", "none"} {
+		if _, err := pods.Create(ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
+			NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "c"}},
+			Tolerations: []v1.Toleration{{Key: "a", Value: name, Effect: v1.TaintEffectNoExecute}},
+		}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone("none") // the controller has synced the other pod before
+	if _, err := nodes.Patch(ctx, "n", types.JSONPatchType,
+		[]byte(`[{"op":"replace","path":"/spec/taints/0/value","value":"two"}]`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	gone("one")
 }
