@@ -83,8 +83,10 @@ func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	switch {
-	case pod == nil:
-		c.wait(old.UID, false)
+	case pod == nil || pod.DeletionTimestamp != nil:
+		if c.wait(controller.Latest(old, pod).UID, false) {
+			c.queueRules()
+		}
 	case len(pod.Spec.ResourceClaims) == 0 && pod.Status.ExtendedResourceClaimStatus == nil:
 	case old == nil || old.Spec.NodeName != pod.Spec.NodeName ||
 		!equality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) ||
@@ -125,11 +127,17 @@ func (c *Controller) sliceChanged(old, slice *resourcev1.ResourceSlice) {
 	}
 }
 
-// ruleChanged queues a rule whose specification has changed. If the effect of the rule is
+// ruleChanged queues a rule whose specification or condition has changed. If the effect of the rule is
 // NoExecute, or was before the change, it also queues the pods that use a device which the rule
 // selects or selected. In the queue, keys of rules have no namespace and keys of pods have one.
 func (c *Controller) ruleChanged(old, rule *resourcev1.DeviceTaintRule) {
 	if old != nil && rule != nil && old.UID == rule.UID && equality.Semantic.DeepEqual(old.Spec, rule.Spec) {
+		// The sync after a write of the status may have compared with the condition before the write. The
+		// condition for the effect None is never updated.
+		if rule.Spec.Taint.Effect != resourcev1.DeviceTaintEffectNone &&
+			!equality.Semantic.DeepEqual(old.Status, rule.Status) {
+			c.queue.AddObject(rule)
+		}
 		return
 	}
 	if old != nil && (rule == nil || old.UID != rule.UID) {
@@ -175,6 +183,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if !leaves {
 		if c.wait(pod.UID, false) {
 			c.Events.Event(pod, v1.EventTypeNormal, "DeviceTaintManagerEviction", "Cancelling deletion")
+			c.queueRules()
 		}
 		return nil
 	}
@@ -188,13 +197,13 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return nil
 	}
 	c.Events.Event(pod, v1.EventTypeNormal, "DeviceTaintManagerEviction", "Marking for deletion")
-	now := c.Clock.Now()
+	now, waited := c.Clock.Now(), c.wait(pod.UID, false)
 	err = controller.Evict(ctx, c.Client, pod, "DeletionByDeviceTaintManager",
 		"Device Taint manager: deleting due to NoExecute taint", now)
 	if err != nil {
+		c.wait(pod.UID, waited)
 		return err
 	}
-	c.wait(pod.UID, false)
 	c.metrics.deleted(now.Sub(at))
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,6 +211,23 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		c.evicted[r.UID]++
 	}
 	return nil
+}
+
+// queueRules queues the rules that evict pods, because a pod that was to be evicted later is not evicted
+// any more. Their conditions may have counted it.
+func (c *Controller) queueRules() {
+	if c.rules == nil {
+		return
+	}
+	rules, err := c.rules.List(labels.Everything())
+	if err != nil {
+		return // cannot happen: the list of a cache returns no error
+	}
+	for _, r := range rules {
+		if r.Spec.Taint.Effect == resourcev1.DeviceTaintEffectNoExecute {
+			c.queue.AddObject(r)
+		}
+	}
 }
 
 // evictedBy returns the number of pods that the controller has deleted because of a rule.
