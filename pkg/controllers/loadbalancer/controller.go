@@ -65,7 +65,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	return c, errors.Join(
 		controller.OnChange(services.Informer(), func(old, s *v1.Service) {
 			c.queue.AddObject(controller.Latest(old, s))
-			if old != nil && (s == nil || len(statusAddresses(old)) > len(statusAddresses(s))) {
+			if old != nil && (s == nil || released(old, s)) {
 				c.queueAll(func(o *v1.Service) bool { return len(statusAddresses(o)) < len(o.Spec.IPFamilies) })
 			}
 		}),
@@ -82,6 +82,12 @@ func New(d controller.Deps) (controller.Controller, error) {
 			}
 		}),
 	)
+}
+
+// released reports whether a Service has lost an address, so that other Services may get it.
+func released(old, s *v1.Service) bool {
+	has := statusAddresses(s)
+	return slices.ContainsFunc(statusAddresses(old), func(a netip.Addr) bool { return !slices.Contains(has, a) })
 }
 
 // Run implements controller.Controller.

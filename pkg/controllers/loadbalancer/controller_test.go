@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"keelson.dev/api/service"
@@ -208,4 +209,34 @@ func TestServer(t *testing.T) {
 		got, err := given(ctx)
 		return got, err == nil && len(got) == 2 && got[first] == ""
 	})
+}
+
+// TestReplacedAddress checks that a Service gets the address that it requests when another Service gives it
+// up for another address.
+func TestReplacedAddress(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	controllertest.RunAs(t, s, "service-controller",
+		controller.Options{LoadBalancerRanges: ranges(t, "192.0.2.8/31")}, New)
+	services := s.Client.CoreV1().Services("default")
+	becomes := func(name, want string) {
+		t.Helper()
+		controllertest.Eventually(t, name+" "+want, func(ctx context.Context) (any, bool) {
+			svc, err := services.Get(ctx, name, metav1.GetOptions{})
+			return svc.Status, err == nil && slices.Equal(statusAddresses(svc), addresses(want))
+		})
+	}
+	for _, name := range []string{"first", "second"} {
+		if _, err := services.Create(t.Context(), &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, LoadBalancerIP: "192.0.2.8",
+				Ports: []v1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	becomes("first", "192.0.2.8")
+	if _, err := services.Patch(t.Context(), "first", types.MergePatchType,
+		[]byte(`{"spec":{"loadBalancerIP":"192.0.2.9"}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	becomes("first", "192.0.2.9")
+	becomes("second", "192.0.2.8")
 }
