@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
@@ -159,4 +161,37 @@ func TestNameTakenByAnotherJob(t *testing.T) {
 		metav1.GetOptions{}); err != nil || got.DeletionTimestamp != nil {
 		t.Errorf("the other job: %v, error %v", got, err)
 	}
+}
+
+// TestNextNameTaken checks that a cron job starts its next job if the name of the present one is taken by
+// a job of another owner.
+func TestNextNameTaken(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	template := batchv1.JobSpec{Template: v1.PodTemplateSpec{Spec: v1.PodSpec{
+		RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{Name: "c", Image: "i"}},
+	}}}
+	cron, err := s.Client.BatchV1().CronJobs(namespace).Create(t.Context(), &batchv1.CronJob{
+		ObjectMeta: metav1.ObjectMeta{Name: "c"},
+		Spec:       batchv1.CronJobSpec{Schedule: "* * * * *", JobTemplate: batchv1.JobTemplateSpec{Spec: template}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs, first := s.Client.BatchV1().Jobs(namespace), cron.CreationTimestamp.Truncate(time.Minute).Add(time.Minute)
+	if _, err := jobs.Create(t.Context(),
+		&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: jobName(cron, first)}, Spec: template},
+		metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	fake := clocktesting.NewFakeClock(first)
+	controllertest.RunAs(t, s, "cronjob-controller", controller.Options{},
+		func(d controller.Deps) (controller.Controller, error) {
+			d.Clock = fake
+			return New(d)
+		})
+	controllertest.Eventually(t, "a later job starts", func(ctx context.Context) (any, bool) {
+		fake.Step(time.Second)
+		list, err := jobs.List(ctx, metav1.ListOptions{})
+		return list, err == nil && len(list.Items) > 1 && metav1.IsControlledBy(&list.Items[1], cron)
+	})
 }

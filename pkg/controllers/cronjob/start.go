@@ -52,7 +52,7 @@ func (c *Controller) start(ctx context.Context, cron *batchv1.CronJob) (time.Dur
 			"too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
 	}
 	if c.mayStart(cron, at, now) {
-		if known, err := c.createJob(ctx, cron, at); err != nil || known {
+		if err := c.createJob(ctx, cron, at); err != nil {
 			return 0, err
 		}
 	}
@@ -89,36 +89,36 @@ func started(cron *batchv1.CronJob, at time.Time) bool {
 		})
 }
 
-// createJob creates the job that is scheduled for the given time and adds it to the status. It
-// returns true if a job of this name exists that is already in the list of active jobs or does not
-// belong to the cron job; then the status stays unchanged.
-func (c *Controller) createJob(ctx context.Context, cron *batchv1.CronJob, at time.Time) (bool, error) {
+// createJob creates the job that is scheduled for the given time and adds it to the status. If a job
+// of this name exists that is already in the list of active jobs or does not belong to the cron job,
+// it does nothing: the job of the next scheduled time has another name.
+func (c *Controller) createJob(ctx context.Context, cron *batchv1.CronJob, at time.Time) error {
 	if cron.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent {
 		if err := c.replace(ctx, cron); err != nil {
-			return false, err
+			return err
 		}
 	}
 	want, err := jobOf(cron, at)
 	if err != nil {
-		return false, err
+		return err
 	}
 	jobs := c.Client.BatchV1().Jobs(cron.Namespace)
 	job, err := jobs.Create(ctx, want, metav1.CreateOptions{})
 	switch {
 	case apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
-		return false, err
+		return err
 	case apierrors.IsAlreadyExists(err):
 		// A job of this name exists. Either an earlier sync created it but failed to write the
 		// status, or it is an unrelated job.
 		if job, err = jobs.Get(ctx, want.Name, metav1.GetOptions{}); err != nil {
-			return false, fmt.Errorf("job: %w", err)
+			return fmt.Errorf("job: %w", err)
 		}
 		if !metav1.IsControlledBy(job, cron) || active(cron, job.UID) {
-			return true, nil
+			return nil
 		}
 	case err != nil:
 		c.Events.Eventf(cron, v1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
-		return false, fmt.Errorf("create job: %w", err)
+		return fmt.Errorf("create job: %w", err)
 	default:
 		c.skew.Observe(job.CreationTimestamp.Sub(at).Seconds())
 		c.Events.Eventf(cron, v1.EventTypeNormal, "SuccessfulCreate", "Created job %v", job.Name)
@@ -128,7 +128,7 @@ func (c *Controller) createJob(ctx context.Context, cron *batchv1.CronJob, at ti
 		UID: job.UID, ResourceVersion: job.ResourceVersion,
 	})
 	cron.Status.LastScheduleTime = &metav1.Time{Time: at}
-	return false, nil
+	return nil
 }
 
 // replace deletes the active jobs, because the concurrency policy is Replace.
