@@ -32,7 +32,8 @@ import (
 // routing table.
 const settle = 20 * time.Millisecond
 
-// The first and the longest delay before the controller retries to build a routing table.
+// The first and the longest delay before the controller retries to build a routing table or to write the
+// status of Ingresses.
 const (
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second

@@ -11,6 +11,7 @@ import (
 	"hash/fnv"
 	"reflect"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -39,35 +40,51 @@ type report struct {
 // many of these writes, and they must not delay the building of routing tables.
 func (c *Controller) report(ctx context.Context) {
 	written := map[types.UID]string{} // last event message that was written for each Ingress
+	var r report
+	var retry <-chan time.Time // fires if a status of r could not be written
+	delay := firstRetry
 	for {
-		var r report
 		select {
 		case <-ctx.Done():
 			return
 		case r = <-c.reports:
+		case <-retry:
 		}
-		there := make(map[types.UID]bool, len(r.ingresses))
-		for _, ing := range r.ingresses {
-			there[ing.UID] = true
-			refused := r.table.Refused(ing)
-			if err := c.writeStatus(ctx, ing, len(refused) < len(hosts.Names(ing))); err != nil && ctx.Err() == nil {
-				c.log.Warn("Failed to write the status of an Ingress", "ingress", ing.Namespace+"/"+ing.Name, "err", err)
-			}
-			message := refusal(refused)
-			if written[ing.UID] == message {
-				continue
-			}
-			if err := c.writeEvent(ctx, ing, message); err != nil && ctx.Err() == nil {
-				c.log.Warn("Failed to write an event of an Ingress", "ingress", ing.Namespace+"/"+ing.Name, "err", err)
-			}
-			written[ing.UID] = message
+		if c.writeReport(ctx, r, written) {
+			retry, delay = nil, firstRetry
+			continue
 		}
-		for uid := range written {
-			if !there[uid] {
-				delete(written, uid)
-			}
+		retry = c.clock.After(delay)
+		delay = min(2*delay, lastRetry)
+	}
+}
+
+// writeReport writes the status and the events of all Ingresses, and updates the argument written. It
+// reports whether it could write the status of each of them.
+func (c *Controller) writeReport(ctx context.Context, r report, written map[types.UID]string) bool {
+	ok, there := true, make(map[types.UID]bool, len(r.ingresses))
+	for _, ing := range r.ingresses {
+		there[ing.UID] = true
+		refused := r.table.Refused(ing)
+		if err := c.writeStatus(ctx, ing, len(refused) < len(hosts.Names(ing))); err != nil && ctx.Err() == nil {
+			c.log.Warn("Failed to write the status of an Ingress", "ingress", ing.Namespace+"/"+ing.Name, "err", err)
+			ok = false
+		}
+		message := refusal(refused)
+		if written[ing.UID] == message {
+			continue
+		}
+		if err := c.writeEvent(ctx, ing, message); err != nil && ctx.Err() == nil {
+			c.log.Warn("Failed to write an event of an Ingress", "ingress", ing.Namespace+"/"+ing.Name, "err", err)
+		}
+		written[ing.UID] = message
+	}
+	for uid := range written {
+		if !there[uid] {
+			delete(written, uid)
 		}
 	}
+	return ok
 }
 
 // refusal returns the event message about refused hosts, or "" without refused hosts. It does not
