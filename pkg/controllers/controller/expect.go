@@ -16,9 +16,11 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// expectationTimeout is how long a controller waits for the cache to show a write. After that time
-// the controller uses the cache even if the cache does not show the write.
-const expectationTimeout = 5 * time.Minute
+// ExpectationTimeout is how long a controller waits for the cache to show a write. After that time
+// the controller uses the cache even if the cache does not show the write: the object may have been
+// deleted before the cache showed it. A controller whose expectations are not met must sync the owner
+// again after this time, because there may be no event.
+const ExpectationTimeout = 5 * time.Minute
 
 // Expectations record a controller's own writes that its cache does not show yet, by the key of the
 // owner that the objects were written for. While there are such writes, the controller must not
@@ -143,7 +145,7 @@ func (e *Expectations) Deleted(key string, uid types.UID) {
 }
 
 // Met reports whether the cache shows all writes for the owner with the given key and UID. It also
-// returns true if the last write is more than expectationTimeout ago. If an earlier object had the
+// returns true if the last write is at least ExpectationTimeout ago. If an earlier object had the
 // same key and another UID, Met first drops that object's expectations: its pods do not belong to
 // the new owner, so no event would ever remove them.
 func (e *Expectations) Met(key string, owner types.UID) bool {
@@ -157,7 +159,7 @@ func (e *Expectations) Met(key string, owner types.UID) bool {
 		e.owners[key] = owner
 	}
 	x := e.byKey[key]
-	if x != nil && e.clock.Since(x.since) > expectationTimeout {
+	if x != nil && e.clock.Since(x.since) >= ExpectationTimeout {
 		delete(e.byKey, key)
 		return true
 	}

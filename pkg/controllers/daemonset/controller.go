@@ -218,6 +218,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		held: func(node string) time.Duration { return c.held(backoffKey(set, node)) },
 	}
 	if !met {
+		c.queue.AddAfter(key, controller.ExpectationTimeout)
 		c.skip(v1.Resource("pods"))
 		return c.writeStatus(ctx, s, false)
 	}

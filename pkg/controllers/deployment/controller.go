@@ -161,7 +161,8 @@ func (c *Controller) step(ctx context.Context, key string) error {
 		return err
 	}
 	if !c.expected.Met(key, d.UID) {
-		return nil // the event of the ReplicaSet's creation queues the Deployment again
+		c.queue.AddAfter(key, controller.ExpectationTimeout)
+		return nil // the event of the ReplicaSet's creation queues the Deployment earlier
 	}
 	d = d.DeepCopy() // the sync changes annotations and conditions of this copy
 	if len(d.Spec.Selector.MatchLabels)+len(d.Spec.Selector.MatchExpressions) == 0 {

@@ -183,6 +183,9 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return nil // the job is queued again when the cache shows the new version
 	}
 	complete := c.client.pods.Met(job)
+	if !complete {
+		c.queue.AddAfter(key, controller.ExpectationTimeout)
+	}
 	pods, err := c.claim(ctx, job)
 	if err == nil {
 		err = c.syncer.sync(ctx, job, pods, complete)

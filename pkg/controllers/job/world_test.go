@@ -343,7 +343,7 @@ func TestCounts(t *testing.T) {
 				w.respec(func(spec *batchv1.JobSpec) { spec.Parallelism = ptr.To(rapid.Int32Range(0, 3).Draw(t, "parallelism")) })
 			},
 			"strip": func(t *rapid.T) { w.strip(pick(t, slices.Sorted(maps.Keys(w.pods)))) },
-			"wait":  func(*rapid.T) { w.clock.Step(time.Minute) }, // shorter than controller.expectationTimeout
+			"wait":  func(*rapid.T) { w.clock.Step(time.Minute) }, // shorter than controller.ExpectationTimeout
 			"": func(t *rapid.T) {
 				w.check(t)
 				if s := w.job.Status; s.Succeeded < succeeded || s.Failed < failures {

@@ -151,6 +151,9 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 		return nil // cannot happen: the API server rejects invalid selectors
 	}
 	met := c.pods.Met(set)
+	if !met {
+		c.queue.AddAfter(key, controller.ExpectationTimeout)
+	}
 	candidates, err := controller.Candidates[*v1.Pod](c.podCache, set)
 	if err != nil {
 		return err
