@@ -45,17 +45,20 @@ func New(d controller.Deps) (controller.Controller, error) {
 	return c, errors.Join(
 		controller.IndexByNode(c.pods),
 		controller.OnChange(core.Nodes().Informer(), c.nodeChanged),
-		controller.OnChange(c.pods, func(old, pod *v1.Pod) {
-			if pod != nil && pod.Spec.NodeName != "" &&
-				(old == nil || old.Spec.NodeName == "" || old.Generation != pod.Generation) {
-				c.queue.AddObject(pod)
-			}
-		}),
+		controller.OnChange(c.pods, c.podChanged),
 	)
 }
 
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
+
+// podChanged queues a pod that is new on its node or whose tolerations may have changed.
+func (c *Controller) podChanged(old, pod *v1.Pod) {
+	if pod != nil && pod.Spec.NodeName != "" && (old == nil || old.UID != pod.UID ||
+		old.Spec.NodeName == "" || old.Generation != pod.Generation) {
+		c.queue.AddObject(pod)
+	}
+}
 
 func (c *Controller) nodeChanged(old, n *v1.Node) {
 	if n == nil {

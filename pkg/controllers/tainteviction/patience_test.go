@@ -5,6 +5,7 @@ package tainteviction
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
@@ -169,4 +171,30 @@ func TestValueChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone("one")
+}
+
+// TestReplacedPod checks that a pod is deleted from a node with a taint although the informer has reported
+// it only as a change of an earlier pod of the same name. An informer does so after a broken watch.
+func TestReplacedPod(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	controllertest.Account(t, s)
+	c, informers := controllertest.RunUnwatched[*Controller](t, s, clock.Real(), New)
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"},
+		Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoExecute}}}}
+	pod, err := s.Client.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "c"}}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := informers.Core().V1().Nodes().Informer().GetStore()
+	if err := errors.Join(nodes.Add(node), c.pods.GetStore().Add(pod)); err != nil {
+		t.Fatal(err)
+	}
+	earlier := pod.DeepCopy()
+	earlier.UID = "earlier"
+	c.podChanged(earlier, pod)
+	controllertest.Eventually(t, "the pod is deleted", func(ctx context.Context) (any, bool) {
+		got, err := s.Client.CoreV1().Pods("default").Get(ctx, "p", metav1.GetOptions{})
+		return got, apierrors.IsNotFound(err) || err == nil && got.DeletionTimestamp != nil
+	})
 }
