@@ -5,6 +5,7 @@ package controllers_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -24,6 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 	"keelson.dev/keelson/pkg/controllers/daemonset"
 	"keelson.dev/keelson/pkg/controllers/deployment"
+	"keelson.dev/keelson/pkg/controllers/ephemeralvolume"
 	"keelson.dev/keelson/pkg/controllers/job"
 	"keelson.dev/keelson/pkg/controllers/replicaset"
 )
@@ -60,7 +63,7 @@ func TestVanished(t *testing.T) {
 		resource string
 		build    func(controller.Deps) (controller.Controller, error)
 		create   func(ctx context.Context, c kubernetes.Interface) error
-		want     int
+		want     int // number of objects of the resource
 	}{
 		"replica set": {"pods", replicaset.New, func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := c.AppsV1().ReplicaSets(ns).Create(ctx, &appsv1.ReplicaSet{ObjectMeta: meta,
@@ -78,6 +81,16 @@ func TestVanished(t *testing.T) {
 				Spec: appsv1.DeploymentSpec{Selector: selector, Template: template}}, none)
 			return err
 		}, 1},
+		"ephemeral volume": {"persistentvolumeclaims", ephemeralvolume.New,
+			func(ctx context.Context, c kubernetes.Interface) error {
+				spec := *template.Spec.DeepCopy()
+				spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
+					VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: v1.PersistentVolumeClaimSpec{
+						AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, Resources: v1.VolumeResourceRequirements{
+							Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}}}}}}}}
+				_, err := c.CoreV1().Pods(ns).Create(ctx, &v1.Pod{ObjectMeta: meta, Spec: spec}, none)
+				return err
+			}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := testserver.Start(t, testserver.Options{})
@@ -100,13 +113,25 @@ func TestVanished(t *testing.T) {
 			}
 			controllertest.Eventually(t, "all objects exist", func(ctx context.Context) (any, bool) {
 				fake.Step(10 * time.Second)
-				if tc.resource == "pods" {
-					list, err := s.Client.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
-					return list, err == nil && len(list.Items) == tc.want
-				}
-				list, err := s.Client.AppsV1().ReplicaSets(ns).List(ctx, metav1.ListOptions{})
-				return list, err == nil && len(list.Items) == tc.want
+				n, err := count(ctx, s.Client, tc.resource)
+				return fmt.Sprint(n, err), err == nil && n == tc.want
 			})
 		})
+	}
+}
+
+// count returns the number of objects of a resource in the namespace default.
+func count(ctx context.Context, c kubernetes.Interface, resource string) (int, error) {
+	var all metav1.ListOptions
+	switch resource {
+	case "pods":
+		list, err := c.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, all)
+		return len(list.Items), err
+	case "persistentvolumeclaims":
+		list, err := c.CoreV1().PersistentVolumeClaims(metav1.NamespaceDefault).List(ctx, all)
+		return len(list.Items), err
+	default:
+		list, err := c.AppsV1().ReplicaSets(metav1.NamespaceDefault).List(ctx, all)
+		return len(list.Items), err
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -25,6 +26,10 @@ import (
 
 // Name is the controller's name.
 const Name = "ephemeral-volume-controller"
+
+// recheck is the time after which a pod is synced again when its claim was created, in case the claim
+// was deleted before the cache showed it.
+const recheck = time.Minute
 
 // Controller implements controller.Controller.
 type Controller struct {
@@ -53,11 +58,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByClaim(pods),
-		controller.OnChange(pods, func(old, pod *v1.Pod) {
-			if old == nil && len(volumesOf(pod)) > 0 {
-				c.queue.AddObject(pod)
-			}
-		}),
+		controller.OnChange(pods, c.podChanged),
 		controller.OnChange(core.PersistentVolumeClaims().Informer(), func(old, claim *v1.PersistentVolumeClaim) {
 			if claim == nil {
 				c.claimGone(old)
@@ -68,6 +69,13 @@ func New(d controller.Deps) (controller.Controller, error) {
 
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
+
+// podChanged queues a new pod with generic ephemeral volumes.
+func (c *Controller) podChanged(old, pod *v1.Pod) {
+	if pod != nil && (old == nil || old.UID != pod.UID) && len(volumesOf(pod)) > 0 {
+		c.queue.AddObject(pod)
+	}
+}
 
 // claimGone queues the pods that use a deleted claim, so that the claim is created again.
 func (c *Controller) claimGone(claim *v1.PersistentVolumeClaim) {
@@ -129,6 +137,9 @@ func (c *Controller) ensure(ctx context.Context, pod *v1.Pod, v *v1.Volume) erro
 	if err != nil && !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 		return fmt.Errorf("create PVC %s: %w", want.Name, err)
 	}
+	// If the claim is deleted before the cache shows it, there is no event of the deletion. Therefore
+	// check the pod again later.
+	c.queue.AddAfter(controller.Key(pod), recheck)
 	return nil
 }
 

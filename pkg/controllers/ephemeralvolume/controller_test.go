@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
@@ -76,4 +77,34 @@ func TestServer(t *testing.T) {
 	if err != nil || len(other.OwnerReferences) > 0 {
 		t.Errorf("another owner's claim: %v, %v", other, err)
 	}
+}
+
+// TestReplacedPod checks that a pod gets its claim although the informer has reported it only as a change
+// of an earlier pod of the same name. An informer does so after a broken watch.
+func TestReplacedPod(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	controllertest.Account(t, s)
+	c, informers := controllertest.RunUnwatched[*Controller](t, s, clock.Real(), New)
+	spec := v1.PersistentVolumeClaimSpec{
+		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+		Resources:   v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
+	}
+	pod, err := s.Client.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}, Volumes: []v1.Volume{{Name: "data",
+			VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
+				VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: spec}}}}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := informers.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
+		t.Fatal(err)
+	}
+	earlier := pod.DeepCopy()
+	earlier.UID = "earlier"
+	c.podChanged(earlier, pod)
+	controllertest.Eventually(t, "the claim is made", func(ctx context.Context) (any, bool) {
+		claim, err := s.Client.CoreV1().PersistentVolumeClaims("default").Get(ctx, "p-data", metav1.GetOptions{})
+		return err, err == nil && metav1.IsControlledBy(claim, pod)
+	})
 }
