@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,6 +30,10 @@ import (
 const Name = "persistentvolumeclaim-protection-controller"
 
 const finalizer = "kubernetes.io/pvc-protection"
+
+// recheck is the time after which a claim is synced again if it is used by a pod that the informer's
+// cache does not show.
+const recheck = time.Minute
 
 // Controller implements controller.Controller.
 type Controller struct {
@@ -144,5 +149,11 @@ func (c *Controller) used(ctx context.Context, claim *v1.PersistentVolumeClaim) 
 	if err != nil {
 		return false, fmt.Errorf("pods: %w", err)
 	}
-	return slices.ContainsFunc(live.Items, func(p v1.Pod) bool { return uses(&p, claim) }), nil
+	used := slices.ContainsFunc(live.Items, func(p v1.Pod) bool { return uses(&p, claim) })
+	if used {
+		// If the pod is deleted before the cache shows it, there is no event of the deletion.
+		// Therefore check the claim again later.
+		c.queue.AddAfter(controller.Key(claim), recheck)
+	}
+	return used, nil
 }

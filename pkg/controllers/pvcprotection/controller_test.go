@@ -6,12 +6,14 @@ package pvcprotection
 import (
 	"context"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
@@ -146,4 +148,47 @@ func TestClaimsAreKeptWhileUsed(t *testing.T) {
 		}
 		controllertest.Eventually(t, "the claim is gone after pod "+name, gone(name))
 	}
+}
+
+// TestUnseenPod checks that a claim that is being deleted loses the finalizer although the cache never
+// shows the pod that has used it: another client deleted the pod while the watch was broken.
+func TestUnseenPod(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	controllertest.Account(t, s)
+	fake := clocktesting.NewFakeClock(time.Now())
+	c, informers := controllertest.RunUnwatched[*Controller](t, s, fake, New)
+	pods, claims := s.Client.CoreV1().Pods("default"), s.Client.CoreV1().PersistentVolumeClaims("default")
+	name := podCases["running"].start(t, s, "running")
+	claim, err := claims.Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim.Finalizers = []string{finalizer}
+	if _, err := claims.Update(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := claims.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if claim, err = claims.Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := informers.Core().V1().PersistentVolumeClaims().Informer().GetStore().Add(claim); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.sync(t.Context(), controller.Key(claim)); err != nil { // it finds the pod on the API server
+		t.Fatal(err)
+	}
+	if _, err := pods.Patch(t.Context(), "running", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := pods.Delete(t.Context(), "running", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "the claim is deleted", func(ctx context.Context) (any, bool) {
+		fake.Step(time.Second)
+		got, err := claims.Get(ctx, name, metav1.GetOptions{})
+		return got, apierrors.IsNotFound(err)
+	})
 }
