@@ -99,8 +99,14 @@ func New(d controller.Deps) (controller.Controller, error) {
 		c.watched[name] = registration.HasSynced
 	}
 	return c, controller.OnChange(core.ResourceQuotas().Informer(), func(old, q *v1.ResourceQuota) {
-		if q != nil && c.view.observe(q) {
-			c.queue.AddAfter(controller.Key(q), recountAfter)
+		if q != nil {
+			excess, short := c.view.observe(q)
+			if excess {
+				c.queue.AddAfter(controller.Key(q), recountAfter)
+			}
+			if short {
+				c.queue.AddPaced(controller.Key(q))
+			}
 		}
 		if old == nil || q == nil || !sameLimits(&old.Spec, &q.Spec) {
 			c.queue.AddObject(controller.Latest(old, q))

@@ -137,6 +137,25 @@ func TestPods(t *testing.T) {
 	c.used("bounded", list("pods", "0"))
 }
 
+// TestUsedTooLow checks that the controller corrects a late write of less usage than it counts, though no
+// object changes after it. Otherwise admission would accept too many objects.
+func TestUsedTooLow(t *testing.T) {
+	c := start(t)
+	quotas := c.client.CoreV1().ResourceQuotas("default")
+	c.pod("p", func(*v1.Pod) {})
+	c.quota("q", v1.ResourceQuotaSpec{Hard: list("pods", "2")})
+	c.used("q", list("pods", "1"))
+	q, err := quotas.Get(t.Context(), "q", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Status.Used = list("pods", "0")
+	if _, err := quotas.UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.used("q", list("pods", "1"))
+}
+
 func TestObjects(t *testing.T) {
 	c := start(t)
 	core := c.client.CoreV1()

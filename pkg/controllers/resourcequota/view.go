@@ -225,16 +225,18 @@ func (v *view) wrote(q *v1.ResourceQuota, p plan, revision int64) {
 }
 
 // observe records the status of a quota in its tally, if it has one. It reports whether status.used
-// is greater than the usage that the tally has counted.
-func (v *view) observe(q *v1.ResourceQuota) (excess bool) {
+// is greater (excess) or less (short) than the usage that the tally has counted.
+func (v *view) observe(q *v1.ResourceQuota) (excess, short bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if f := v.quotas[q.Namespace][q.Name]; f != nil && f.uid == q.UID {
 		f.observe(q)
-		within, _ := quotav1.LessThanOrEqual(quotav1.Mask(q.Status.Used, quotav1.ResourceNames(f.sum)), f.sum)
-		return !within
+		used := quotav1.Mask(q.Status.Used, quotav1.ResourceNames(f.sum))
+		within, _ := quotav1.LessThanOrEqual(used, f.sum)
+		enough, _ := quotav1.LessThanOrEqual(f.sum, used)
+		return !within, !enough
 	}
-	return false
+	return false, false
 }
 
 // audited reports whether an audit of the quota is in progress. An audit finds usage that was
