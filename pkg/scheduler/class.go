@@ -94,8 +94,9 @@ type classes struct {
 	meter *meter
 }
 
-// classKey returns the key of a pod's class (the pods that are evaluated alike). All plugins with
-// NodeScope give the same results for pods with the same key.
+// classKey returns the key of a pod's class (the pods that are evaluated alike). For two pods with
+// the same key, a plugin gives the same results on a node if it looks at this node only, which it
+// says by its scope (NodeScope).
 func classKey(p *profile.Profile, pod *scheduling.Pod) (string, error) {
 	images := make([]string, 0, len(pod.Spec.Containers)+len(pod.Spec.InitContainers))
 	for _, cs := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

@@ -29,8 +29,8 @@ import (
 const garbage = 200
 
 func main() {
-	// The shim sets its own percentage before it initializes plugins, so this plugin can replace
-	// it.
+	// containerd's code sets another value of GOGC before it initializes plugins, so this plugin
+	// can replace that value.
 	registry.Register(&plugin.Registration{Type: plugins.InternalPlugin, ID: "garbage",
 		InitFn: func(*plugin.InitContext) (any, error) {
 			debug.SetGCPercent(garbage)

@@ -85,7 +85,8 @@ type rule struct {
 	clear func(resource.Object)
 	// defaulted reports whether the present release sets a default for the field.
 	defaulted bool
-	// rejection is the error for new objects that have the value. It is nil if the field is dropped.
+	// rejection is the error for new objects that have the value which the earlier release rejects.
+	// It is nil if that release drops the field.
 	rejection *field.Error
 }
 

@@ -144,8 +144,8 @@ func (o *options) addPeriodFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&p.Quotas, "resource-quota-sync-period", p.Quotas,
 		"how often the usage of each ResourceQuota is counted again, even without changes")
 	fs.DurationVar(&p.LegacyTokens, "legacy-service-account-token-clean-up-period", p.LegacyTokens,
-		"time after the last use after which a service account token in a Secret is marked as invalid, and "+
-			"again the time until it is then deleted")
+		"a service account token in a Secret is marked as invalid if it was not used for this time, and deleted "+
+			"if it then was invalid for this time")
 	fs.DurationVar(&p.Claims, "pvclaimbinder-sync-period", p.Claims,
 		"how often claims that wait for a volume are synced, even without changes")
 	fs.DurationVar(&p.Namespaces, "namespace-sync-period", p.Namespaces,

@@ -158,8 +158,9 @@ func proportions(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) ([]step, error
 	return steps, nil
 }
 
-// share returns the part of a ReplicaSet in a change of the total size by diff. The argument left
-// is the part of diff that is not distributed yet.
+// share returns by how much the size of one ReplicaSet changes if the total size of all ReplicaSets
+// changes by diff, to the size allowed. The argument left is the part of diff that the other
+// ReplicaSets have not got yet.
 func share(d *appsv1.Deployment, s *appsv1.ReplicaSet, allowed, diff, left int32) int32 {
 	if *s.Spec.Replicas == 0 || diff == 0 || left == 0 {
 		return 0

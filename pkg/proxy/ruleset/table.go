@@ -184,7 +184,7 @@ func missing(a, b *compiled, f func(Element)) {
 	}
 }
 
-// few is the maximum length of a list that the function contains searches linearly.
+// few is the maximum length of a list that is searched linearly by contains.
 const few = 8
 
 // contains returns a function that reports whether an element is in the list.

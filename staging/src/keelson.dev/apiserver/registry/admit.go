@@ -144,9 +144,9 @@ func content(obj resource.Object) uintptr {
 	return 0
 }
 
-// prune drops the fields that the kind does not have, if a plugin or a change through a Facade may
-// have added some. It runs immediately before the object is stored, after validation, as in
-// Kubernetes.
+// prune drops the fields that the kind does not have, if an admission plugin may have added some, or
+// if the request changed the object in the form of another resource (a Facade). It runs immediately
+// before the object is stored, after validation, as in Kubernetes.
 func (w *write) prune(obj resource.Object) error {
 	structure := w.registry.cfg.Structure
 	if structure == nil || !w.remade && w.as == nil {
