@@ -20,7 +20,7 @@ export CGO_ENABLED = 0
 export GOFLAGS = -trimpath -gcflags=all=-dwarf=false
 
 .PHONY: help up down cis monitoring deps build tools images envtest check test unit lint race fuzz perturb e2e soak \
-	upgrade alerts metrics conformance integration stores ecosystem turn clean
+	upgrade machines alerts metrics conformance integration stores ecosystem turn clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,11 @@ upgrade: deps tools build images ## from the previous release of Kubernetes to t
 	@hack/tools.sh etcd
 	@hack/previous.sh
 	@KEELSON_UPGRADE=1 go test -count=1 -timeout 25m -v ./test/upgrade
+
+machines: deps ## machines with systemd in a network of their own, on which Keelson can be installed
+	@hack/deps.sh machines
+	@hack/machines.sh >/dev/null
+	@KEELSON_MACHINES=1 go test -count=1 -timeout 10m -v ./test/machines/...
 
 alerts: deps tools build images ## the alerts for a real cluster, first healthy and then with faults: 25 minutes
 	@KEELSON_MONITORING=10m hack/monitoring/test.sh -v -timeout 30m

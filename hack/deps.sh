@@ -3,12 +3,13 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Checks for root and for Go, and installs the Debian packages that are missing and needed to build
-# and run a cluster.
+# and run a cluster. With the argument "machines", it also installs those that hack/machines.sh and
+# test/machines need.
 set -euo pipefail
 
 case ${1:-} in
 -h | --help)
-	echo "usage: hack/deps.sh"
+	echo "usage: hack/deps.sh [machines]"
 	exit
 	;;
 esac
@@ -47,6 +48,10 @@ done <<-'LIST'
 	python3-minimal /usr/bin/python3
 	util-linux /usr/bin/nsenter
 LIST
+if [[ ${1:-} == machines ]]; then
+	[[ -e /usr/sbin/debootstrap ]] || missing+=(debootstrap)
+	[[ -e /usr/bin/systemd-nspawn ]] || missing+=(systemd-container)
+fi
 if ((${#missing[@]})); then
 	echo "deps: installing ${missing[*]}"
 	export DEBIAN_FRONTEND=noninteractive

@@ -39,6 +39,7 @@ var budget = map[string]int{
 	"test/conformance":                  790,
 	"test/csi":                          620,
 	"test/images":                       260,
+	"test/machines":                     420,
 	"test/soak":                         280,
 }
 
