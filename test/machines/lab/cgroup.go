@@ -139,7 +139,7 @@ func subgroups(root string) ([]string, error) {
 	return dirs, err
 }
 
-// kill kills the processes of a group. It first thaws the group, because frozen processes do not end.
+// kill kills the processes of a group.
 func kill(dir string) {
 	thaw(dir)
 	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
@@ -154,7 +154,16 @@ func kill(dir string) {
 	}
 }
 
-// thaw thaws the processes of a group. The file exists only in the hierarchy freezer.
+// thaw thaws the processes of a group and the groups below it. Frozen processes, such as those of a
+// paused container, do not end.
+func (l *Lab) thaw(group string) {
+	dirs, _ := subgroups(filepath.Join("/sys/fs/cgroup/freezer", cgroupRoot, group))
+	for _, dir := range dirs {
+		thaw(dir)
+	}
+}
+
+// thaw thaws the processes of one group. The file exists only in the hierarchy freezer.
 func thaw(dir string) {
 	if f, err := os.OpenFile(filepath.Join(dir, "freezer.state"), os.O_WRONLY, 0); err == nil {
 		_, _ = f.WriteString("THAWED")

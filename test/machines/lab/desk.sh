@@ -1,3 +1,6 @@
+# Copyright The Keelson Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
 # Sets up the desk of a lab, prints "ready", and waits until its standard input is closed.
 set -eu
 # This mount namespace is a copy. Without these mounts, it does not keep other namespaces alive.

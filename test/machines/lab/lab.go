@@ -211,7 +211,7 @@ func (l *Lab) Close() error {
 	machines := slices.Clone(l.machines)
 	l.mu.Unlock()
 	if l.process != nil {
-		thawAll(l) // processes of paused containers do not end before
+		l.thaw(l.name)
 		_ = l.input.Close()
 		_ = l.process.Wait() // the kernel reports the end when all processes of the namespace have ended
 	}

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"keelson.dev/apiserver/leaktest"
 	"keelson.dev/keelson/test/unshare"
 )
@@ -214,12 +216,20 @@ func testCopy(t *testing.T, m *Machine) {
 func testSettings(t *testing.T, m *Machine) {
 	run(t, m, "cd /proc/sys/net/ipv4; value=$(cat ip_forward); echo $value >ip_forward")
 	for _, file := range []string{"/proc/sys/vm/overcommit_memory", "/proc/sys/kernel/panic",
-		"/sys/kernel/mm/transparent_hugepage/enabled"} {
+		"/proc/sys/net/netfilter/nf_conntrack_max", "/sys/kernel/mm/transparent_hugepage/enabled"} {
 		if _, err := m.Run(within(t), "sh", "-ec", "value=$(cat "+file+"); echo $value >"+file); err == nil {
 			t.Errorf("%s can be written", file)
 		}
 	}
-	run(t, m, "test ! -e /dev/kmsg && test -z \"$(ls -A /sys/kernel/debug)\"")
+	run(t, m, "test ! -e /dev/kmsg; test -z \"$(ls -A /sys/kernel/debug)\"; test ! -w /proc/sysrq-trigger")
+	for _, process := range []string{"1", "self"} {
+		var have uint64
+		_, err := fmt.Sscanf(run(t, m, "grep CapBnd /proc/"+process+"/status"), "CapBnd: %x", &have)
+		check(t, err)
+		if have&(1<<unix.CAP_SYS_TIME|1<<unix.CAP_SYS_MODULE|1<<unix.CAP_SYSLOG) != 0 || have&(1<<unix.CAP_NET_ADMIN) == 0 {
+			t.Errorf("capabilities of process %s: %x", process, have)
+		}
+	}
 	// A unit with limits has a cgroup with these limits.
 	const unit = "systemd-run --quiet --wait --pipe --property=MemoryMax=64M --property=Delegate=yes sh -c "
 	if got := run(t, m, unit+`'cat /sys/fs/cgroup/memory$(grep :memory: /proc/self/cgroup | cut -d: -f3)/`+
@@ -301,6 +311,19 @@ func testShutdown(t *testing.T, a, b *Machine) {
 	check(t, a.Shutdown(within(t)))
 	check(t, a.PowerOn(within(t)))
 	run(t, a, "test -e /var/lib/stopped")
+	expectReach(t, a, b)
+
+	// A machine that reboots by itself is off until the test turns it on.
+	_, _ = a.Run(within(t), "systemctl", "reboot") // may be killed by the reboot
+	select {
+	case <-a.ended:
+	case <-within(t).Done():
+		t.Fatal("the machine does not reboot")
+	}
+	if _, err := a.Run(within(t), "true"); err == nil {
+		t.Error("a machine that is off runs commands")
+	}
+	check(t, a.PowerOn(within(t)))
 	expectReach(t, a, b)
 }
 

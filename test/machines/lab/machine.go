@@ -115,10 +115,14 @@ func (m *Machine) Address6() netip.Addr {
 }
 
 // PowerOn boots the machine from its disk, and waits until all its units have started. It returns an
-// error with the names of units that failed; the machine is on then.
+// error with the names of units that failed; the machine is on then. A machine that reboots by itself
+// is off until PowerOn is called.
 func (m *Machine) PowerOn(ctx context.Context) error {
-	if m.process != nil {
+	if m.on() {
 		return fmt.Errorf("machine %s is on", m.name)
+	}
+	if err := m.clean(); err != nil { // the machine may have turned itself off
+		return fmt.Errorf("machine %s: %w", m.name, err)
 	}
 	start := time.Now()
 	if err := m.start(ctx); err != nil {
@@ -132,8 +136,8 @@ func (m *Machine) PowerOn(ctx context.Context) error {
 }
 
 // unavailable are the capabilities that a machine does not have, because they concern the clock, the
-// kernel's modules and the audit system, which belong to all machines.
-const unavailable = "CAP_SYS_TIME,CAP_SYS_MODULE,CAP_AUDIT_CONTROL,CAP_AUDIT_READ"
+// kernel's modules, its log and the audit system, which belong to all machines.
+var unavailable = []string{"sys_time", "sys_module", "syslog", "audit_control", "audit_read"}
 
 func (m *Machine) start(ctx context.Context) error {
 	if err := m.lab.createGroup(m.group()); err != nil {
@@ -152,8 +156,9 @@ func (m *Machine) start(ctx context.Context) error {
 		// no filter of system calls, because a real one has none.
 		"nsenter", "--net=/run/netns/"+m.name, "env", "SYSTEMD_SECCOMP=0",
 		"systemd-nspawn", "--quiet", "--directory="+filepath.Join(m.dir, "root"), "--hostname="+m.name,
-		"--register=no", "--keep-unit", "--capability=all", "--drop-capability="+unavailable, "--resolv-conf=off",
-		"--timezone=off", "--link-journal=no", "--console=read-only", "--kill-signal=SIGRTMIN+4",
+		"--register=no", "--keep-unit", "--capability=all",
+		"--drop-capability=CAP_"+strings.ToUpper(strings.Join(unavailable, ",CAP_")), "--resolv-conf=off",
+		"--timezone=off", "--link-journal=no", "--console=read-only",
 		"--bind="+filepath.Join(m.dir, "var")+":/var", "--bind-ro="+filepath.Join(m.lab.dir, "etc")+":/etc/lab",
 		initProgram)...)
 	m.process.Stdout, m.process.Stderr = console, console
@@ -233,13 +238,26 @@ func children(pid int) []int {
 	return out
 }
 
+// on reports whether the machine is on.
+func (m *Machine) on() bool {
+	if m.process == nil {
+		return false
+	}
+	select {
+	case <-m.ended:
+		return false
+	default:
+		return true
+	}
+}
+
 // PowerOff kills all processes of the machine at once, as a power failure does. What it has written to
 // its disk remains, even if it has not been synced, because the kernel still has it in memory.
 func (m *Machine) PowerOff() error {
-	if m.process == nil {
+	if !m.on() {
 		return fmt.Errorf("machine %s is off", m.name)
 	}
-	thawAll(m.lab)
+	m.lab.thaw(m.group())
 	// The end of the machine's first process ends all others. The machine may not have one yet.
 	if m.pid != 0 {
 		_ = syscall.Kill(m.pid, syscall.SIGKILL)
@@ -247,15 +265,12 @@ func (m *Machine) PowerOff() error {
 	return m.clean()
 }
 
-// Shutdown stops the machine's units in order and turns it off. If ctx ends before, the machine is
-// still on.
+// Shutdown turns the machine off as an administrator does: with "systemctl poweroff", so that programs
+// that have asked logind to delay the shutdown can finish their work. If ctx ends before, the machine
+// is still on.
 func (m *Machine) Shutdown(ctx context.Context) error {
-	if m.process == nil || m.pid == 0 {
-		return fmt.Errorf("machine %s is off", m.name)
-	}
-	const powerOff = syscall.Signal(34 + 4) // SIGRTMIN+4 starts systemd's target poweroff
-	if err := syscall.Kill(m.pid, powerOff); err != nil {
-		return fmt.Errorf("shut down %s: %w", m.name, err)
+	if _, err := m.Run(ctx, "systemctl", "poweroff"); err != nil && m.on() {
+		return err
 	}
 	select {
 	case <-ctx.Done():
@@ -265,9 +280,12 @@ func (m *Machine) Shutdown(ctx context.Context) error {
 	}
 }
 
-// clean removes the cgroups and the network namespace of a machine whose processes have ended or are
+// clean removes the processes, cgroups and the network namespace of a machine that has ended or is
 // about to end. A machine that boots again starts with a new network, as a real one does.
 func (m *Machine) clean() error {
+	if m.process == nil {
+		return nil
+	}
 	err := m.lab.removeGroup(m.group())
 	m.wait()
 	return errors.Join(err, m.disconnect())
@@ -289,7 +307,7 @@ func (m *Machine) Run(ctx context.Context, argv ...string) ([]byte, error) {
 
 // RunInput is like Run. The command reads its standard input from stdin.
 func (m *Machine) RunInput(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
-	if m.pid == 0 {
+	if !m.on() || m.pid == 0 {
 		return nil, fmt.Errorf("%s: machine %s is off", strings.Join(argv, " "), m.name)
 	}
 	cmd := m.lab.command(ctx, m.name, m.inside(argv...)...)
@@ -297,10 +315,12 @@ func (m *Machine) RunInput(ctx context.Context, stdin io.Reader, argv ...string)
 	return output(cmd, argv)
 }
 
-// inside returns the arguments of a command that runs argv in the machine.
+// inside returns the arguments of a command that runs argv in the machine. It has the capabilities of
+// the machine's systemd.
 func (m *Machine) inside(argv ...string) []string {
 	return append([]string{"nsenter", "--target", fmt.Sprint(m.pid), "--mount", "--uts", "--ipc", "--net", "--pid",
-		"--cgroup", "--root", "--wdns=/", "--"}, argv...)
+		"--cgroup", "--root", "--wdns=/", "--", "setpriv", "--bounding-set=-" + strings.Join(unavailable, ",-"), "--"},
+		argv...)
 }
 
 // Read returns the content of a file of the machine.
@@ -322,7 +342,8 @@ func (m *Machine) CopyIn(from, to string) error {
 		sent <- err
 		w.CloseWithError(err)
 	}()
-	_, err := m.RunInput(ctx, r, "tar", "-x", "--no-same-owner", "-C", "/")
+	_, err := m.RunInput(ctx, r, "tar", "-x", "--no-same-owner", "--keep-directory-symlink",
+		"-C", "/")
 	r.Close() // ends pack if tar has failed
 	if err := errors.Join(<-sent, err); err != nil {
 		return fmt.Errorf("copy %s to %s: %w", from, m.name, err)

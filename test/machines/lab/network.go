@@ -6,7 +6,6 @@ package lab
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"strings"
 )
 
@@ -80,12 +79,4 @@ func (m *Machine) apply(rules string) error {
 	cmd.Stdin = strings.NewReader(rules)
 	_, err := output(cmd, []string{"nft"})
 	return err
-}
-
-// thawAll thaws all processes of a lab. The processes of a container that is paused do not end before.
-func thawAll(l *Lab) {
-	dirs, _ := subgroups(filepath.Join("/sys/fs/cgroup/freezer", cgroupRoot, l.name))
-	for _, dir := range dirs {
-		thaw(dir)
-	}
 }
