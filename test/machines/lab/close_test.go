@@ -116,6 +116,7 @@ func TestClose(t *testing.T) {
 	// A frozen process ends only after it has been thawed.
 	run(t, machines[1], "mkdir /sys/fs/cgroup/freezer/frozen; sleep 1000 >/dev/null 2>&1 & "+
 		"cd /sys/fs/cgroup/freezer/frozen; echo $! >cgroup.procs; echo FROZEN >freezer.state")
+	attachLoop(t, machines[1])
 	check(t, machines[2].PowerOff())
 
 	own := namespaces(t, l.pid)
@@ -136,6 +137,10 @@ func TestClose(t *testing.T) {
 	left := append(members(before, own), mentions(processes(t), texts...)...)
 	if len(left) > 0 {
 		t.Errorf("left:\n%s", strings.Join(left, "\n"))
+	}
+	loops, err := exec.CommandContext(within(t), "losetup", "--list", "--noheadings", "--output", "BACK-FILE").Output()
+	if err != nil || strings.Contains(string(loops), filepath.Base(loopFile)) {
+		t.Errorf("loop devices left: %v\n%s", err, loops)
 	}
 	groups, err := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", cgroupRoot, l.name))
 	if err != nil || len(groups) > 0 {

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -22,6 +23,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"keelson.dev/keelson/pkg/loopdev"
 )
 
 //go:embed desk.sh
@@ -222,11 +225,14 @@ func (l *Lab) Close() error {
 	return errors.Join(err, l.lock.Close())
 }
 
-// remove removes the processes, cgroups and directories of a lab that are left.
+// remove removes the processes, cgroups, loop devices and directories of a lab that are left.
 func (l *Lab) remove() error {
 	err := l.removeGroup(l.name)
 	for _, mount := range l.hierarchies {
 		_ = os.Remove(filepath.Join(mount, cgroupRoot)) // unless another lab exists
+	}
+	if err := loopdev.DetachBelow(l.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err // the devices cannot be found any more when the files are gone
 	}
 	return errors.Join(err, os.RemoveAll(l.dir))
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson.dev/apiserver/leaktest"
+	"keelson.dev/keelson/pkg/loopdev"
 	"keelson.dev/keelson/test/unshare"
 )
 
@@ -287,6 +288,7 @@ func pings(t *testing.T, m *Machine) int {
 func testPower(t *testing.T, a, b *Machine) {
 	run(t, a, "echo kept | tee /var/lib/kept /etc/kept >/run/lost; sync /var/lib/kept /etc/kept")
 	run(t, a, "ip address add 10.60.0.99/32 dev lo")
+	attachLoop(t, a)
 	id, boot := run(t, a, "cat /etc/machine-id"), run(t, a, "cat /proc/sys/kernel/random/boot_id")
 	check(t, a.PowerOff())
 	if reaches(t, b, "-4", a.Name()) {
@@ -294,6 +296,9 @@ func testPower(t *testing.T, a, b *Machine) {
 	}
 	if _, err := a.Run(within(t), "true"); err == nil {
 		t.Error("a machine that is off runs commands")
+	}
+	if d, err := loopdev.DeviceOf(a.dir + loopFile); d != "" || err != nil {
+		t.Errorf("a loop device has survived a power failure: %s, %v", d, err)
 	}
 	check(t, a.PowerOn(within(t)))
 	run(t, a, "test ! -e /run/lost; cmp /var/lib/kept /etc/kept; grep kept /etc/kept")
@@ -304,6 +309,25 @@ func testPower(t *testing.T, a, b *Machine) {
 		t.Error("the machine ID has changed, or the boot ID has not")
 	}
 	expectReach(t, a, b)
+}
+
+// loopFile is a file to which attachLoop attaches a loop device.
+const loopFile = "/var/lib/disk.img"
+
+// attachLoop attaches a loop device to a file of a machine, with a file system.
+func attachLoop(t *testing.T, m *Machine) {
+	t.Helper()
+	// Another process may take the free device first.
+	run(t, m, "truncate -s 16M "+loopFile+`; mkfs.ext4 -q `+loopFile+`
+		for i in 1 2 3 4 5; do
+			dev=$(losetup -f)
+			[ -e $dev ] || mknod -m 600 $dev b 7 ${dev#/dev/loop}
+			! losetup $dev `+loopFile+` || break
+		done
+		mount $dev /mnt; echo kept >/mnt/kept; sync /mnt/kept`)
+	if d, err := loopdev.DeviceOf(m.dir + loopFile); d == "" || err != nil {
+		t.Fatalf("the loop device is not found: %v", err)
+	}
 }
 
 func testShutdown(t *testing.T, a, b *Machine) {

@@ -21,6 +21,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"keelson.dev/keelson/pkg/loopdev"
 )
 
 //go:embed init.sh
@@ -280,15 +282,15 @@ func (m *Machine) Shutdown(ctx context.Context) error {
 	}
 }
 
-// clean removes the processes, cgroups and the network namespace of a machine that has ended or is
-// about to end. A machine that boots again starts with a new network, as a real one does.
+// clean removes the processes, cgroups, network namespace and loop devices of a machine that has ended
+// or is about to end. A machine that boots again starts without them, as a real one does.
 func (m *Machine) clean() error {
 	if m.process == nil {
 		return nil
 	}
 	err := m.lab.removeGroup(m.group())
 	m.wait()
-	return errors.Join(err, m.disconnect())
+	return errors.Join(err, m.disconnect(), loopdev.DetachBelow(filepath.Join(m.dir, "var")))
 }
 
 // wait waits until the machine's processes have ended.
