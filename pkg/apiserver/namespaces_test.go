@@ -355,6 +355,12 @@ func TestLeftovers(t *testing.T) {
 		}
 	}
 	endNamespace(t, s.Client, "lost")()
+	// For admission plugins, which watch namespaces, the namespace may still be terminating.
+	eventually(t, func(ctx context.Context) bool {
+		another := held("coordination.k8s.io/v1", "Lease")
+		another.SetName("another")
+		return apierrors.IsNotFound(created(ctx, client.Resource(leases).Namespace("lost"), another))
+	})
 	for name, k := range kinds {
 		t.Run(name, func(t *testing.T) {
 			ctx, c := t.Context(), client.Resource(k.gvr).Namespace("lost")
