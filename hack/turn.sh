@@ -20,7 +20,8 @@ usage() {
 
 # turns and parts have the names of the checks. Most checks take 20 to 30 minutes on two cores. A commit
 # chooses one of the parts of Kubernetes' integration tests with the probability of four other turns.
-turns=(race-1 race-2 fuzz perturb soak upgrade stores conformance-1 conformance-2 conformance-3 monitoring metrics)
+turns=(race-1 race-2 fuzz perturb soak upgrade stores conformance-1 conformance-2 conformance-3 monitoring metrics
+	machines)
 parts=(integration-{1..16})
 
 # choose prints the turn that a commit chooses.
@@ -40,6 +41,7 @@ run() {
 	conformance-*) SHARE=${1#conformance-}/3 ATTEMPTS=2 OUT=.build/conformance.md make conformance ;;
 	monitoring) make alerts ;;
 	metrics) make metrics ;;
+	machines) make machines ;;
 	integration-*) SHARE=${1#integration-}/16 ATTEMPTS=2 OUT=.build/integration.md make integration ;;
 	esac
 }
