@@ -130,7 +130,8 @@ func staleCases() map[string]staleCase {
 		},
 		"NodePortChanged": {
 			reason: "nothing is at the old node port", end: []string{toNodePort},
-			change: port(func(p *corev1.ServicePort) { p.NodePort = 32100 }),
+			// The server gives ports up to 30085 to other services only if all others are taken.
+			change: port(func(p *corev1.ServicePort) { p.NodePort = 30081 }),
 		},
 		"NodePortsNoMore": {
 			reason: "a ClusterIP service has no node port", end: []string{toNodePort, toBalancer},

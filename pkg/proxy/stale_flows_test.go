@@ -274,7 +274,7 @@ func TestFlowsToNowhere(t *testing.T) {
 	external, balancer := []string{"198.51.100.1", "2001:db8:1::1"}, []string{"203.0.113.1", "2001:db8:2::1"}
 	var all []*sender
 	for _, to := range []string{"198.51.100.1:80", "[2001:db8:1::1]:80", "203.0.113.1:80", "[2001:db8:2::1]:80",
-		"192.0.2.1:30123", "[2001:db8::1]:30123"} {
+		"192.0.2.1:30080", "[2001:db8::1]:30080"} {
 		conn, err := c.outside.dial("udp", to, patience)
 		c.must(err)
 		t.Cleanup(func() { _ = conn.Close() })
@@ -289,7 +289,7 @@ func TestFlowsToNowhere(t *testing.T) {
 	both := corev1.IPFamilyPolicyRequireDualStack
 	s.svc = c.svc("late", corev1.ProtocolUDP, func(spec *corev1.ServiceSpec) {
 		spec.Type, spec.IPFamilyPolicy, spec.ExternalIPs = corev1.ServiceTypeLoadBalancer, &both, external
-		spec.Ports[0].NodePort = 30123
+		spec.Ports[0].NodePort = 30080 // Ports up to 30085 are given to other services only if all others are taken.
 	}, on("n1", a))
 	c.create(slice("late", corev1.ProtocolUDP, discoveryv1.AddressTypeIPv6, on("n1", a)))
 	s.ingress(balancer...)
