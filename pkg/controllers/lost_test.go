@@ -29,7 +29,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/deployment"
 	"keelson.dev/keelson/pkg/controllers/job"
 	"keelson.dev/keelson/pkg/controllers/replicaset"
-	"keelson.dev/keelson/pkg/controllers/replicationcontroller"
 	"keelson.dev/keelson/pkg/controllers/statefulset"
 )
 
@@ -158,7 +157,7 @@ func TestLostCreation(t *testing.T) {
 			}, 3,
 		},
 		"replication controller": {
-			"pods", members(replicationcontroller.New),
+			"pods", members(replicaset.NewReplicationController),
 			func(ctx context.Context, c kubernetes.Interface) error {
 				rc := &v1.ReplicationController{ObjectMeta: meta,
 					Spec: v1.ReplicationControllerSpec{Replicas: ptr.To[int32](3), Selector: labels, Template: &template}}

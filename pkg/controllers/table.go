@@ -36,7 +36,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/pvcprotection"
 	"keelson.dev/keelson/pkg/controllers/pvprotection"
 	"keelson.dev/keelson/pkg/controllers/replicaset"
-	"keelson.dev/keelson/pkg/controllers/replicationcontroller"
 	"keelson.dev/keelson/pkg/controllers/resourceclaim"
 	"keelson.dev/keelson/pkg/controllers/resourcequota"
 	"keelson.dev/keelson/pkg/controllers/rootca"
@@ -85,7 +84,7 @@ func Table() []Entry {
 		{tainteviction.Name, "node-controller", tainteviction.New, nil},
 		{deployment.Name, "deployment-controller", deployment.New, nil},
 		{replicaset.Name, "replicaset-controller", replicaset.New, nil},
-		{replicationcontroller.Name, "replication-controller", replicationcontroller.New, nil},
+		{replicaset.ReplicationControllerName, "replication-controller", replicaset.NewReplicationController, nil},
 		{daemonset.Name, "daemon-set-controller", daemonset.New, nil},
 		{statefulset.Name, "statefulset-controller", statefulset.New, nil},
 		{job.Name, "job-controller", job.New, nil},

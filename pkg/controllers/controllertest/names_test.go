@@ -29,7 +29,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/ephemeralvolume"
 	"keelson.dev/keelson/pkg/controllers/job"
 	"keelson.dev/keelson/pkg/controllers/replicaset"
-	"keelson.dev/keelson/pkg/controllers/replicationcontroller"
 	"keelson.dev/keelson/pkg/controllers/resourceclaim"
 	"keelson.dev/keelson/pkg/controllers/statefulset"
 )
@@ -268,7 +267,7 @@ func TestLongestNames(t *testing.T) {
 	}, metav1.CreateOptions{}))
 	addNode(t, s.Client)
 	controllertest.Run(t, s, controller.Options{}, daemonset.New, deployment.New, replicaset.New,
-		replicationcontroller.New, statefulset.New,
+		replicaset.NewReplicationController, statefulset.New,
 		job.New, ephemeralvolume.New, resourceclaim.New, endpointslice.New, endpointslicemirroring.New)
 	for kind, tt := range tests {
 		forms := map[string]func(string, int) string{"plain": long, "dotted": dotted, "shifted": shifted}

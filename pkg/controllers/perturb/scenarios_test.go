@@ -50,7 +50,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/pvcprotection"
 	"keelson.dev/keelson/pkg/controllers/pvprotection"
 	"keelson.dev/keelson/pkg/controllers/replicaset"
-	"keelson.dev/keelson/pkg/controllers/replicationcontroller"
 	"keelson.dev/keelson/pkg/controllers/resourceclaim"
 	"keelson.dev/keelson/pkg/controllers/resourcequota"
 	"keelson.dev/keelson/pkg/controllers/rootca"
@@ -109,7 +108,8 @@ func rows(t *testing.T) []row {
 		{members: of(deployment.Name, replicaset.Name), kinds: "apps/v1/deployments apps/v1/replicasets " +
 			podKinds, kubelet: perturb.Running, ignore: sizes},
 		{members: of(replicaset.Name), kinds: "apps/v1/replicasets " + podKinds, kubelet: perturb.Running},
-		{members: of(replicationcontroller.Name), kinds: "v1/replicationcontrollers " + podKinds, kubelet: perturb.Running},
+		{members: of(replicaset.ReplicationControllerName), kinds: "v1/replicationcontrollers " + podKinds,
+			kubelet: perturb.Running},
 		{members: of(daemonset.Name), kinds: "apps/v1/daemonsets apps/v1/controllerrevisions " + podKinds,
 			kubelet: perturb.Running},
 		{members: of(statefulset.Name),

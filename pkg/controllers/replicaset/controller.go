@@ -1,9 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicaset keeps the number of pods of each ReplicaSet at spec.replicas. It can do the
-// same for another kind that can be converted to a ReplicaSet: ReplicationControllers. The function
-// rank decides which pods to delete first, and status computes the status. Neither does I/O.
+// Package replicaset contains the controllers of ReplicaSets and of ReplicationControllers. Each
+// keeps the number of pods of its objects at spec.replicas.
+//
+// Both are one generic Controller, which works on ReplicaSets. The type kind tells it how to read
+// and write its objects: ReplicationControllers are converted to ReplicaSets and back. In comments,
+// a ReplicaSet is also a converted ReplicationController. The function rank decides which pods to
+// delete first, and status computes the status. Neither does I/O.
 package replicaset
 
 import (
@@ -26,7 +30,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Name is the controller's name.
+// Name is the name of the controller of ReplicaSets.
 const Name = "replicaset-controller"
 
 // burst is the maximum number of pods that one sync creates or deletes.
@@ -39,7 +43,7 @@ const showWithin = 500 * time.Millisecond
 // Controller implements controller.Controller for objects of type T, which are called sets.
 type Controller[T any] struct {
 	controller.Deps
-	kind       Kind[T]
+	kind       kind[T]
 	queue      *controller.Queue
 	pods       controller.Pods
 	expected   *controller.Expectations
@@ -49,11 +53,11 @@ type Controller[T any] struct {
 
 // New returns the controller of ReplicaSets.
 func New(d controller.Deps) (controller.Controller, error) {
-	return NewFor(d, replicaSets(d))
+	return newFor(d, replicaSets(d))
 }
 
-// NewFor returns the controller for sets of the given kind.
-func NewFor[T any](d controller.Deps, kind Kind[T]) (controller.Controller, error) {
+// newFor returns the controller for sets of the given kind.
+func newFor[T any](d controller.Deps, kind kind[T]) (controller.Controller, error) {
 	pods := d.Informers.Core().V1().Pods().Informer()
 	expected := controller.NewExpectations(d.Clock)
 	c := &Controller[T]{
@@ -61,10 +65,10 @@ func NewFor[T any](d controller.Deps, kind Kind[T]) (controller.Controller, erro
 		pods:       controller.Pods{Deps: d, Cache: pods.GetIndexer(), Expected: expected},
 		namespaces: d.Informers.Core().V1().Namespaces().Lister(),
 	}
-	c.queue = controller.NewQueue(kind.Controller, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(kind.controller, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByController(pods),
-		controller.OnChange(kind.Informer, c.setChanged),
+		controller.OnChange(kind.informer, c.setChanged),
 		controller.OnChange(pods, c.follower().PodChanged),
 	)
 }
@@ -81,9 +85,9 @@ func (c *Controller[T]) follower() controller.Follower {
 func (c *Controller[T]) podsChanged(key string) { c.queue.AddForStatus(c.namespaces, key) }
 
 func (c *Controller[T]) setChanged(old, obj *T) {
-	set := c.kind.Read(controller.Latest(old, obj))
+	set := c.kind.read(controller.Latest(old, obj))
 	key := controller.Key(set)
-	if old != nil && obj != nil && controller.OnlyStatusChanged(c.kind.Read(old), set) {
+	if old != nil && obj != nil && controller.OnlyStatusChanged(c.kind.read(old), set) {
 		c.queue.AddForStatus(c.namespaces, key)
 		return
 	}
@@ -106,7 +110,7 @@ func (c *Controller[T]) selecting(pod *v1.Pod) []string {
 // it.
 func (c *Controller[T]) ownerOf(pod *v1.Pod) string {
 	ref := metav1.GetControllerOfNoCopy(pod)
-	if ref == nil || ref.Kind != c.kind.Kind.Kind {
+	if ref == nil || ref.Kind != c.kind.gvk.Kind {
 		return ""
 	}
 	key := pod.Namespace + "/" + ref.Name
@@ -119,22 +123,22 @@ func (c *Controller[T]) ownerOf(pod *v1.Pod) string {
 // set returns the ReplicaSet with the given key from the cache, or nil if the cache does not have
 // it.
 func (c *Controller[T]) set(key string) *appsv1.ReplicaSet {
-	obj, found, err := c.kind.Informer.GetIndexer().GetByKey(key)
+	obj, found, err := c.kind.informer.GetIndexer().GetByKey(key)
 	if err != nil || !found {
 		return nil
 	}
-	return c.kind.Read(obj.(*T))
+	return c.kind.read(obj.(*T))
 }
 
 // sets returns all ReplicaSets in a namespace.
 func (c *Controller[T]) sets(namespace string) []*appsv1.ReplicaSet {
-	objs, err := c.kind.Informer.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+	objs, err := c.kind.informer.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	if err != nil {
 		panic(err) // only a programming error leads here: informers of the factory have an index by namespace
 	}
 	out := make([]*appsv1.ReplicaSet, 0, len(objs))
 	for _, obj := range objs {
-		out = append(out, c.kind.Read(obj.(*T)))
+		out = append(out, c.kind.read(obj.(*T)))
 	}
 	return out
 }
@@ -159,8 +163,8 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 		return err
 	}
 	mine, err := controller.Claim(controller.Owner{
-		Object: set, Kind: c.kind.Kind, Selector: selector,
-		GetLive: func() (metav1.Object, error) { return c.kind.Fresh(ctx, namespace, name) },
+		Object: set, Kind: c.kind.gvk, Selector: selector,
+		GetLive: func() (metav1.Object, error) { return c.kind.live(ctx, namespace, name) },
 		Patch: func(pod metav1.Object, patch []byte) error {
 			_, err := c.Client.CoreV1().Pods(namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType,
 				patch, metav1.PatchOptions{})
@@ -203,7 +207,7 @@ func (c *Controller[T]) scale(ctx context.Context, key string, set *appsv1.Repli
 
 func (c *Controller[T]) create(ctx context.Context, key string, set *appsv1.ReplicaSet, n int) error {
 	_, err := c.expected.Create(key, n, func(int) (types.UID, error) {
-		return c.pods.Create(ctx, set, "", controller.NewPodFromTemplate(&set.Spec.Template, set, c.kind.Kind))
+		return c.pods.Create(ctx, set, "", controller.NewPodFromTemplate(&set.Spec.Template, set, c.kind.gvk))
 	})
 	return err
 }
@@ -248,7 +252,7 @@ func (c *Controller[T]) writeStatus(ctx context.Context, set *appsv1.ReplicaSet,
 	if again > 0 {
 		c.queue.AddAfter(controller.Key(set), again)
 	}
-	if !c.kind.CountsTerminating {
+	if !c.kind.countsTerminating {
 		want.TerminatingReplicas = nil
 	}
 	if equality.Semantic.DeepEqual(set.Status, want) {
@@ -256,7 +260,7 @@ func (c *Controller[T]) writeStatus(ctx context.Context, set *appsv1.ReplicaSet,
 	}
 	next := *set
 	next.Status = want
-	if err := c.kind.WriteStatus(ctx, &next); err != nil && !apierrors.IsNotFound(err) {
+	if err := c.kind.writeStatus(ctx, &next); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("status: %w", err)
 	}
 	return nil

@@ -81,7 +81,7 @@ func TestExpectations(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := made.(*Controller[appsv1.ReplicaSet])
-			if err := c.kind.Informer.GetIndexer().Add(example(1)); err != nil {
+			if err := c.kind.informer.GetIndexer().Add(example(1)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := c.expected.Create(key, len(tc.creates),
@@ -99,7 +99,9 @@ func TestExpectations(t *testing.T) {
 	}
 }
 
-func TestServer(t *testing.T) {
+// TestReplicaSet checks that a ReplicaSet gets its pods, that a deleted pod is replaced, and that the
+// pod with the highest deletion cost is kept when the ReplicaSet is scaled down.
+func TestReplicaSet(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
 	controllertest.RunAs(t, s, "replicaset-controller", controller.Options{}, New)

@@ -14,36 +14,36 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Kind describes the kind of the sets that a Controller handles: ReplicaSets, or objects of another
+// kind describes the kind of the sets that a Controller handles: ReplicaSets, or objects of another
 // type T that can be converted to ReplicaSets.
-type Kind[T any] struct {
-	// Controller is the controller's name.
-	Controller string
-	Kind       schema.GroupVersionKind
-	Informer   cache.SharedIndexInformer
-	// Read converts an object to a ReplicaSet. The two may share memory, so the caller must not
+type kind[T any] struct {
+	// controller is the controller's name.
+	controller string
+	gvk        schema.GroupVersionKind
+	informer   cache.SharedIndexInformer
+	// read converts an object to a ReplicaSet. The two may share memory, so the caller must not
 	// change either. The TypeMeta of the result contains the kind for events.
-	Read func(*T) *appsv1.ReplicaSet
-	// Fresh reads a set from the API server, not from the cache.
-	Fresh func(ctx context.Context, namespace, name string) (metav1.Object, error)
-	// WriteStatus writes the status of a set, in the form that Read returns.
-	WriteStatus func(context.Context, *appsv1.ReplicaSet) error
-	// CountsTerminating reports whether the status of this kind has the field terminatingReplicas.
-	CountsTerminating bool
+	read func(*T) *appsv1.ReplicaSet
+	// live reads a set from the API server, not from the cache.
+	live func(ctx context.Context, namespace, name string) (metav1.Object, error)
+	// writeStatus writes the status of a set, in the form that read returns.
+	writeStatus func(context.Context, *appsv1.ReplicaSet) error
+	// countsTerminating reports whether the status of this kind has the field terminatingReplicas.
+	countsTerminating bool
 }
 
-func replicaSets(d controller.Deps) Kind[appsv1.ReplicaSet] {
-	return Kind[appsv1.ReplicaSet]{
-		Controller: Name, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
-		Informer: d.Informers.Apps().V1().ReplicaSets().Informer(),
-		Read:     func(set *appsv1.ReplicaSet) *appsv1.ReplicaSet { return set },
-		Fresh: func(ctx context.Context, namespace, name string) (metav1.Object, error) {
+func replicaSets(d controller.Deps) kind[appsv1.ReplicaSet] {
+	return kind[appsv1.ReplicaSet]{
+		controller: Name, gvk: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+		informer: d.Informers.Apps().V1().ReplicaSets().Informer(),
+		read:     func(set *appsv1.ReplicaSet) *appsv1.ReplicaSet { return set },
+		live: func(ctx context.Context, namespace, name string) (metav1.Object, error) {
 			return d.Client.AppsV1().ReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
-		WriteStatus: func(ctx context.Context, set *appsv1.ReplicaSet) error {
+		writeStatus: func(ctx context.Context, set *appsv1.ReplicaSet) error {
 			_, err := d.Client.AppsV1().ReplicaSets(set.Namespace).UpdateStatus(ctx, set, metav1.UpdateOptions{})
 			return err
 		},
-		CountsTerminating: true,
+		countsTerminating: true,
 	}
 }

@@ -1,10 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicationcontroller keeps the number of pods of each ReplicationController at
-// spec.replicas. It converts ReplicationControllers to ReplicaSets and uses the controller in
-// package replicaset.
-package replicationcontroller
+package replicaset
 
 import (
 	"context"
@@ -14,27 +11,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
-	"keelson.dev/keelson/pkg/controllers/replicaset"
 )
 
-// Name is the controller's name.
-const Name = "replicationcontroller-controller"
+// ReplicationControllerName is the name of the controller of ReplicationControllers.
+const ReplicationControllerName = "replicationcontroller-controller"
 
-// New returns the controller.
-func New(d controller.Deps) (controller.Controller, error) {
-	return replicaset.NewFor(d, replicaset.Kind[v1.ReplicationController]{
-		Controller: Name, Kind: v1.SchemeGroupVersion.WithKind("ReplicationController"),
-		Informer: d.Informers.Core().V1().ReplicationControllers().Informer(),
-		Read:     read,
-		Fresh: func(ctx context.Context, namespace, name string) (metav1.Object, error) {
+// NewReplicationController returns the controller of ReplicationControllers.
+func NewReplicationController(d controller.Deps) (controller.Controller, error) {
+	return newFor(d, replicationControllers(d))
+}
+
+func replicationControllers(d controller.Deps) kind[v1.ReplicationController] {
+	return kind[v1.ReplicationController]{
+		controller: ReplicationControllerName, gvk: v1.SchemeGroupVersion.WithKind("ReplicationController"),
+		informer: d.Informers.Core().V1().ReplicationControllers().Informer(),
+		read:     read,
+		live: func(ctx context.Context, namespace, name string) (metav1.Object, error) {
 			return d.Client.CoreV1().ReplicationControllers(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
-		WriteStatus: func(ctx context.Context, set *appsv1.ReplicaSet) error {
+		writeStatus: func(ctx context.Context, set *appsv1.ReplicaSet) error {
 			_, err := d.Client.CoreV1().ReplicationControllers(set.Namespace).UpdateStatus(ctx, write(set),
 				metav1.UpdateOptions{})
 			return err
 		},
-	})
+	}
 }
 
 // read converts a ReplicationController to a ReplicaSet.

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package replicationcontroller
+package replicaset
 
 import (
 	"context"
@@ -15,13 +15,10 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
-	"keelson.dev/keelson/pkg/controllers/replicaset"
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 )
 
-const namespace = "default"
-
-func example() *v1.ReplicationController {
+func exampleController() *v1.ReplicationController {
 	two := int32(2)
 	app := map[string]string{"app": "x"}
 	return &v1.ReplicationController{
@@ -39,7 +36,7 @@ func example() *v1.ReplicationController {
 // TestReadWrite checks that nothing is lost when a ReplicationController is converted to a
 // ReplicaSet and back.
 func TestReadWrite(t *testing.T) {
-	rc := example()
+	rc := exampleController()
 	rc.UID, rc.Generation, rc.ResourceVersion = "u", 4, "7"
 	rc.Status = v1.ReplicationControllerStatus{
 		Replicas: 1, FullyLabeledReplicas: 2, ReadyReplicas: 3, AvailableReplicas: 4, ObservedGeneration: 5,
@@ -51,10 +48,12 @@ func TestReadWrite(t *testing.T) {
 	}
 }
 
-func TestServer(t *testing.T) {
+// TestReplicationController checks the condition of a ReplicationController that cannot create pods, and
+// that it adopts, replaces, releases and deletes pods.
+func TestReplicationController(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, replicaset.New, serviceaccount.New)
-	controllertest.RunAs(t, s, "replication-controller", controller.Options{}, New)
+	controllertest.Run(t, s, controller.Options{}, New, serviceaccount.New)
+	controllertest.RunAs(t, s, "replication-controller", controller.Options{}, NewReplicationController)
 	core, ctx := s.Client.CoreV1(), t.Context()
 	create := metav1.CreateOptions{}
 	rcs := func() *v1.ReplicationController {
@@ -64,7 +63,7 @@ func TestServer(t *testing.T) {
 		}
 		return rc
 	}
-	if _, err := core.ReplicationControllers(namespace).Create(ctx, example(), create); err != nil {
+	if _, err := core.ReplicationControllers(namespace).Create(ctx, exampleController(), create); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "the condition says why there are no pods", func(context.Context) (any, bool) {
@@ -74,7 +73,7 @@ func TestServer(t *testing.T) {
 	})
 
 	loose := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "loose", Labels: map[string]string{"app": "x"}},
-		Spec: example().Spec.Template.Spec}
+		Spec: exampleController().Spec.Template.Spec}
 	loose.Spec.ServiceAccountName = "" // use no service account, because none exists here
 	controllertest.Eventually(t, "the loose pod is let in", func(ctx context.Context) (any, bool) {
 		_, err := core.Pods(namespace).Create(ctx, loose, create)
