@@ -31,10 +31,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/nodeipam"
 	"keelson.dev/keelson/pkg/controllers/nodelifecycle"
 	"keelson.dev/keelson/pkg/controllers/podgc"
-	"keelson.dev/keelson/pkg/controllers/podgroupprotection"
 	"keelson.dev/keelson/pkg/controllers/policystatus"
-	"keelson.dev/keelson/pkg/controllers/pvcprotection"
-	"keelson.dev/keelson/pkg/controllers/pvprotection"
+	"keelson.dev/keelson/pkg/controllers/protection"
 	"keelson.dev/keelson/pkg/controllers/replicaset"
 	"keelson.dev/keelson/pkg/controllers/resourceclaim"
 	"keelson.dev/keelson/pkg/controllers/resourcequota"
@@ -48,7 +46,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/tokensecret"
 	"keelson.dev/keelson/pkg/controllers/ttl"
 	"keelson.dev/keelson/pkg/controllers/ttlafterfinished"
-	"keelson.dev/keelson/pkg/controllers/vacprotection"
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 	"keelson.dev/keelson/pkg/features"
 )
@@ -102,16 +99,17 @@ func Table() []Entry {
 			func(o controller.Options) bool { return o.Features.Enabled(features.PodCertificateRequest) }},
 		{bootstraptoken.SigningName, "bootstrap-signer", bootstraptoken.NewSigning, nil},
 		{bootstraptoken.CleaningName, "token-cleaner", bootstraptoken.NewCleaning, nil},
-		{pvcprotection.Name, "pvc-protection-controller", pvcprotection.New, nil},
-		{pvprotection.Name, "pv-protection-controller", pvprotection.New, nil},
-		{podgroupprotection.Name, "podgroup-protection-controller", podgroupprotection.New, nil},
+		{protection.ClaimsName, "pvc-protection-controller", protection.NewClaims, nil},
+		{protection.VolumesName, "pv-protection-controller", protection.NewVolumes, nil},
+		{protection.PodGroupsName, "podgroup-protection-controller", protection.NewPodGroups, nil},
 		{resourceclaim.Name, "resource-claim-controller", resourceclaim.New, nil},
 		{devicetainteviction.Name, "device-taint-eviction-controller", devicetainteviction.New, nil},
 		{resourcequota.Name, "resourcequota-controller", resourcequota.New, nil},
 		{endpoints.Name, "endpoint-controller", endpoints.New, nil},
 		{endpointslicemirroring.Name, "endpointslicemirroring-controller", endpointslicemirroring.New, nil},
 		{disruption.Name, "disruption-controller", disruption.New, nil},
-		{vacprotection.Name, "volumeattributesclass-protection-controller", vacprotection.New, nil},
+		{protection.AttributesClassesName, "volumeattributesclass-protection-controller",
+			protection.NewAttributesClasses, nil},
 		{loadbalancer.Name, "service-controller", loadbalancer.New,
 			func(o controller.Options) bool { return len(o.LoadBalancerRanges) > 0 }},
 		{ingresstls.Name, "ingress-tls-controller", ingresstls.New,

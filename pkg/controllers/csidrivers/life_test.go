@@ -36,8 +36,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
-	"keelson.dev/keelson/pkg/controllers/pvcprotection"
-	"keelson.dev/keelson/pkg/controllers/pvprotection"
+	"keelson.dev/keelson/pkg/controllers/protection"
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 	"keelson.dev/keelson/test/csi/driver"
 )
@@ -264,7 +263,7 @@ func newWorld(t *testing.T) *world {
 	if err := errors.Join(errNode, errDriver, errClass); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Run(t, w.Server, controller.Options{}, volumebinder.New, pvcprotection.New, pvprotection.New)
+	controllertest.Run(t, w.Server, controller.Options{}, volumebinder.New, protection.NewClaims, protection.NewVolumes)
 	return w
 }
 

@@ -34,8 +34,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
 	"keelson.dev/keelson/pkg/controllers/namespace"
 	"keelson.dev/keelson/pkg/controllers/podgc"
-	"keelson.dev/keelson/pkg/controllers/pvcprotection"
-	"keelson.dev/keelson/pkg/controllers/pvprotection"
+	"keelson.dev/keelson/pkg/controllers/protection"
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 )
 
@@ -160,8 +159,8 @@ func newStage(t *testing.T) *stage {
 			}
 			return c, err
 		},
-		volumebinder.New, pvcprotection.New, pvprotection.New, attachdetach.New, expander.New, ephemeralvolume.New, podgc.New,
-		namespace.New, garbagecollector.New)
+		volumebinder.New, protection.NewClaims, protection.NewVolumes, attachdetach.New, expander.New, ephemeralvolume.New,
+		podgc.New, namespace.New, garbagecollector.New)
 	return s
 }
 

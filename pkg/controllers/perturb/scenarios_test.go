@@ -45,10 +45,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/nodelifecycle"
 	"keelson.dev/keelson/pkg/controllers/perturb"
 	"keelson.dev/keelson/pkg/controllers/podgc"
-	"keelson.dev/keelson/pkg/controllers/podgroupprotection"
 	"keelson.dev/keelson/pkg/controllers/policystatus"
-	"keelson.dev/keelson/pkg/controllers/pvcprotection"
-	"keelson.dev/keelson/pkg/controllers/pvprotection"
+	"keelson.dev/keelson/pkg/controllers/protection"
 	"keelson.dev/keelson/pkg/controllers/replicaset"
 	"keelson.dev/keelson/pkg/controllers/resourceclaim"
 	"keelson.dev/keelson/pkg/controllers/resourcequota"
@@ -62,7 +60,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/tokensecret"
 	"keelson.dev/keelson/pkg/controllers/ttl"
 	"keelson.dev/keelson/pkg/controllers/ttlafterfinished"
-	"keelson.dev/keelson/pkg/controllers/vacprotection"
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 )
 
@@ -127,9 +124,9 @@ func rows(t *testing.T) []row {
 		{members: of(clusterroleaggregation.Name), kinds: "rbac.authorization.k8s.io/v1/clusterroles"},
 		{members: of(bootstraptoken.SigningName), kinds: "v1/configmaps"},
 		{members: of(bootstraptoken.CleaningName), kinds: "v1/secrets"},
-		{members: of(pvcprotection.Name), kinds: "v1/persistentvolumeclaims", kubelet: perturb.Running},
-		{members: of(pvprotection.Name), kinds: "v1/persistentvolumes"},
-		{members: of(podgroupprotection.Name), kinds: "scheduling.k8s.io/v1beta1/podgroups",
+		{members: of(protection.ClaimsName), kinds: "v1/persistentvolumeclaims", kubelet: perturb.Running},
+		{members: of(protection.VolumesName), kinds: "v1/persistentvolumes"},
+		{members: of(protection.PodGroupsName), kinds: "scheduling.k8s.io/v1beta1/podgroups",
 			serve: "scheduling.k8s.io/v1beta1", kubelet: perturb.Running},
 		{members: of(resourceclaim.Name), kinds: "resource.k8s.io/v1/resourceclaims " + podKinds, ignore: claimNames},
 		{members: of(devicetainteviction.Name, resourceclaim.Name), kinds: podKinds, kubelet: perturb.Running,
@@ -138,7 +135,7 @@ func rows(t *testing.T) []row {
 		{members: of(endpoints.Name), kinds: "v1/endpoints", kubelet: perturb.Running, ignore: changeTime},
 		{members: of(endpointslicemirroring.Name), kinds: "discovery.k8s.io/v1/endpointslices", ignore: recycled},
 		{members: of(disruption.Name, replicaset.Name), kinds: "policy/v1/poddisruptionbudgets", kubelet: perturb.Running},
-		{members: of(vacprotection.Name), kinds: "storage.k8s.io/v1/volumeattributesclasses"},
+		{members: of(protection.AttributesClassesName), kinds: "storage.k8s.io/v1/volumeattributesclasses"},
 		{members: of(servicecidr.Name), kinds: "networking.k8s.io/v1/servicecidrs"},
 		{members: of(volumebinder.Name), kinds: "v1/persistentvolumes v1/persistentvolumeclaims"},
 		{members: of(attachdetach.Name, volumebinder.Name),

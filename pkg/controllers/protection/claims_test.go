@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package pvcprotection
+package protection
 
 import (
 	"context"
@@ -99,7 +99,7 @@ func (c podCase) start(t *testing.T, s *testserver.Server, name string) (claim s
 func TestClaimsAreKeptWhileUsed(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)
-	controllertest.RunAs(t, s, "pvc-protection-controller", controller.Options{}, New)
+	controllertest.RunAs(t, s, "pvc-protection-controller", controller.Options{}, NewClaims)
 	core := s.Client.CoreV1()
 	claims := map[string]string{}
 	for name, c := range podCases {
@@ -115,24 +115,21 @@ func TestClaimsAreKeptWhileUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	gone := func(name string) func(context.Context) (any, bool) {
-		return func(ctx context.Context) (any, bool) {
-			got, err := core.PersistentVolumeClaims("default").Get(ctx, claims[name], metav1.GetOptions{})
-			return got, apierrors.IsNotFound(err)
-		}
+	claimGone := func(pod string) func(context.Context) (any, bool) {
+		return gone(core.PersistentVolumeClaims("default").Get, claims[pod])
 	}
 	for name, c := range podCases {
 		if !c.want {
-			controllertest.Eventually(t, "the claim of pod "+name+" is gone", gone(name))
+			controllertest.Eventually(t, "the claim of pod "+name+" is gone", claimGone(name))
 		}
 	}
 	if err := core.PersistentVolumeClaims("default").Delete(t.Context(), claims["last"],
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "the last claim is gone", gone("last"))
+	controllertest.Eventually(t, "the last claim is gone", claimGone("last"))
 	for name, c := range podCases {
-		if got, yes := gone(name)(t.Context()); c.want && yes {
+		if got, yes := claimGone(name)(t.Context()); c.want && yes {
 			t.Errorf("pod %s: its claim was deleted while the pod object exists: %v", name, got)
 		}
 	}
@@ -146,7 +143,7 @@ func TestClaimsAreKeptWhileUsed(t *testing.T) {
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
 		}
-		controllertest.Eventually(t, "the claim is gone after pod "+name, gone(name))
+		controllertest.Eventually(t, "the claim is gone after pod "+name, claimGone(name))
 	}
 }
 
@@ -156,14 +153,14 @@ func TestUnseenPod(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)
 	fake := clocktesting.NewFakeClock(time.Now())
-	c, informers := controllertest.RunUnwatched[*Controller](t, s, fake, New)
+	c, informers := controllertest.RunUnwatched[*claims](t, s, fake, NewClaims)
 	pods, claims := s.Client.CoreV1().Pods("default"), s.Client.CoreV1().PersistentVolumeClaims("default")
 	name := podCases["running"].start(t, s, "running")
 	claim, err := claims.Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	claim.Finalizers = []string{finalizer}
+	claim.Finalizers = []string{string(claimFinalizer)}
 	if _, err := claims.Update(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -186,9 +183,9 @@ func TestUnseenPod(t *testing.T) {
 	if err := pods.Delete(t.Context(), "running", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
 		t.Fatal(err)
 	}
+	claimGone := gone(claims.Get, name)
 	controllertest.Eventually(t, "the claim is deleted", func(ctx context.Context) (any, bool) {
 		fake.Step(time.Second)
-		got, err := claims.Get(ctx, name, metav1.GetOptions{})
-		return got, apierrors.IsNotFound(err)
+		return claimGone(ctx)
 	})
 }

@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package vacprotection
+package protection
 
 import (
-	"context"
 	"slices"
 	"testing"
 
@@ -19,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-func TestOfClaim(t *testing.T) {
+func TestClassesOfClaim(t *testing.T) {
 	asked, has := "asked", "has"
 	claim := &v1.PersistentVolumeClaim{
 		Spec: v1.PersistentVolumeClaimSpec{VolumeAttributesClassName: &asked},
@@ -28,17 +27,19 @@ func TestOfClaim(t *testing.T) {
 			ModifyVolumeStatus:               &v1.ModifyVolumeStatus{TargetVolumeAttributesClassName: "given"},
 		},
 	}
-	if got := ofClaim(claim); !slices.Equal(got, []string{"asked", "has", "given"}) {
+	if got := classesOfClaim(claim); !slices.Equal(got, []string{"asked", "has", "given"}) {
 		t.Errorf("got %v", got)
 	}
-	if got := ofClaim(&v1.PersistentVolumeClaim{}); len(got) > 0 {
+	if got := classesOfClaim(&v1.PersistentVolumeClaim{}); len(got) > 0 {
 		t.Errorf("got %v", got)
 	}
 }
 
-func TestServer(t *testing.T) {
+// TestAttributesClasses checks that a deleted VolumeAttributesClass stays until the claim that names it
+// is deleted.
+func TestAttributesClasses(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.RunAs(t, s, "volumeattributesclass-protection-controller", controller.Options{}, New)
+	controllertest.RunAs(t, s, "volumeattributesclass-protection-controller", controller.Options{}, NewAttributesClasses)
 	classes := s.Client.StorageV1().VolumeAttributesClasses()
 	for _, name := range []string{"used", "free"} {
 		class := &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: "d",
@@ -61,14 +62,8 @@ func TestServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	gone := func(name string) func(context.Context) (any, bool) {
-		return func(ctx context.Context) (any, bool) {
-			got, err := classes.Get(ctx, name, metav1.GetOptions{})
-			return got, apierrors.IsNotFound(err)
-		}
-	}
-	controllertest.Eventually(t, "the class that nobody names goes", gone("free"))
-	if got, yes := gone("used")(t.Context()); yes {
+	controllertest.Eventually(t, "the class that nobody names goes", gone(classes.Get, "free"))
+	if got, yes := gone(classes.Get, "used")(t.Context()); yes {
 		t.Fatalf("the class that a claim names was deleted: %v", got)
 	}
 	// Remove the finalizer that protects claims, because the controller that does so does not run
@@ -80,5 +75,5 @@ func TestServer(t *testing.T) {
 	if err := claims.Delete(t.Context(), "c", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "the class goes after the claim", gone("used"))
+	controllertest.Eventually(t, "the class goes after the claim", gone(classes.Get, "used"))
 }

@@ -1,15 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package podgroupprotection
+package protection
 
 import (
-	"context"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -20,15 +18,15 @@ import (
 	"keelson.dev/keelson/pkg/features"
 )
 
-// TestServer checks that a deleted PodGroup stays while one of its pods has not ended: until the pod
+// TestPodGroups checks that a deleted PodGroup stays while one of its pods has not ended: until the pod
 // ends, or is deleted. Pods of other groups and of other namespaces do not matter.
-func TestServer(t *testing.T) {
+func TestPodGroups(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.Features.Turned = features.Turned{features.GenericWorkload: true}
 		c.RuntimeConfig = map[string]bool{"scheduling.k8s.io/v1beta1": true}
 	}})
 	controllertest.Account(t, s)
-	controllertest.RunAs(t, s, "podgroup-protection-controller", controller.Options{}, New)
+	controllertest.RunAs(t, s, "podgroup-protection-controller", controller.Options{}, NewPodGroups)
 	ctx, groups, pods := t.Context(), s.Client.SchedulingV1beta1().PodGroups("default"), s.Client.CoreV1().Pods("default")
 	for _, name := range []string{"free", "ends", "deleted"} {
 		g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -51,15 +49,9 @@ func TestServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	gone := func(name string) func(context.Context) (any, bool) {
-		return func(ctx context.Context) (any, bool) {
-			got, err := groups.Get(ctx, name, metav1.GetOptions{})
-			return got, apierrors.IsNotFound(err)
-		}
-	}
-	controllertest.Eventually(t, "the group without pods goes", gone("free"))
+	controllertest.Eventually(t, "the group without pods goes", gone(groups.Get, "free"))
 	for _, name := range []string{"ends", "deleted"} {
-		if got, yes := gone(name)(ctx); yes {
+		if got, yes := gone(groups.Get, name)(ctx); yes {
 			t.Fatalf("the group %s was deleted although it has a pod: %v", name, got)
 		}
 	}
@@ -71,9 +63,9 @@ func TestServer(t *testing.T) {
 	if _, err := pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "the group goes when its pod has ended", gone("ends"))
+	controllertest.Eventually(t, "the group goes when its pod has ended", gone(groups.Get, "ends"))
 	if err := pods.Delete(ctx, "deleted", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "the group goes when its pod is deleted", gone("deleted"))
+	controllertest.Eventually(t, "the group goes when its pod is deleted", gone(groups.Get, "deleted"))
 }

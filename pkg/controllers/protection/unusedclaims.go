@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package pvcprotection
+package protection
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 
 // tracksUse reports whether the claim has the condition Unused. The condition of a claim that is not
 // bound yet is not set, because its status belongs to the controller that binds it.
-func (c *Controller) tracksUse(claim *v1.PersistentVolumeClaim) bool {
+func (c *claims) tracksUse(claim *v1.PersistentVolumeClaim) bool {
 	return c.Options.Features.Enabled(features.PersistentVolumeClaimUnusedSinceTime) &&
 		claim.DeletionTimestamp == nil && claim.Status.Phase == v1.ClaimBound
 }
@@ -37,7 +37,7 @@ func unused(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaimCondition 
 // useChanged reports whether the condition Unused of a claim may have to be written: it has none yet,
 // was not seen before, or has another status than before. The last case includes our own write: what
 // was compared with the pods before that was the claim without it.
-func (c *Controller) useChanged(old, claim *v1.PersistentVolumeClaim) bool {
+func (c *claims) useChanged(old, claim *v1.PersistentVolumeClaim) bool {
 	if !c.tracksUse(claim) {
 		return false
 	}
@@ -78,7 +78,7 @@ func ended(pod *v1.Pod) bool {
 // syncUnused sets the condition Unused of a bound claim, and returns the claim as it is then. It
 // looks at the caches of claims and pods only: if one is out of date, the event that it lacks queues
 // the claim again.
-func (c *Controller) syncUnused(ctx context.Context,
+func (c *claims) syncUnused(ctx context.Context,
 	claim *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
 	if !c.tracksUse(claim) {
 		return claim, nil

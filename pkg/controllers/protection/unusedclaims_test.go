@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package pvcprotection
+package protection
 
 import (
 	"context"
@@ -53,7 +53,7 @@ func TestUnused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	controllertest.RunAs(t, s, "pvc-protection-controller", controller.Options{}, New)
+	controllertest.RunAs(t, s, "pvc-protection-controller", controller.Options{}, NewClaims)
 	want := map[string]v1.ConditionStatus{
 		"unscheduled":           v1.ConditionFalse,
 		"starting":              v1.ConditionFalse,
@@ -165,7 +165,7 @@ func TestEnded(t *testing.T) {
 func TestUnusedEmulated(t *testing.T) {
 	claim := &v1.PersistentVolumeClaim{Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
 	for emulated, want := range map[release.Emulated]bool{0: true, 36: false} {
-		c := &Controller{Deps: controller.Deps{
+		c := &claims{Deps: controller.Deps{
 			Options: controller.Options{Features: features.Options{Emulated: emulated}}}}
 		if got := c.tracksUse(claim); got != want {
 			t.Errorf("emulated %d: tracked: %t", emulated, got)
