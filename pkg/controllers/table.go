@@ -25,7 +25,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/horizontalpodautoscaler"
 	"keelson.dev/keelson/pkg/controllers/ingresstls"
 	"keelson.dev/keelson/pkg/controllers/job"
-	"keelson.dev/keelson/pkg/controllers/legacytokens"
 	"keelson.dev/keelson/pkg/controllers/loadbalancer"
 	"keelson.dev/keelson/pkg/controllers/namespace"
 	"keelson.dev/keelson/pkg/controllers/nodeipam"
@@ -43,7 +42,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/storageversiongc"
 	"keelson.dev/keelson/pkg/controllers/storageversionmigrator"
 	"keelson.dev/keelson/pkg/controllers/tainteviction"
-	"keelson.dev/keelson/pkg/controllers/tokensecret"
 	"keelson.dev/keelson/pkg/controllers/ttl"
 	"keelson.dev/keelson/pkg/controllers/ttlafterfinished"
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
@@ -68,14 +66,15 @@ type Entry struct {
 // them.
 func Table() []Entry {
 	return []Entry{
-		{serviceaccount.Name, "service-account-controller", serviceaccount.New, nil},
+		{serviceaccount.DefaultAccountsName, "service-account-controller", serviceaccount.NewDefaultAccounts, nil},
 		{rootca.Name, "root-ca-cert-publisher", rootca.New, func(o controller.Options) bool { return len(o.RootCA) > 0 }},
 		{rootca.BundleName, "kube-apiserver-serving-clustertrustbundle-publisher", rootca.NewBundle,
 			func(o controller.Options) bool {
 				return len(o.RootCA) > 0 && o.Features.Enabled(features.ClusterTrustBundle)
 			}},
-		{tokensecret.Name, "", tokensecret.New, func(o controller.Options) bool { return len(o.TokenKey) > 0 }},
-		{legacytokens.Name, "legacy-service-account-token-cleaner", legacytokens.New, nil},
+		{serviceaccount.TokensName, "", serviceaccount.NewTokens,
+			func(o controller.Options) bool { return len(o.TokenKey) > 0 }},
+		{serviceaccount.LegacyTokensName, "legacy-service-account-token-cleaner", serviceaccount.NewLegacyTokens, nil},
 		{nodeipam.Name, "node-controller", nodeipam.New, func(o controller.Options) bool { return o.AllocateNodeCIDRs }},
 		{nodelifecycle.Name, "node-controller", nodelifecycle.New, nil},
 		{tainteviction.Name, "node-controller", tainteviction.New, nil},

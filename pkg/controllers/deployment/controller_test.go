@@ -24,7 +24,7 @@ import (
 // generation.
 func TestRevisions(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
+	controllertest.Run(t, s, controller.Options{}, serviceaccount.NewDefaultAccounts)
 	controllertest.RunAs(t, s, "deployment-controller", controller.Options{}, New)
 	controllertest.RunAs(t, s, "replicaset-controller", controller.Options{}, replicaset.New)
 	controllertest.Kubelets(t, s, controllertest.Ready)

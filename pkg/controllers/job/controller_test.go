@@ -32,7 +32,7 @@ type server struct {
 
 func start(t *testing.T) server {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
+	controllertest.Run(t, s, controller.Options{}, serviceaccount.NewDefaultAccounts)
 	controllertest.RunAs(t, s, "job-controller", controller.Options{}, New)
 	controllertest.Eventually(t, "service account", func(ctx context.Context) (any, bool) {
 		_, err := s.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})

@@ -57,7 +57,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/storageversiongc"
 	"keelson.dev/keelson/pkg/controllers/storageversionmigrator"
 	"keelson.dev/keelson/pkg/controllers/tainteviction"
-	"keelson.dev/keelson/pkg/controllers/tokensecret"
 	"keelson.dev/keelson/pkg/controllers/ttl"
 	"keelson.dev/keelson/pkg/controllers/ttlafterfinished"
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
@@ -88,10 +87,10 @@ const podKinds = "v1/pods"
 func rows(t *testing.T) []row {
 	key := privateKey(t)
 	return []row{
-		{members: of(serviceaccount.Name), kinds: "v1/serviceaccounts"},
+		{members: of(serviceaccount.DefaultAccountsName), kinds: "v1/serviceaccounts"},
 		{members: of(rootca.Name), kinds: "v1/configmaps",
 			options: controller.Options{RootCA: []byte("-----BEGIN CERTIFICATE-----\n")}, found: []uint64{486, 575, 624, 861}},
-		{members: of(tokensecret.Name), kinds: "v1/secrets v1/serviceaccounts",
+		{members: of(serviceaccount.TokensName), kinds: "v1/secrets v1/serviceaccounts",
 			options: controller.Options{TokenKey: key}, ignore: without("data", "token")},
 		{members: of(nodeipam.Name), kinds: "v1/nodes", options: controller.Options{
 			AllocateNodeCIDRs: true, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/22")}, NodeMasks: []int{24},

@@ -103,7 +103,7 @@ func TestExpectations(t *testing.T) {
 // pod with the highest deletion cost is kept when the ReplicaSet is scaled down.
 func TestReplicaSet(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
+	controllertest.Run(t, s, controller.Options{}, serviceaccount.NewDefaultAccounts)
 	controllertest.RunAs(t, s, "replicaset-controller", controller.Options{}, New)
 	controllertest.Kubelets(t, s, controllertest.Ready)
 	sets, ctx := s.Client.AppsV1().ReplicaSets(namespace), t.Context()

@@ -52,7 +52,7 @@ func TestReadWrite(t *testing.T) {
 // that it adopts, replaces, releases and deletes pods.
 func TestReplicationController(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, New, serviceaccount.New)
+	controllertest.Run(t, s, controller.Options{}, New, serviceaccount.NewDefaultAccounts)
 	controllertest.RunAs(t, s, "replication-controller", controller.Options{}, NewReplicationController)
 	core, ctx := s.Client.CoreV1(), t.Context()
 	create := metav1.CreateOptions{}

@@ -1,14 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package legacytokens deletes unused token Secrets that Kubernetes before version 1.24 generated
-// automatically for service accounts. After a year without use (by default) a token is marked with
-// a label, and from then on the API server rejects it. After another year the Secret is deleted. If
-// a user removes the label, the token is valid again.
-//
-// The API server records the last use of each token, and the date on which it began to record uses.
-// Tokens that a user requested and tokens that pods mount are not touched.
-package legacytokens
+package serviceaccount
 
 import (
 	"context"
@@ -19,7 +12,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,55 +21,55 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Name is the controller's name.
-const Name = "legacy-serviceaccount-token-cleaner-controller"
+// LegacyTokensName is the name of the controller that deletes unused generated token Secrets.
+const LegacyTokensName = "legacy-serviceaccount-token-cleaner-controller"
 
 const (
 	// lastUsed and invalidSince are labels of token Secrets. Their values are dates.
 	lastUsed     = "kubernetes.io/legacy-token-last-used"
 	invalidSince = "kubernetes.io/legacy-token-invalid-since"
 	// tracking is the ConfigMap with the date since which the API server records uses.
-	tracking = "kube-apiserver-legacy-service-account-token-tracking"
-	interval = 24 * time.Hour
-	day      = 24 * time.Hour
+	tracking    = "kube-apiserver-legacy-service-account-token-tracking"
+	sweepPeriod = 24 * time.Hour
+	day         = 24 * time.Hour
 )
 
-// Controller implements controller.Controller.
-type Controller struct {
+type legacyTokens struct {
 	controller.Deps
 	secrets  corelisters.SecretLister
 	accounts corelisters.ServiceAccountLister
 	pods     corelisters.PodLister
 }
 
-// New returns the controller.
-func New(d controller.Deps) (controller.Controller, error) {
+// NewLegacyTokens returns the controller that marks and then deletes unused token Secrets that were
+// generated automatically.
+func NewLegacyTokens(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
 	// Request the informers here, because a lister alone does not make the factory start its
 	// informer.
 	core.Secrets().Informer()
 	core.ServiceAccounts().Informer()
 	core.Pods().Informer()
-	return &Controller{Deps: d, secrets: core.Secrets().Lister(), accounts: core.ServiceAccounts().Lister(),
+	return &legacyTokens{Deps: d, secrets: core.Secrets().Lister(), accounts: core.ServiceAccounts().Lister(),
 		pods: core.Pods().Lister()}, nil
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error {
+func (c *legacyTokens) Run(ctx context.Context) error {
 	c.sweep(ctx)
-	controller.RunEvery(ctx, c.Clock, interval, c.sweep)
+	controller.RunEvery(ctx, c.Clock, sweepPeriod, c.sweep)
 	return nil
 }
 
 // sweep checks all Secrets with service account tokens. It runs once a day. If a write fails, the
 // next sweep retries it.
-func (c *Controller) sweep(ctx context.Context) {
+func (c *legacyTokens) sweep(ctx context.Context) {
 	if err := c.clean(ctx); err != nil && ctx.Err() == nil {
 		c.Log.Error("Failed to clean up legacy tokens", "err", err)
 	}
 }
 
-func (c *Controller) clean(ctx context.Context) error {
+func (c *legacyTokens) clean(ctx context.Context) error {
 	now, period := c.Clock.Now().UTC(), c.Options.Periods.LegacyTokens
 	cm, err := c.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, tracking, metav1.GetOptions{})
 	if err != nil {
@@ -114,7 +106,7 @@ func (c *Controller) clean(ctx context.Context) error {
 }
 
 // mounted returns the keys of all Secrets that pods mount.
-func (c *Controller) mounted() (sets.Set[string], error) {
+func (c *legacyTokens) mounted() (sets.Set[string], error) {
 	pods, err := c.pods.List(labels.Everything())
 	out := sets.New[string]()
 	for _, p := range pods {
@@ -129,7 +121,7 @@ func (c *Controller) mounted() (sets.Set[string], error) {
 
 // generated reports whether a token was generated automatically for its service account. The
 // account's list of secrets contains such tokens.
-func (c *Controller) generated(s *v1.Secret) bool {
+func (c *legacyTokens) generated(s *v1.Secret) bool {
 	account, err := c.accounts.ServiceAccounts(s.Namespace).Get(s.Annotations[v1.ServiceAccountNameKey])
 	if err != nil || string(account.UID) != s.Annotations[v1.ServiceAccountUIDKey] {
 		return false // another controller deletes the tokens of deleted service accounts
@@ -170,7 +162,7 @@ func plan(s *v1.Secret, since, now time.Time, period time.Duration) action {
 // endOf assumes the end of that day.
 func endOf(from time.Time, period time.Duration) time.Time { return from.Add(day).Add(period) }
 
-func (c *Controller) mark(ctx context.Context, s *v1.Secret, now time.Time) error {
+func (c *legacyTokens) mark(ctx context.Context, s *v1.Secret, now time.Time) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": s.UID, "resourceVersion": s.ResourceVersion,
 		"labels": map[string]string{invalidSince: now.Format(time.DateOnly)},
@@ -182,18 +174,9 @@ func (c *Controller) mark(ctx context.Context, s *v1.Secret, now time.Time) erro
 	return ignoreChanged("mark token", err)
 }
 
-func (c *Controller) remove(ctx context.Context, s *v1.Secret) error {
+func (c *legacyTokens) remove(ctx context.Context, s *v1.Secret) error {
 	err := c.Client.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion},
 	})
 	return ignoreChanged("remove token", err)
-}
-
-// ignoreChanged returns nil for errors that occur because a token was changed or deleted in the
-// meantime. The next sweep checks it again.
-func ignoreChanged(what string, err error) error {
-	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", what, err)
 }

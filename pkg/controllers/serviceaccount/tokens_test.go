@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package tokensecret_test
+package serviceaccount
 
 import (
 	"context"
@@ -18,10 +18,9 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
-	"keelson.dev/keelson/pkg/controllers/tokensecret"
 )
 
-// world is an API server with the controller.
+// world is an API server with the controller of token Secrets.
 type world struct {
 	*testing.T
 	*testserver.Server
@@ -34,7 +33,7 @@ func start(t *testing.T, s *testserver.Server, o controller.Options) world {
 		t.Fatal(err)
 	}
 	o.TokenKey = key
-	controllertest.Run(t, s, o, tokensecret.New)
+	controllertest.Run(t, s, o, NewTokens)
 	return world{t, s}
 }
 
@@ -84,9 +83,9 @@ func of(sa *v1.ServiceAccount) map[string]string {
 	return map[string]string{v1.ServiceAccountNameKey: sa.Name, v1.ServiceAccountUIDKey: string(sa.UID)}
 }
 
-// TestServer checks that a Secret gets a token that authenticates its service account, and that the
+// TestTokens checks that a Secret gets a token that authenticates its service account, and that the
 // Secret is deleted when the account is deleted.
-func TestServer(t *testing.T) {
+func TestTokens(t *testing.T) {
 	w := start(t, testserver.Start(t, testserver.Options{}), controller.Options{RootCA: []byte("authority")})
 	robot, other := w.account("robot"), w.account("other")
 	w.create("plain", v1.SecretTypeOpaque, of(robot), nil)
@@ -137,11 +136,11 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// TestKey checks that a key that cannot be used is reported when the controller is created.
-func TestKey(t *testing.T) {
+// TestTokenKey checks that a key that cannot be used is reported when the controller is created.
+func TestTokenKey(t *testing.T) {
 	for name, key := range map[string]string{"none": "",
 		"no key": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {
-		if _, err := tokensecret.New(controller.Deps{Options: controller.Options{TokenKey: []byte(key)}}); err == nil {
+		if _, err := NewTokens(controller.Deps{Options: controller.Options{TokenKey: []byte(key)}}); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}

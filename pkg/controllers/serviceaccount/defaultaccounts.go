@@ -1,8 +1,6 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serviceaccount maintains the service account "default" in every namespace. Without this
-// account, the API server admits no pod in the namespace.
 package serviceaccount
 
 import (
@@ -19,28 +17,30 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Name is the controller's name.
-const Name = "serviceaccount-controller"
+// DefaultAccountsName is the name of the controller of default service accounts.
+const DefaultAccountsName = "serviceaccount-controller"
 
-const account = "default"
+// defaultName is the name of the service account that every namespace has.
+const defaultName = "default"
 
-// recheck is the time after which a namespace is synced again when its account was created, in case
-// the account was deleted before the cache showed it.
+// recheck is the time after which a key is synced again if it depends on a service account that the
+// cache does not show yet, in case the account is deleted before the cache shows it.
 const recheck = time.Minute
 
-// Controller implements controller.Controller.
-type Controller struct {
+type defaultAccounts struct {
 	controller.Deps
 	queue      *controller.Queue
 	namespaces corelisters.NamespaceLister
 	accounts   corelisters.ServiceAccountLister
 }
 
-// New returns the controller.
-func New(d controller.Deps) (controller.Controller, error) {
+// NewDefaultAccounts returns the controller that maintains the service account "default" in every
+// namespace.
+func NewDefaultAccounts(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
-	c := &Controller{Deps: d, namespaces: core.Namespaces().Lister(), accounts: core.ServiceAccounts().Lister()}
-	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c := &defaultAccounts{Deps: d, namespaces: core.Namespaces().Lister(),
+		accounts: core.ServiceAccounts().Lister()}
+	c.queue = controller.NewQueue(DefaultAccountsName, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(core.Namespaces().Informer(), func(_, ns *v1.Namespace) {
 			if ns != nil {
@@ -48,7 +48,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 			}
 		}),
 		controller.OnChange(core.ServiceAccounts().Informer(), func(old, sa *v1.ServiceAccount) {
-			if sa == nil && old.Name == account {
+			if sa == nil && old.Name == defaultName {
 				c.queue.Add(old.Namespace)
 			}
 		}),
@@ -56,9 +56,9 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
+func (c *defaultAccounts) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-func (c *Controller) sync(ctx context.Context, namespace string) error {
+func (c *defaultAccounts) sync(ctx context.Context, namespace string) error {
 	ns, err := c.namespaces.Get(namespace)
 	if apierrors.IsNotFound(err) || err == nil && ns.Status.Phase == v1.NamespaceTerminating {
 		return nil
@@ -66,10 +66,10 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	if err != nil {
 		return err
 	}
-	if _, err = c.accounts.ServiceAccounts(namespace).Get(account); !apierrors.IsNotFound(err) {
+	if _, err = c.accounts.ServiceAccounts(namespace).Get(defaultName); !apierrors.IsNotFound(err) {
 		return err
 	}
-	sa := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
+	sa := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: defaultName}}
 	_, err = c.Client.CoreV1().ServiceAccounts(namespace).Create(ctx, sa, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 		return fmt.Errorf("create service account: %w", err)

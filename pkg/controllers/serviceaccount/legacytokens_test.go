@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package legacytokens
+package serviceaccount
 
 import (
 	"context"
@@ -31,7 +31,8 @@ func date(t *testing.T, s string) time.Time {
 	return at
 }
 
-func TestPlan(t *testing.T) {
+// TestLegacyPlan checks when a legacy token is marked, and when it is deleted.
+func TestLegacyPlan(t *testing.T) {
 	now := date(t, "2026-06-15")
 	for name, tc := range map[string]struct {
 		created string
@@ -68,9 +69,9 @@ type later struct {
 
 func (l later) Now() time.Time { return l.Clock.Now().Add(l.by) }
 
-// TestClean checks that over several years only the token that was generated and is unused is
+// TestLegacyTokens checks that over several years only the token that was generated and is unused is
 // marked and then deleted.
-func TestClean(t *testing.T) {
+func TestLegacyTokens(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx, api := t.Context(), s.Client.CoreV1()
 	account, err := api.ServiceAccounts("default").Create(ctx, &v1.ServiceAccount{
@@ -109,7 +110,7 @@ func TestClean(t *testing.T) {
 			Clock: later{clock.Real(), time.Duration(years)*year + 10*day}, Log: slog.New(slog.DiscardHandler),
 			Options: controller.Options{Periods: controller.DefaultPeriods()},
 		}
-		made, err := New(d)
+		made, err := NewLegacyTokens(d)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +121,7 @@ func TestClean(t *testing.T) {
 			stop()
 			d.Informers.Shutdown()
 		}()
-		return made.(*Controller).clean(ctx)
+		return made.(*legacyTokens).clean(ctx)
 	}
 	marked := func(name string) bool {
 		t.Helper()

@@ -1,17 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tokensecret fills Secrets of type kubernetes.io/service-account-token with a token for
-// the service account that they name, and deletes such a Secret when its service account was
-// deleted. The tokens do not expire. They are meant for clients that cannot request tokens from the
-// API.
-package tokensecret
+package serviceaccount
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,15 +17,10 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Name is the controller's name.
-const Name = "serviceaccount-token-controller"
+// TokensName is the name of the controller of token Secrets.
+const TokensName = "serviceaccount-token-controller"
 
-// recheck is the time after which a Secret is synced again if the cache did not show its service
-// account.
-const recheck = time.Minute
-
-// Controller implements controller.Controller.
-type Controller struct {
+type tokens struct {
 	controller.Deps
 	queue    *controller.Queue
 	secrets  corelisters.SecretLister
@@ -38,15 +28,16 @@ type Controller struct {
 	sign     signer
 }
 
-// New returns the controller.
-func New(d controller.Deps) (controller.Controller, error) {
+// NewTokens returns the controller that fills token Secrets, and that deletes those of deleted service
+// accounts.
+func NewTokens(d controller.Deps) (controller.Controller, error) {
 	sign, err := newSigner(d.Options.TokenKey)
 	if err != nil {
 		return nil, err
 	}
 	core := d.Informers.Core().V1()
-	c := &Controller{Deps: d, secrets: core.Secrets().Lister(), accounts: core.ServiceAccounts().Lister(), sign: sign}
-	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c := &tokens{Deps: d, secrets: core.Secrets().Lister(), accounts: core.ServiceAccounts().Lister(), sign: sign}
+	c.queue = controller.NewQueue(TokensName, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(core.Secrets().Informer(), func(_, s *v1.Secret) {
 			if s != nil && s.Type == v1.SecretTypeServiceAccountToken {
@@ -62,9 +53,9 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
+func (c *tokens) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-func (c *Controller) accountChanged(sa *v1.ServiceAccount) {
+func (c *tokens) accountChanged(sa *v1.ServiceAccount) {
 	list, err := c.secrets.Secrets(sa.Namespace).List(labels.Everything())
 	if err != nil {
 		return // cannot happen: List of a cache returns no error
@@ -76,7 +67,7 @@ func (c *Controller) accountChanged(sa *v1.ServiceAccount) {
 	}
 }
 
-func (c *Controller) sync(ctx context.Context, key string) error {
+func (c *tokens) sync(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	secret, err := c.secrets.Secrets(namespace).Get(name)
 	if apierrors.IsNotFound(err) || err == nil && secret.DeletionTimestamp != nil {
@@ -97,7 +88,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 
 // account returns the service account that a Secret names, or nil if it does not exist or was
 // replaced by another one.
-func (c *Controller) account(ctx context.Context, s *v1.Secret) (*v1.ServiceAccount, error) {
+func (c *tokens) account(ctx context.Context, s *v1.Secret) (*v1.ServiceAccount, error) {
 	name, uid := s.Annotations[v1.ServiceAccountNameKey], s.Annotations[v1.ServiceAccountUIDKey]
 	right := func(sa *v1.ServiceAccount) bool { return uid == "" || string(sa.UID) == uid }
 	if sa, err := c.accounts.ServiceAccounts(s.Namespace).Get(name); err == nil && right(sa) {
@@ -115,16 +106,13 @@ func (c *Controller) account(ctx context.Context, s *v1.Secret) (*v1.ServiceAcco
 	return sa, err
 }
 
-func (c *Controller) remove(ctx context.Context, s *v1.Secret) error {
+func (c *tokens) remove(ctx context.Context, s *v1.Secret) error {
 	err := c.Client.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name,
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("remove token: %w", err)
-	}
-	return nil
+	return ignoreChanged("remove token", err)
 }
 
-func (c *Controller) fill(ctx context.Context, s *v1.Secret, sa *v1.ServiceAccount) error {
+func (c *tokens) fill(ctx context.Context, s *v1.Secret, sa *v1.ServiceAccount) error {
 	next := s.DeepCopy()
 	if next.Data == nil {
 		next.Data = map[string][]byte{}
@@ -155,4 +143,13 @@ func (c *Controller) fill(ctx context.Context, s *v1.Secret, sa *v1.ServiceAccou
 		return fmt.Errorf("fill token: %w", err)
 	}
 	return nil
+}
+
+// ignoreChanged returns nil for errors that occur because a Secret was changed or deleted in the
+// meantime. An event or the next sweep checks it again.
+func ignoreChanged(what string, err error) error {
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
 }

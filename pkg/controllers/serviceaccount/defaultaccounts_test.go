@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package serviceaccount_test
+package serviceaccount
 
 import (
 	"context"
@@ -14,13 +14,12 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
-	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 )
 
-// TestServer checks that a namespace gets its default account, also after the account was deleted,
+// TestDefaultAccounts checks that a namespace gets its default account, also after the account was deleted,
 // and that an account that another client created is kept. A terminating namespace must get no
 // account.
-func TestServer(t *testing.T) {
+func TestDefaultAccounts(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	create := func(name string, finalizers ...v1.FinalizerName) {
 		t.Helper()
@@ -59,7 +58,7 @@ func TestServer(t *testing.T) {
 	if err := s.Client.CoreV1().Namespaces().Delete(t.Context(), "going", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.RunAs(t, s, "service-account-controller", controller.Options{}, serviceaccount.New)
+	controllertest.RunAs(t, s, "service-account-controller", controller.Options{}, NewDefaultAccounts)
 
 	account("before", "")
 	create("later")
