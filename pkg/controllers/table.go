@@ -39,8 +39,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 	"keelson.dev/keelson/pkg/controllers/servicecidr"
 	"keelson.dev/keelson/pkg/controllers/statefulset"
-	"keelson.dev/keelson/pkg/controllers/storageversiongc"
-	"keelson.dev/keelson/pkg/controllers/storageversionmigrator"
+	"keelson.dev/keelson/pkg/controllers/storageversion"
 	"keelson.dev/keelson/pkg/controllers/tainteviction"
 	"keelson.dev/keelson/pkg/controllers/ttl"
 	"keelson.dev/keelson/pkg/controllers/ttlafterfinished"
@@ -121,8 +120,8 @@ func Table() []Entry {
 		{ephemeralvolume.Name, "ephemeral-volume-controller", ephemeralvolume.New, nil},
 		{ttl.Name, "ttl-controller", ttl.New, nil},
 		{policystatus.Name, "validatingadmissionpolicy-status-controller", policystatus.New, nil},
-		{storageversiongc.Name, "storage-version-garbage-collector", storageversiongc.New, nil},
-		{storageversionmigrator.Name, "storage-version-migrator-controller", storageversionmigrator.New,
+		{storageversion.GarbageCollectorName, "storage-version-garbage-collector", storageversion.NewGarbageCollector, nil},
+		{storageversion.MigratorName, "storage-version-migrator-controller", storageversion.NewMigrator,
 			func(o controller.Options) bool { return o.Features.Enabled(features.StorageVersionMigrator) }},
 		{horizontalpodautoscaler.Name, "horizontal-pod-autoscaler", horizontalpodautoscaler.New, nil},
 	}

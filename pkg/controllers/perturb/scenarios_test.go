@@ -54,8 +54,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 	"keelson.dev/keelson/pkg/controllers/servicecidr"
 	"keelson.dev/keelson/pkg/controllers/statefulset"
-	"keelson.dev/keelson/pkg/controllers/storageversiongc"
-	"keelson.dev/keelson/pkg/controllers/storageversionmigrator"
+	"keelson.dev/keelson/pkg/controllers/storageversion"
 	"keelson.dev/keelson/pkg/controllers/tainteviction"
 	"keelson.dev/keelson/pkg/controllers/ttl"
 	"keelson.dev/keelson/pkg/controllers/ttlafterfinished"
@@ -142,9 +141,9 @@ func rows(t *testing.T) []row {
 			also: every(5*time.Second, attach), check: neverTwice},
 		{members: of(ephemeralvolume.Name), kinds: "v1/persistentvolumeclaims"},
 		{members: of(ttl.Name), kinds: "v1/nodes"},
-		{members: of(storageversiongc.Name), kinds: "internal.apiserver.k8s.io/v1alpha1/storageversions",
+		{members: of(storageversion.GarbageCollectorName), kinds: "internal.apiserver.k8s.io/v1alpha1/storageversions",
 			serve: "internal.apiserver.k8s.io/v1alpha1"},
-		{members: of(storageversionmigrator.Name),
+		{members: of(storageversion.MigratorName),
 			kinds: "storagemigration.k8s.io/v1/storageversionmigrations " +
 				"apiextensions.k8s.io/v1/customresourcedefinitions example.com/v2/things",
 			serve: "storagemigration.k8s.io/v1", check: rewritten, found: []uint64{169, 175}},

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package storageversionmigrator_test
+package storageversion_test
 
 import (
 	"context"
@@ -26,16 +26,22 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
-	"keelson.dev/keelson/pkg/controllers/storageversionmigrator"
+	"keelson.dev/keelson/pkg/controllers/storageversion"
 	"keelson.dev/keelson/pkg/features"
 )
 
-func start(t *testing.T) *testserver.Server {
+// start starts an API server with a feature and its API.
+func start(t *testing.T, feature, api string) *testserver.Server {
 	t.Helper()
 	return testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
-		c.RuntimeConfig = map[string]bool{"storagemigration.k8s.io/v1": true}
-		c.Features.Turned = features.Turned{features.StorageVersionMigrator: true}
+		c.RuntimeConfig = map[string]bool{api: true}
+		c.Features.Turned = features.Turned{feature: true}
 	}})
+}
+
+func startMigrations(t *testing.T) *testserver.Server {
+	t.Helper()
+	return start(t, features.StorageVersionMigrator, "storagemigration.k8s.io/v1")
 }
 
 // ended creates a migration, waits until it has ended, and returns it.
@@ -71,7 +77,7 @@ const versions = `[{"name":"v1","served":true,"storage":%t,"schema":{"openAPIV3S
 // TestCustomResources checks that a migration stores all objects of a custom resource in the new
 // version, and updates the status of the definition.
 func TestCustomResources(t *testing.T) {
-	s := start(t)
+	s := startMigrations(t)
 	ctx := t.Context()
 	things := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}
 	dyn, err := dynamic.NewForConfig(s.Config)
@@ -119,7 +125,7 @@ func TestCustomResources(t *testing.T) {
 		}
 		return fmt.Sprint(old, all, err), err == nil && old == n-1
 	})
-	controllertest.RunAs(t, s, "storage-version-migrator-controller", controller.Options{}, storageversionmigrator.New)
+	controllertest.RunAs(t, s, "storage-version-migrator-controller", controller.Options{}, storageversion.NewMigrator)
 	if m := ended(t, s, "example.com", "things"); !succeeded(m) {
 		t.Fatalf("migration: %+v", m.Status)
 	}
@@ -169,14 +175,14 @@ func stored(t *testing.T, s *testserver.Server) (old, all int) {
 // TestNothingChanges checks that a migration does not change objects that are already stored
 // correctly, and that a migration that is not possible fails.
 func TestNothingChanges(t *testing.T) {
-	s := start(t)
+	s := startMigrations(t)
 	ctx := t.Context()
 	was, err := s.Client.CoreV1().ConfigMaps("default").Create(ctx,
 		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "b"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	controllertest.RunAs(t, s, "storage-version-migrator-controller", controller.Options{}, storageversionmigrator.New)
+	controllertest.RunAs(t, s, "storage-version-migrator-controller", controller.Options{}, storageversion.NewMigrator)
 	if m := ended(t, s, "", "configmaps"); !succeeded(m) {
 		t.Errorf("migration: %+v", m.Status)
 	}

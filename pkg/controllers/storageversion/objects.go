@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package storageversionmigrator
+package storageversion
 
 import (
 	"context"
@@ -40,7 +40,7 @@ type target struct {
 }
 
 // find looks up a resource with discovery. It returns nil if the resource is not served.
-func (c *Controller) find(what metav1.GroupResource) (*target, error) {
+func (c *migrator) find(what metav1.GroupResource) (*target, error) {
 	gvr, err := c.Mapper.ResourceFor(schema.GroupVersionResource{Group: what.Group, Resource: what.Resource})
 	if meta.IsNoMatchError(err) || err == nil && (gvr.Group != what.Group || gvr.Resource != what.Resource) {
 		return nil, nil
@@ -81,7 +81,7 @@ type objects struct {
 func (o *objects) left() int { return len(o.old) - int(o.written.Load()) }
 
 // objects lists the objects of a resource. Those that were last written at version or before are old.
-func (c *Controller) objects(ctx context.Context, what *target, version string) (*objects, error) {
+func (c *migrator) objects(ctx context.Context, what *target, version string) (*objects, error) {
 	out := &objects{}
 	for more := ""; ; {
 		list, err := c.Metadata.Resource(what.gvr).List(ctx, metav1.ListOptions{Limit: page, Continue: more})
@@ -110,7 +110,7 @@ func (c *Controller) objects(ctx context.Context, what *target, version string) 
 
 // migrate rewrites the old objects. refused is an error that makes a retry pointless; err is any other
 // error.
-func (c *Controller) migrate(ctx context.Context, what *target, objects *objects) (refused, err error) {
+func (c *migrator) migrate(ctx context.Context, what *target, objects *objects) (refused, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)
 	for _, o := range objects.old {
@@ -138,7 +138,7 @@ type refusal struct{ error }
 // After a Conflict error it does not assume that another client wrote the object, because the error
 // may come from a proxy in front of the server. The migration is retried, and its next list shows
 // whether the object was written.
-func (c *Controller) rewrite(ctx context.Context, what *target, o object) error {
+func (c *migrator) rewrite(ctx context.Context, what *target, o object) error {
 	version, kind := what.gvk.ToAPIVersionAndKind()
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": version, "kind": kind, "metadata": map[string]any{"resourceVersion": o.version},
@@ -147,7 +147,7 @@ func (c *Controller) rewrite(ctx context.Context, what *target, o object) error 
 		return err
 	}
 	_, err = c.Metadata.Resource(what.gvr).Namespace(o.namespace).Patch(ctx, o.name, types.MergePatchType, body,
-		metav1.PatchOptions{FieldManager: Name})
+		metav1.PatchOptions{FieldManager: MigratorName})
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
 		return nil

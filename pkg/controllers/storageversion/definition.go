@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package storageversionmigrator
+package storageversion
 
 import (
 	"context"
@@ -25,7 +25,7 @@ type mark struct {
 
 // mark sets a condition in the CustomResourceDefinition of a migration's resource. It does nothing
 // if the resource is built in.
-func (c *Controller) mark(ctx context.Context, m *migration, how mark) error {
+func (c *migrator) mark(ctx context.Context, m *migration, how mark) error {
 	if m.Spec.Resource.Group == "" {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (c *Controller) mark(ctx context.Context, m *migration, how mark) error {
 	return nil
 }
 
-func (c *Controller) definition(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+func (c *migrator) definition(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	b, err := c.Discovery.RESTClient().Get().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", name).
 		SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if err != nil {

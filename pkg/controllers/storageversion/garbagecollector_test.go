@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package storageversiongc_test
+package storageversion_test
 
 import (
 	"context"
@@ -14,21 +14,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/keelson/pkg/api/apiserverinternal"
-	"keelson.dev/keelson/pkg/apiserver/config"
-	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
-	"keelson.dev/keelson/pkg/controllers/storageversiongc"
+	"keelson.dev/keelson/pkg/controllers/storageversion"
 	"keelson.dev/keelson/pkg/features"
 )
 
 // TestServersThatGo checks that an API server's entry is kept as long as its lease exists, and that
 // leases of other components do not count.
 func TestServersThatGo(t *testing.T) {
-	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
-		c.RuntimeConfig = map[string]bool{"internal.apiserver.k8s.io/v1alpha1": true}
-		c.Features.Turned = features.Turned{features.StorageVersionAPI: true}
-	}})
+	s := start(t, features.StorageVersionAPI, "internal.apiserver.k8s.io/v1alpha1")
 	ctx, versions, leases := t.Context(), s.Client.InternalV1alpha1().StorageVersions(),
 		s.Client.CoordinationV1().Leases(metav1.NamespaceSystem)
 	lease := func(name, identity string) {
@@ -84,7 +79,8 @@ func TestServersThatGo(t *testing.T) {
 		v, err := versions.Get(ctx, "core.pods", metav1.GetOptions{})
 		return err, err == nil && len(v.Status.StorageVersions) == 1
 	})
-	controllertest.RunAs(t, s, "storage-version-garbage-collector", controller.Options{}, storageversiongc.New)
+	controllertest.RunAs(t, s, "storage-version-garbage-collector", controller.Options{},
+		storageversion.NewGarbageCollector)
 	servers("a.b.others")
 	servers("a.b.some", "one")
 	servers("a.b.both", "one", "two")

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package storageversionmigrator_test
+package storageversion_test
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
-	"keelson.dev/keelson/pkg/controllers/storageversionmigrator"
+	"keelson.dev/keelson/pkg/controllers/storageversion"
 	"keelson.dev/keelson/pkg/features"
 )
 
@@ -59,7 +59,7 @@ func TestKeys(t *testing.T) {
 	}
 	before.Stop(t)
 	s := serve(b, a)
-	controllertest.RunAs(t, s, "storage-version-migrator-controller", controller.Options{}, storageversionmigrator.New)
+	controllertest.RunAs(t, s, "storage-version-migrator-controller", controller.Options{}, storageversion.NewMigrator)
 	if m := ended(t, s, "", "secrets"); !succeeded(m) {
 		t.Fatalf("migration: %+v", m.Status)
 	}

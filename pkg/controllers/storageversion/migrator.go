@@ -1,19 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storageversionmigrator carries out StorageVersionMigrations: it rewrites all objects of a
-// resource, so that they are stored in the present version and with the present encryption key.
-//
-// One migration of each resource runs at a time, the oldest first. The controller records the
-// resource version at which a migration begins. Objects that are written after that are stored
-// correctly. All older objects are rewritten with an empty apply, which changes nothing else. After
-// a restart the controller continues with the objects that are still older than the recorded
-// version; it records no other progress.
-//
-// While the objects of a CustomResourceDefinition are migrated, its status has a condition that
-// says so. Afterwards the controller removes the earlier versions from status.storedVersions,
-// unless the definition has changed in the meantime.
-package storageversionmigrator
+package storageversion
 
 import (
 	"context"
@@ -32,8 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Name is the controller's name.
-const Name = "storage-version-migrator-controller"
+// MigratorName is the name of the migrator.
+const MigratorName = "storage-version-migrator-controller"
 
 // Reasons of conditions in the status of StorageVersionMigrations.
 const (
@@ -45,18 +33,17 @@ const (
 
 type migration = storagemigrationv1.StorageVersionMigration
 
-// Controller implements controller.Controller.
-type Controller struct {
+type migrator struct {
 	controller.Deps
 	queue      *controller.Queue
 	migrations listers.StorageVersionMigrationLister
 }
 
-// New returns the controller.
-func New(d controller.Deps) (controller.Controller, error) {
+// NewMigrator returns the controller that carries out StorageVersionMigrations.
+func NewMigrator(d controller.Deps) (controller.Controller, error) {
 	migrations := d.Informers.Storagemigration().V1().StorageVersionMigrations()
-	c := &Controller{Deps: d, migrations: migrations.Lister()}
-	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c := &migrator{Deps: d, migrations: migrations.Lister()}
+	c.queue = controller.NewQueue(MigratorName, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(migrations.Informer(), func(old, m *migration) {
 		// Queue the resource also if a migration was deleted, because its next migration may start
 		// now.
@@ -68,10 +55,10 @@ func New(d controller.Deps) (controller.Controller, error) {
 func keyOf(m *migration) string { return m.Spec.Resource.String() }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
+func (c *migrator) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // sync continues the StorageVersionMigrations of the resource with the given key.
-func (c *Controller) sync(ctx context.Context, key string) error {
+func (c *migrator) sync(ctx context.Context, key string) error {
 	all, err := c.migrations.List(labels.Everything())
 	if err != nil {
 		return err
@@ -93,7 +80,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 
 // start marks a StorageVersionMigration as running, both in the CustomResourceDefinition of its
 // resource and in its own status.
-func (c *Controller) start(ctx context.Context, m *migration) error {
+func (c *migrator) start(ctx context.Context, m *migration) error {
 	err := c.mark(ctx, m,
 		mark{status: true, reason: reasonRunning, message: fmt.Sprintf("Migration %s is running", m.Name)})
 	if err != nil {
@@ -103,7 +90,7 @@ func (c *Controller) start(ctx context.Context, m *migration) error {
 }
 
 // finish marks a StorageVersionMigration that has succeeded or failed as not running any more.
-func (c *Controller) finish(ctx context.Context, m *migration) error {
+func (c *migrator) finish(ctx context.Context, m *migration) error {
 	how := mark{reason: "MigrationFailed", message: "The migration has failed"}
 	if is(m, storagemigrationv1.MigrationSucceeded) {
 		how = mark{reason: "MigrationSucceeded", message: "The migration has succeeded", migrated: true}
@@ -121,7 +108,7 @@ func (c *Controller) finish(ctx context.Context, m *migration) error {
 
 // addCondition adds a condition with the status True to a migration, unless it has a condition of
 // this type.
-func (c *Controller) addCondition(ctx context.Context, m *migration,
+func (c *migrator) addCondition(ctx context.Context, m *migration,
 	what storagemigrationv1.MigrationConditionType, reason, message string) error {
 	told := m.DeepCopy()
 	if conditionOf(told, what) != nil {
@@ -134,11 +121,11 @@ func (c *Controller) addCondition(ctx context.Context, m *migration,
 	return c.update(ctx, told)
 }
 
-func (c *Controller) fail(ctx context.Context, m *migration, message string) error {
+func (c *migrator) fail(ctx context.Context, m *migration, message string) error {
 	return c.addCondition(ctx, m, storagemigrationv1.MigrationFailed, reasonFailed, message)
 }
 
-func (c *Controller) update(ctx context.Context, m *migration) error {
+func (c *migrator) update(ctx context.Context, m *migration) error {
 	_, err := c.Client.StoragemigrationV1().StorageVersionMigrations().UpdateStatus(ctx, m, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("status: %w", err)
@@ -156,7 +143,7 @@ const (
 
 // run continues a migration. First it records the resource version at which the migration begins.
 // The event of this write queues the resource again.
-func (c *Controller) run(ctx context.Context, m *migration) error {
+func (c *migrator) run(ctx context.Context, m *migration) error {
 	what, err := c.find(m.Spec.Resource)
 	switch {
 	case err != nil:
@@ -200,7 +187,7 @@ func (c *Controller) run(ctx context.Context, m *migration) error {
 }
 
 // setCondition sets a condition with the status True, and reports whether it has changed.
-func (c *Controller) setCondition(m *migration, what storagemigrationv1.MigrationConditionType,
+func (c *migrator) setCondition(m *migration, what storagemigrationv1.MigrationConditionType,
 	reason, message string) bool {
 	return meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: string(what),
 		Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(c.Clock.Now()), Reason: reason, Message: message})
@@ -225,7 +212,7 @@ func runningMessage(o *objects, transient error) string {
 
 // recordStart records the present resource version in the status, as the beginning of the
 // migration.
-func (c *Controller) recordStart(ctx context.Context, m *migration, what *target) error {
+func (c *migrator) recordStart(ctx context.Context, m *migration, what *target) error {
 	list, err := c.Metadata.Resource(what.gvr).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return fmt.Errorf("present resource version: %w", err)

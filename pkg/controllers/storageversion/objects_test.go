@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package storageversionmigrator
+package storageversion
 
 import (
 	"testing"
@@ -36,7 +36,7 @@ func TestConflict(t *testing.T) {
 		}
 		return true, &metav1.PartialObjectMetadata{}, nil
 	})
-	c := &Controller{Deps: controller.Deps{Metadata: client}}
+	c := &migrator{Deps: controller.Deps{Metadata: client}}
 	try := func() (o *objects, refused, err error) {
 		t.Helper()
 		if o, err = c.objects(t.Context(), what, "10"); err != nil {

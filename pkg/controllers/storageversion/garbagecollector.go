@@ -1,13 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storageversiongc removes the entries of API servers that do not exist any more from
-// StorageVersions. An API server exists as long as it has an identity lease. A StorageVersion
-// without entries is deleted.
-//
-// Before it removes an entry, the controller asks the API server whether the lease was deleted, or
-// is not that of an API server. A cache without the lease, or a failed request, is not enough.
-package storageversiongc
+package storageversion
 
 import (
 	"context"
@@ -28,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/follow"
 )
 
-// Name is the controller's name.
-const Name = "storageversion-garbage-collector-controller"
+// GarbageCollectorName is the name of the garbage collector.
+const GarbageCollectorName = "storageversion-garbage-collector-controller"
 
 // identityLabel is a label of identity leases, and identityServer its value in the leases of API
 // servers.
@@ -38,8 +32,7 @@ const (
 	identityServer = "kube-apiserver"
 )
 
-// Controller implements controller.Controller.
-type Controller struct {
+type garbageCollector struct {
 	controller.Deps
 	queue    *controller.Queue
 	versions listers.StorageVersionLister
@@ -49,17 +42,18 @@ type Controller struct {
 	leases  cache.SharedIndexInformer
 }
 
-// New returns the controller.
-func New(d controller.Deps) (controller.Controller, error) {
+// NewGarbageCollector returns the controller that removes the entries of missing API servers from
+// StorageVersions.
+func NewGarbageCollector(d controller.Deps) (controller.Controller, error) {
 	versions := d.Informers.Internal().V1alpha1().StorageVersions()
-	c := &Controller{Deps: d, versions: versions.Lister()}
+	c := &garbageCollector{Deps: d, versions: versions.Lister()}
 	c.servers = informers.NewSharedInformerFactoryWithOptions(d.Client, 0, informers.WithNamespace(metav1.NamespaceSystem),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			follow.Latest(o)
 			o.LabelSelector = identityLabel + "=" + identityServer
 		}))
 	c.leases = c.servers.Coordination().V1().Leases().Informer()
-	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(GarbageCollectorName, d.Clock, d.Log, d.Options.Workers, c.sync)
 	if err := controller.OnChange(c.leases, c.leaseChanged); err != nil {
 		return nil, err
 	}
@@ -71,7 +65,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // leaseChanged queues all StorageVersions if the lease of an API server was deleted.
-func (c *Controller) leaseChanged(_, lease *coordinationv1.Lease) {
+func (c *garbageCollector) leaseChanged(_, lease *coordinationv1.Lease) {
 	if lease != nil {
 		return
 	}
@@ -85,7 +79,7 @@ func (c *Controller) leaseChanged(_, lease *coordinationv1.Lease) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error {
+func (c *garbageCollector) Run(ctx context.Context) error {
 	c.servers.Start(ctx.Done())
 	defer c.servers.Shutdown()
 	c.servers.WaitForCacheSync(ctx.Done())
@@ -93,7 +87,7 @@ func (c *Controller) Run(ctx context.Context) error {
 }
 
 // sync removes the entries of missing API servers from a StorageVersion.
-func (c *Controller) sync(ctx context.Context, name string) error {
+func (c *garbageCollector) sync(ctx context.Context, name string) error {
 	v, err := c.versions.Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -128,7 +122,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 
 // gone returns the IDs of the API servers in a StorageVersion that do not exist any more. It asks
 // the API server only about leases that the cache does not show.
-func (c *Controller) gone(ctx context.Context, v *apiserverinternalv1alpha1.StorageVersion) ([]string, error) {
+func (c *garbageCollector) gone(ctx context.Context, v *apiserverinternalv1alpha1.StorageVersion) ([]string, error) {
 	var out []string
 	for _, s := range v.Status.StorageVersions {
 		if _, there, err := c.leases.GetStore().GetByKey(metav1.NamespaceSystem + "/" + s.APIServerID); err == nil && there {
