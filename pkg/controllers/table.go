@@ -14,7 +14,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/csidrivers"
 	"keelson.dev/keelson/pkg/controllers/daemonset"
 	"keelson.dev/keelson/pkg/controllers/deployment"
-	"keelson.dev/keelson/pkg/controllers/devicetainteviction"
 	"keelson.dev/keelson/pkg/controllers/disruption"
 	"keelson.dev/keelson/pkg/controllers/endpoints"
 	"keelson.dev/keelson/pkg/controllers/endpointslice"
@@ -76,7 +75,7 @@ func Table() []Entry {
 		{serviceaccount.LegacyTokensName, "legacy-service-account-token-cleaner", serviceaccount.NewLegacyTokens, nil},
 		{nodeipam.Name, "node-controller", nodeipam.New, func(o controller.Options) bool { return o.AllocateNodeCIDRs }},
 		{nodelifecycle.Name, "node-controller", nodelifecycle.New, nil},
-		{tainteviction.Name, "node-controller", tainteviction.New, nil},
+		{tainteviction.NodesName, "node-controller", tainteviction.NewNodes, nil},
 		{deployment.Name, "deployment-controller", deployment.New, nil},
 		{replicaset.Name, "replicaset-controller", replicaset.New, nil},
 		{replicaset.ReplicationControllerName, "replication-controller", replicaset.NewReplicationController, nil},
@@ -101,7 +100,7 @@ func Table() []Entry {
 		{protection.VolumesName, "pv-protection-controller", protection.NewVolumes, nil},
 		{protection.PodGroupsName, "podgroup-protection-controller", protection.NewPodGroups, nil},
 		{resourceclaim.Name, "resource-claim-controller", resourceclaim.New, nil},
-		{devicetainteviction.Name, "device-taint-eviction-controller", devicetainteviction.New, nil},
+		{tainteviction.DevicesName, "device-taint-eviction-controller", tainteviction.NewDevices, nil},
 		{resourcequota.Name, "resourcequota-controller", resourcequota.New, nil},
 		{endpoints.Name, "endpoint-controller", endpoints.New, nil},
 		{endpointslicemirroring.Name, "endpointslicemirroring-controller", endpointslicemirroring.New, nil},

@@ -32,7 +32,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/cronjob"
 	"keelson.dev/keelson/pkg/controllers/daemonset"
 	"keelson.dev/keelson/pkg/controllers/deployment"
-	"keelson.dev/keelson/pkg/controllers/devicetainteviction"
 	"keelson.dev/keelson/pkg/controllers/disruption"
 	"keelson.dev/keelson/pkg/controllers/endpoints"
 	"keelson.dev/keelson/pkg/controllers/endpointslice"
@@ -99,7 +98,7 @@ func rows(t *testing.T) []row {
 				NodeGrace: 40 * time.Second, NodeStartupGrace: time.Minute,
 				Evictions: controller.Evictions{Rate: 0.1, SecondaryRate: 0.01, LargeZone: 50, Threshold: 0.55},
 			}, also: every(10*time.Second, renew), ignore: unordered},
-		{members: of(tainteviction.Name), kinds: podKinds, kubelet: perturb.Running},
+		{members: of(tainteviction.NodesName), kinds: podKinds, kubelet: perturb.Running},
 		{members: of(deployment.Name, replicaset.Name), kinds: "apps/v1/deployments apps/v1/replicasets " +
 			podKinds, kubelet: perturb.Running, ignore: sizes},
 		{members: of(replicaset.Name), kinds: "apps/v1/replicasets " + podKinds, kubelet: perturb.Running},
@@ -127,7 +126,7 @@ func rows(t *testing.T) []row {
 		{members: of(protection.PodGroupsName), kinds: "scheduling.k8s.io/v1beta1/podgroups",
 			serve: "scheduling.k8s.io/v1beta1", kubelet: perturb.Running},
 		{members: of(resourceclaim.Name), kinds: "resource.k8s.io/v1/resourceclaims " + podKinds, ignore: claimNames},
-		{members: of(devicetainteviction.Name, resourceclaim.Name), kinds: podKinds, kubelet: perturb.Running,
+		{members: of(tainteviction.DevicesName, resourceclaim.Name), kinds: podKinds, kubelet: perturb.Running,
 			ignore: claimNames},
 		{members: of(resourcequota.Name), kinds: "v1/resourcequotas"},
 		{members: of(endpoints.Name), kinds: "v1/endpoints", kubelet: perturb.Running, ignore: changeTime},

@@ -1,12 +1,6 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tainteviction deletes pods that do not tolerate a NoExecute taint of their node. It
-// deletes a pod at once or, if a toleration has a time limit, when this time has passed.
-//
-// The time of a toleration begins when the taint was added to the node, or when the pod was bound
-// to the node if that was later. If the taint contains no time, the toleration begins when this
-// process first saw the taint, so it begins again after a restart.
 package tainteviction
 
 import (
@@ -23,25 +17,24 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Name is the controller's name.
-const Name = "taint-eviction-controller"
+// NodesName is the name of the controller of nodes' taints.
+const NodesName = "taint-eviction-controller"
 
-// Controller implements controller.Controller.
-type Controller struct {
+type nodes struct {
 	controller.Deps
 	queue   *controller.Queue
-	nodes   corelisters.NodeLister
+	lister  corelisters.NodeLister
 	pods    cache.SharedIndexInformer
 	seen    *sightings
 	metrics *metrics
 }
 
-// New returns the controller.
-func New(d controller.Deps) (controller.Controller, error) {
+// NewNodes returns the controller that deletes pods because of taints of their nodes.
+func NewNodes(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
-	c := &Controller{Deps: d, nodes: core.Nodes().Lister(), pods: core.Pods().Informer(), seen: newSightings(),
-		metrics: newMetrics(d.Metrics)}
-	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c := &nodes{Deps: d, lister: core.Nodes().Lister(), pods: core.Pods().Informer(), seen: newSightings(),
+		metrics: newNodeMetrics(d.Metrics)}
+	c.queue = controller.NewQueue(NodesName, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByNode(c.pods),
 		controller.OnChange(core.Nodes().Informer(), c.nodeChanged),
@@ -50,17 +43,17 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
+func (c *nodes) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // podChanged queues a pod that is new on its node or whose tolerations may have changed.
-func (c *Controller) podChanged(old, pod *v1.Pod) {
+func (c *nodes) podChanged(old, pod *v1.Pod) {
 	if pod != nil && pod.Spec.NodeName != "" && (old == nil || old.UID != pod.UID ||
 		old.Spec.NodeName == "" || old.Generation != pod.Generation) {
 		c.queue.AddObject(pod)
 	}
 }
 
-func (c *Controller) nodeChanged(old, n *v1.Node) {
+func (c *nodes) nodeChanged(old, n *v1.Node) {
 	if n == nil {
 		c.seen.forget(old.Name)
 		return
@@ -73,7 +66,7 @@ func (c *Controller) nodeChanged(old, n *v1.Node) {
 	}
 }
 
-func (c *Controller) sync(ctx context.Context, key string) error {
+func (c *nodes) sync(ctx context.Context, key string) error {
 	o, there, err := c.pods.GetIndexer().GetByKey(key)
 	if err != nil || !there {
 		return err
@@ -82,7 +75,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if pod.DeletionTimestamp != nil || pod.Spec.NodeName == "" {
 		return nil
 	}
-	n, err := c.nodes.Get(pod.Spec.NodeName)
+	n, err := c.lister.Get(pod.Spec.NodeName)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -105,7 +98,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-func (c *Controller) evict(ctx context.Context, pod *v1.Pod) error {
+func (c *nodes) evict(ctx context.Context, pod *v1.Pod) error {
 	c.Events.Eventf(pod, v1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s",
 		pod.Namespace, pod.Name)
 	return controller.Evict(ctx, c.Client, pod, "DeletionByTaintManager",

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package devicetainteviction
+package tainteviction
 
 import (
 	"time"
@@ -13,17 +13,18 @@ import (
 
 // evictAt returns the time at which a pod must be deleted because of the taints of its devices.
 // leaves is false if the pod may stay.
-func (c *Controller) evictAt(pod *v1.Pod) (at time.Time, leaves bool) {
+func (c *devices) evictAt(pod *v1.Pod) (at time.Time, leaves bool) {
+	var first deadline
 	for _, claim := range c.usedBy(pod) {
 		for i := range claim.Status.Allocation.Devices.Results {
 			r := &claim.Status.Allocation.Devices.Results[i]
 			end, ends := endOf(c.taintsFor(r.Driver, r.Pool, r.Device), r.Tolerations, c.Clock.Now())
-			if ends && (!leaves || end.Before(at)) {
-				at, leaves = end, true
+			if ends {
+				first.add(end)
 			}
 		}
 	}
-	return at, leaves
+	return first.at, first.set
 }
 
 // endOf returns the time at which the first of a device's NoExecute taints is no longer tolerated.
@@ -31,11 +32,12 @@ func (c *Controller) evictAt(pod *v1.Pod) (at time.Time, leaves bool) {
 // now.
 func endOf(taints []resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration,
 	now time.Time) (end time.Time, ends bool) {
+	var first deadline
 	for _, t := range taints {
 		if t.Effect != resourcev1.DeviceTaintEffectNoExecute {
 			continue
 		}
-		limit, forever := patience(t, tolerations)
+		limit, forever := devicePatience(t, tolerations)
 		if forever {
 			continue
 		}
@@ -43,16 +45,15 @@ func endOf(taints []resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToler
 		if t.TimeAdded != nil {
 			begun = t.TimeAdded.Time
 		}
-		if e := begun.Add(limit); !ends || e.Before(end) {
-			end, ends = e, true
-		}
+		first.add(begun.Add(limit))
 	}
-	return end, ends
+	return first.at, first.set
 }
 
-// patience returns how long a taint is tolerated: the shortest time of the tolerations that match,
+// devicePatience returns how long a taint is tolerated: the shortest time of the tolerations that match,
 // or 0 if none matches. forever is true if one of them has no time limit.
-func patience(t resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration) (limit time.Duration, forever bool) {
+func devicePatience(t resourcev1.DeviceTaint,
+	tolerations []resourcev1.DeviceToleration) (limit time.Duration, forever bool) {
 	tolerated := false
 	for _, tol := range tolerations {
 		if tol.Effect != resourcev1.DeviceTaintEffectNoExecute || !resourceclaim.ToleratesTaint(tol, t) {
@@ -61,8 +62,7 @@ func patience(t resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleratio
 		if tol.TolerationSeconds == nil {
 			return 0, true
 		}
-		d := time.Duration(max(*tol.TolerationSeconds, 0)) * time.Second
-		if !tolerated || d < limit {
+		if d := limitOf(*tol.TolerationSeconds); !tolerated || d < limit {
 			limit, tolerated = d, true
 		}
 	}

@@ -1,12 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devicetainteviction deletes pods that use devices with a NoExecute taint which their
-// ResourceClaims do not tolerate. Taints come from the driver of a device and from
-// DeviceTaintRules, if the feature DRADeviceTaintRules is on. A pod is deleted at once or, if a
-// toleration has a time limit, when this time has passed. The condition EvictionInProgress of a rule
-// says how many pods still have to be deleted because of the rule.
-package devicetainteviction
+package tainteviction
 
 import (
 	"context"
@@ -30,15 +25,14 @@ import (
 	"keelson.dev/keelson/pkg/features"
 )
 
-// Name is the controller's name.
-const Name = "device-taint-eviction-controller"
+// DevicesName is the name of the controller of devices' taints.
+const DevicesName = "device-taint-eviction-controller"
 
 // byPool is the name of two indexes: of ResourceSlices by device pool, and of ResourceClaims by the
 // pools of their allocated devices.
 const byPool = "devicePool"
 
-// Controller implements controller.Controller.
-type Controller struct {
+type devices struct {
 	controller.Deps
 	queue      *controller.Queue
 	pods       corelisters.PodLister
@@ -53,13 +47,13 @@ type Controller struct {
 	evicted map[types.UID]int  // the number of pods deleted because of a rule, by the rule's UID
 }
 
-// New returns the controller.
-func New(d controller.Deps) (controller.Controller, error) {
+// NewDevices returns the controller that deletes pods because of taints of the devices that they use.
+func NewDevices(d controller.Deps) (controller.Controller, error) {
 	pods, resources := d.Informers.Core().V1().Pods(), d.Informers.Resource().V1()
-	claims, devices := resources.ResourceClaims(), resources.ResourceSlices().Informer()
-	c := &Controller{
+	claims, published := resources.ResourceClaims(), resources.ResourceSlices().Informer()
+	c := &devices{
 		Deps: d, pods: pods.Lister(), claims: claims.Lister(), claimCache: claims.Informer().GetIndexer(),
-		slices: devices.GetIndexer(), metrics: newMetrics(d.Metrics), waiting: map[types.UID]bool{},
+		slices: published.GetIndexer(), metrics: newDeviceMetrics(d.Metrics), waiting: map[types.UID]bool{},
 		evicted: map[types.UID]int{},
 	}
 	var followed error
@@ -67,21 +61,21 @@ func New(d controller.Deps) (controller.Controller, error) {
 		c.rules = resources.DeviceTaintRules().Lister()
 		followed = controller.OnChange(resources.DeviceTaintRules().Informer(), c.ruleChanged)
 	}
-	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(DevicesName, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		followed,
 		claims.Informer().AddIndexers(cache.Indexers{byPool: poolsOfClaim}),
-		devices.AddIndexers(cache.Indexers{byPool: poolOfSlice}),
+		published.AddIndexers(cache.Indexers{byPool: poolOfSlice}),
 		controller.OnChange(pods.Informer(), c.podChanged),
 		controller.OnChange(claims.Informer(), c.claimChanged),
-		controller.OnChange(devices, c.sliceChanged),
+		controller.OnChange(published, c.sliceChanged),
 	)
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
+func (c *devices) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-func (c *Controller) podChanged(old, pod *v1.Pod) {
+func (c *devices) podChanged(old, pod *v1.Pod) {
 	switch {
 	case pod == nil || pod.DeletionTimestamp != nil:
 		if c.wait(controller.Latest(old, pod).UID, false) {
@@ -97,7 +91,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 
 // claimChanged queues the pods that a ResourceClaim is reserved for or was reserved for before the
 // change.
-func (c *Controller) claimChanged(old, claim *resourcev1.ResourceClaim) {
+func (c *devices) claimChanged(old, claim *resourcev1.ResourceClaim) {
 	for _, cl := range []*resourcev1.ResourceClaim{old, claim} {
 		if cl == nil {
 			continue
@@ -112,7 +106,7 @@ func (c *Controller) claimChanged(old, claim *resourcev1.ResourceClaim) {
 
 // sliceChanged queues the pods that use devices of the ResourceSlice's pool, if taints or the
 // pool's generation changed.
-func (c *Controller) sliceChanged(old, slice *resourcev1.ResourceSlice) {
+func (c *devices) sliceChanged(old, slice *resourcev1.ResourceSlice) {
 	if old != nil && slice != nil && old.Spec.Pool.Generation == slice.Spec.Pool.Generation &&
 		equality.Semantic.DeepEqual(taintsOf(old), taintsOf(slice)) {
 		return
@@ -130,7 +124,7 @@ func (c *Controller) sliceChanged(old, slice *resourcev1.ResourceSlice) {
 // ruleChanged queues a rule whose specification or condition has changed. If the effect of the rule is
 // NoExecute, or was before the change, it also queues the pods that use a device which the rule
 // selects or selected. In the queue, keys of rules have no namespace and keys of pods have one.
-func (c *Controller) ruleChanged(old, rule *resourcev1.DeviceTaintRule) {
+func (c *devices) ruleChanged(old, rule *resourcev1.DeviceTaintRule) {
 	if old != nil && rule != nil && old.UID == rule.UID && equality.Semantic.DeepEqual(old.Spec, rule.Spec) {
 		// The sync after a write of the status may have compared with the condition before the write. The
 		// condition for the effect None is never updated.
@@ -164,7 +158,7 @@ func (c *Controller) ruleChanged(old, rule *resourcev1.DeviceTaintRule) {
 	}
 }
 
-func (c *Controller) sync(ctx context.Context, key string) error {
+func (c *devices) sync(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	if namespace == "" {
 		return c.syncRule(ctx, name)
@@ -215,7 +209,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 
 // queueRules queues the rules that evict pods, because a pod that was to be evicted later is not evicted
 // any more. Their conditions may have counted it.
-func (c *Controller) queueRules() {
+func (c *devices) queueRules() {
 	if c.rules == nil {
 		return
 	}
@@ -231,7 +225,7 @@ func (c *Controller) queueRules() {
 }
 
 // evictedBy returns the number of pods that the controller has deleted because of a rule.
-func (c *Controller) evictedBy(rule *resourcev1.DeviceTaintRule) int {
+func (c *devices) evictedBy(rule *resourcev1.DeviceTaintRule) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.evicted[rule.UID]
@@ -239,7 +233,7 @@ func (c *Controller) evictedBy(rule *resourcev1.DeviceTaintRule) int {
 
 // wait records whether a pod will be deleted at a later time, and returns the value recorded
 // before.
-func (c *Controller) wait(uid types.UID, is bool) (was bool) {
+func (c *devices) wait(uid types.UID, is bool) (was bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was = c.waiting[uid]
@@ -252,7 +246,7 @@ func (c *Controller) wait(uid types.UID, is bool) (was bool) {
 
 // usedBy returns the allocated ResourceClaims that are reserved for a pod, including the claim that
 // was created for its extended resources.
-func (c *Controller) usedBy(pod *v1.Pod) []*resourcev1.ResourceClaim {
+func (c *devices) usedBy(pod *v1.Pod) []*resourcev1.ResourceClaim {
 	var out []*resourcev1.ResourceClaim
 	add := func(name string, owned bool) {
 		claim, err := c.claims.ResourceClaims(pod.Namespace).Get(name)
@@ -277,7 +271,7 @@ func (c *Controller) usedBy(pod *v1.Pod) []*resourcev1.ResourceClaim {
 }
 
 // taintsFor returns the taints of a device: those of its driver and those of rules.
-func (c *Controller) taintsFor(driver, pool, device string) []resourcev1.DeviceTaint {
+func (c *devices) taintsFor(driver, pool, device string) []resourcev1.DeviceTaint {
 	published := c.publishedTaints(driver, pool, device)
 	if c.rules == nil {
 		return published
@@ -291,7 +285,7 @@ func (c *Controller) taintsFor(driver, pool, device string) []resourcev1.DeviceT
 
 // publishedTaints returns the taints of a device in the ResourceSlices of the pool's newest
 // generation.
-func (c *Controller) publishedTaints(driver, pool, device string) []resourcev1.DeviceTaint {
+func (c *devices) publishedTaints(driver, pool, device string) []resourcev1.DeviceTaint {
 	objects, err := c.slices.ByIndex(byPool, poolKey(driver, pool))
 	if err != nil {
 		return nil // cannot happen: New has added the index

@@ -17,13 +17,13 @@ import (
 // leaves is false if the pod may stay. The function since returns the time at which a taint was
 // added.
 func evictAt(pod *v1.Pod, taints []v1.Taint, since func(*v1.Taint) time.Time) (at time.Time, leaves bool) {
-	placed := placedAt(pod)
+	placed, first := placedAt(pod), deadline{}
 	for i := range taints {
 		t := &taints[i]
 		if t.Effect != v1.TaintEffectNoExecute {
 			continue
 		}
-		limit, forever := patience(t, pod.Spec.Tolerations)
+		limit, forever := nodePatience(t, pod.Spec.Tolerations)
 		if forever {
 			continue
 		}
@@ -31,11 +31,9 @@ func evictAt(pod *v1.Pod, taints []v1.Taint, since func(*v1.Taint) time.Time) (a
 		if placed.After(begun) {
 			begun = placed
 		}
-		if end := begun.Add(limit); !leaves || end.Before(at) {
-			at, leaves = end, true
-		}
+		first.add(begun.Add(limit))
 	}
-	return at, leaves
+	return first.at, first.set
 }
 
 // placedAt returns the time at which a pod was bound to its node, or of its creation if that is
@@ -48,9 +46,9 @@ func placedAt(pod *v1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// patience returns how long a pod tolerates a taint: the shortest time of the tolerations that
+// nodePatience returns how long a pod tolerates a taint: the shortest time of the tolerations that
 // match, or 0 if none matches. forever is true if some match and none of these has a time limit.
-func patience(t *v1.Taint, tolerations []v1.Toleration) (limit time.Duration, forever bool) {
+func nodePatience(t *v1.Taint, tolerations []v1.Toleration) (limit time.Duration, forever bool) {
 	tolerated, limited := false, false
 	for i := range tolerations {
 		tol := &tolerations[i]
@@ -61,8 +59,7 @@ func patience(t *v1.Taint, tolerations []v1.Toleration) (limit time.Duration, fo
 		if tol.TolerationSeconds == nil {
 			continue
 		}
-		d := time.Duration(max(*tol.TolerationSeconds, 0)) * time.Second
-		if !limited || d < limit {
+		if d := limitOf(*tol.TolerationSeconds); !limited || d < limit {
 			limit, limited = d, true
 		}
 	}

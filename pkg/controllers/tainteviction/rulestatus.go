@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package devicetainteviction
+package tainteviction
 
 import (
 	"context"
@@ -27,7 +27,7 @@ import (
 const statusPeriod = 10 * time.Second
 
 // syncRule updates the condition EvictionInProgress of a DeviceTaintRule.
-func (c *Controller) syncRule(ctx context.Context, name string) error {
+func (c *devices) syncRule(ctx context.Context, name string) error {
 	rule, err := c.rules.Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -61,7 +61,7 @@ func (c *Controller) syncRule(ctx context.Context, name string) error {
 		WithLastTransitionTime(next.LastTransitionTime)
 	_, err = c.Client.ResourceV1().DeviceTaintRules().ApplyStatus(ctx, applyresourcev1.DeviceTaintRule(name).
 		WithUID(rule.UID).WithStatus(applyresourcev1.DeviceTaintRuleStatus().WithConditions(condition)),
-		metav1.ApplyOptions{FieldManager: Name, Force: true})
+		metav1.ApplyOptions{FieldManager: DevicesName, Force: true})
 	if err != nil {
 		return fmt.Errorf("condition of rule: %w", err)
 	}
@@ -80,7 +80,7 @@ type effects struct {
 	evicted int
 }
 
-func (c *Controller) effectsOf(rule *resourcev1.DeviceTaintRule) (effects, error) {
+func (c *devices) effectsOf(rule *resourcev1.DeviceTaintRule) (effects, error) {
 	e := effects{evicted: c.evictedBy(rule)}
 	switch rule.Spec.Taint.Effect {
 	case resourcev1.DeviceTaintEffectNone:
@@ -106,7 +106,7 @@ func (c *Controller) effectsOf(rule *resourcev1.DeviceTaintRule) (effects, error
 
 // evicts reports whether a rule is a reason to evict a pod, now or later, provided that the rule's
 // effect is NoExecute.
-func (c *Controller) evicts(rule *resourcev1.DeviceTaintRule, pod *v1.Pod) bool {
+func (c *devices) evicts(rule *resourcev1.DeviceTaintRule, pod *v1.Pod) bool {
 	taint := rule.Spec.Taint
 	taint.Effect = resourcev1.DeviceTaintEffectNoExecute
 	for _, claim := range c.usedBy(pod) {
@@ -115,7 +115,7 @@ func (c *Controller) evicts(rule *resourcev1.DeviceTaintRule, pod *v1.Pod) bool 
 			if !devicetaints.Selects(rule, r.Driver, r.Pool, r.Device) {
 				continue
 			}
-			if _, forever := patience(taint, r.Tolerations); !forever {
+			if _, forever := devicePatience(taint, r.Tolerations); !forever {
 				return true
 			}
 		}
@@ -124,7 +124,7 @@ func (c *Controller) evicts(rule *resourcev1.DeviceTaintRule, pod *v1.Pod) bool 
 }
 
 // rulesAgainst returns the rules that are reasons to evict a pod.
-func (c *Controller) rulesAgainst(pod *v1.Pod) []*resourcev1.DeviceTaintRule {
+func (c *devices) rulesAgainst(pod *v1.Pod) []*resourcev1.DeviceTaintRule {
 	if c.rules == nil {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (c *Controller) rulesAgainst(pod *v1.Pod) []*resourcev1.DeviceTaintRule {
 
 // selected returns the numbers of published and of allocated devices that a rule selects. Of a pool, only
 // the newest generation counts.
-func (c *Controller) selected(rule *resourcev1.DeviceTaintRule) (published, allocated int) {
+func (c *devices) selected(rule *resourcev1.DeviceTaintRule) (published, allocated int) {
 	newest := map[string]int64{}
 	counts := map[string]int{}
 	for _, o := range c.slices.List() {

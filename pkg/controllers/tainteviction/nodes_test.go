@@ -94,11 +94,8 @@ func TestSightings(t *testing.T) {
 // has passed, also if the taint contains no time, and that more syncs of the pod do not delay this.
 func TestPatienceEnds(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
+	controllertest.Account(t, s)
 	ctx := t.Context()
-	if _, err := s.Client.CoreV1().ServiceAccounts("default").Create(ctx,
-		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"},
 		Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoExecute}}}}
 	if _, err := s.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
@@ -115,7 +112,7 @@ func TestPatienceEnds(t *testing.T) {
 		}
 	}
 	r := prometheus.NewRegistry()
-	controllertest.Run(t, s, controller.Options{}, controllertest.WithMetrics(r, New))
+	controllertest.Run(t, s, controller.Options{}, controllertest.WithMetrics(r, NewNodes))
 	controllertest.Eventually(t, "pods without patience end", func(ctx context.Context) (any, bool) {
 		ended := 0
 		for _, name := range []string{"none", "some"} {
@@ -149,7 +146,7 @@ func TestValueChanges(t *testing.T) {
 	if _, err := nodes.Create(ctx, node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Run(t, s, controller.Options{}, New)
+	controllertest.Run(t, s, controller.Options{}, NewNodes)
 	gone := func(name string) {
 		t.Helper()
 		controllertest.Eventually(t, name, func(ctx context.Context) (any, bool) {
@@ -178,7 +175,7 @@ func TestValueChanges(t *testing.T) {
 func TestReplacedPod(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)
-	c, informers := controllertest.RunUnwatched[*Controller](t, s, clock.Real(), New)
+	c, informers := controllertest.RunUnwatched[*nodes](t, s, clock.Real(), NewNodes)
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"},
 		Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoExecute}}}}
 	pod, err := s.Client.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"},

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package devicetainteviction
+package tainteviction
 
 import (
 	"context"
@@ -62,7 +62,7 @@ func textOf(c metav1.Condition) string { return string(c.Status) + " " + c.Reaso
 
 // start starts an API server with the controller. One pod, p, uses the device x of the pool named pool, and
 // tolerates its taints for an hour. The controller's clock stands still, so it does nothing later.
-func start(t *testing.T) (*testserver.Server, *Controller) {
+func start(t *testing.T) (*testserver.Server, *devices) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)
 	ctx, resources := t.Context(), s.Client.ResourceV1()
@@ -98,12 +98,12 @@ func start(t *testing.T) (*testserver.Server, *Controller) {
 	}
 	_, err = resources.ResourceClaims("default").UpdateStatus(ctx, claim, metav1.UpdateOptions{})
 	must(err)
-	var c *Controller
+	var c *devices
 	controllertest.RunAs(t, s, "device-taint-eviction-controller", controller.Options{},
 		func(d controller.Deps) (controller.Controller, error) {
 			d.Clock = clocktesting.NewFakeClock(time.Now())
-			made, err := New(d)
-			c = made.(*Controller)
+			made, err := NewDevices(d)
+			c = made.(*devices)
 			return c, err
 		})
 	return s, c

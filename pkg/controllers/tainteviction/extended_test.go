@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package devicetainteviction
+package tainteviction
 
 import (
 	"testing"
@@ -72,7 +72,7 @@ func TestExtendedResources(t *testing.T) {
 			if err := slices.Add(slice); err != nil {
 				t.Fatal(err)
 			}
-			c := &Controller{
+			c := &devices{
 				Deps:   controller.Deps{Clock: clocktesting.NewFakeClock(time.Unix(0, 0))},
 				claims: resourcelisters.NewResourceClaimLister(claims), slices: slices,
 				rules: resourcelisters.NewDeviceTaintRuleLister(rules),
