@@ -16,8 +16,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/deployment"
 	"keelson.dev/keelson/pkg/controllers/disruption"
 	"keelson.dev/keelson/pkg/controllers/endpoints"
-	"keelson.dev/keelson/pkg/controllers/endpointslice"
-	"keelson.dev/keelson/pkg/controllers/endpointslicemirroring"
 	"keelson.dev/keelson/pkg/controllers/ephemeralvolume"
 	"keelson.dev/keelson/pkg/controllers/expander"
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
@@ -84,7 +82,7 @@ func Table() []Entry {
 		{job.Name, "job-controller", job.New, nil},
 		{cronjob.Name, "cronjob-controller", cronjob.New, nil},
 		{ttlafterfinished.Name, "ttl-after-finished-controller", ttlafterfinished.New, nil},
-		{endpointslice.Name, "endpointslice-controller", endpointslice.New, nil},
+		{endpoints.SlicesName, "endpointslice-controller", endpoints.NewSlices, nil},
 		{namespace.Name, "namespace-controller", namespace.New, nil},
 		{garbagecollector.Name, "generic-garbage-collector", garbagecollector.New, nil},
 		{podgc.Name, "pod-garbage-collector", podgc.New, nil},
@@ -102,8 +100,8 @@ func Table() []Entry {
 		{resourceclaim.Name, "resource-claim-controller", resourceclaim.New, nil},
 		{tainteviction.DevicesName, "device-taint-eviction-controller", tainteviction.NewDevices, nil},
 		{resourcequota.Name, "resourcequota-controller", resourcequota.New, nil},
-		{endpoints.Name, "endpoint-controller", endpoints.New, nil},
-		{endpointslicemirroring.Name, "endpointslicemirroring-controller", endpointslicemirroring.New, nil},
+		{endpoints.EndpointsName, "endpoint-controller", endpoints.NewEndpoints, nil},
+		{endpoints.MirroringName, "endpointslicemirroring-controller", endpoints.NewMirroring, nil},
 		{disruption.Name, "disruption-controller", disruption.New, nil},
 		{protection.AttributesClassesName, "volumeattributesclass-protection-controller",
 			protection.NewAttributesClasses, nil},

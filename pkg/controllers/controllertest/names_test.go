@@ -24,8 +24,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 	"keelson.dev/keelson/pkg/controllers/daemonset"
 	"keelson.dev/keelson/pkg/controllers/deployment"
-	"keelson.dev/keelson/pkg/controllers/endpointslice"
-	"keelson.dev/keelson/pkg/controllers/endpointslicemirroring"
+	"keelson.dev/keelson/pkg/controllers/endpoints"
 	"keelson.dev/keelson/pkg/controllers/ephemeralvolume"
 	"keelson.dev/keelson/pkg/controllers/job"
 	"keelson.dev/keelson/pkg/controllers/replicaset"
@@ -268,7 +267,7 @@ func TestLongestNames(t *testing.T) {
 	addNode(t, s.Client)
 	controllertest.Run(t, s, controller.Options{}, daemonset.New, deployment.New, replicaset.New,
 		replicaset.NewReplicationController, statefulset.New,
-		job.New, ephemeralvolume.New, resourceclaim.New, endpointslice.New, endpointslicemirroring.New)
+		job.New, ephemeralvolume.New, resourceclaim.New, endpoints.NewSlices, endpoints.NewMirroring)
 	for kind, tt := range tests {
 		forms := map[string]func(string, int) string{"plain": long, "dotted": dotted, "shifted": shifted}
 		for form, name := range forms {

@@ -14,15 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Repack converts subsets to a canonical form, so that subsets with the same meaning are equal:
+// repack converts subsets to a canonical form, so that subsets with the same meaning are equal:
 // ports with the same addresses and readiness form one subset, and subsets, ports and addresses are
 // sorted. An address that is listed as both ready and not ready counts as not ready.
-func Repack(subsets []v1.EndpointSubset) []v1.EndpointSubset {
+func repack(subsets []v1.EndpointSubset) []v1.EndpointSubset {
 	var ports []*portGroup
 	byPort := map[string]*portGroup{}
 	addresses := map[addressKey]v1.EndpointAddress{}
 	for i := range subsets {
-		for _, port := range portsOf(&subsets[i]) {
+		for _, port := range subsetPorts(&subsets[i]) {
 			name := portText(port)
 			g := byPort[name]
 			if g == nil {
@@ -80,7 +80,7 @@ type portGroup struct {
 	ready map[addressKey]bool
 }
 
-func portsOf(s *v1.EndpointSubset) []*v1.EndpointPort {
+func subsetPorts(s *v1.EndpointSubset) []*v1.EndpointPort {
 	if len(s.Ports) == 0 {
 		return []*v1.EndpointPort{nil}
 	}

@@ -60,7 +60,7 @@ func TestRepack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Repack(tc.in)); diff != "" {
+			if diff := cmp.Diff(tc.want, repack(tc.in)); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -101,15 +101,15 @@ func TestRepackKeepsMeaning(t *testing.T) {
 			}
 		})
 		in := rapid.SliceOfN(subset, 0, 6).Draw(t, "subsets")
-		out := Repack(in)
+		out := repack(in)
 		if want, got := meaning(in), meaning(out); !maps.Equal(want, got) {
 			t.Fatalf("meant %v, means %v", want, got)
 		}
-		if diff := cmp.Diff(out, Repack(out)); diff != "" {
+		if diff := cmp.Diff(out, repack(out)); diff != "" {
 			t.Fatal("packed twice: ", diff)
 		}
 		shuffled := rapid.Permutation(in).Draw(t, "order")
-		if diff := cmp.Diff(out, Repack(shuffled)); diff != "" {
+		if diff := cmp.Diff(out, repack(shuffled)); diff != "" {
 			t.Fatal("order matters: ", diff)
 		}
 	})

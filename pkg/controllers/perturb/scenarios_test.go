@@ -34,8 +34,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/deployment"
 	"keelson.dev/keelson/pkg/controllers/disruption"
 	"keelson.dev/keelson/pkg/controllers/endpoints"
-	"keelson.dev/keelson/pkg/controllers/endpointslice"
-	"keelson.dev/keelson/pkg/controllers/endpointslicemirroring"
 	"keelson.dev/keelson/pkg/controllers/ephemeralvolume"
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
 	"keelson.dev/keelson/pkg/controllers/job"
@@ -113,7 +111,7 @@ func rows(t *testing.T) []row {
 		{members: of(cronjob.Name, job.Name), kinds: "batch/v1/cronjobs batch/v1/jobs",
 			kubelet: perturb.Ending(5 * time.Second), ignore: minutes, found: []uint64{4}},
 		{members: of(ttlafterfinished.Name, job.Name), kinds: "batch/v1/jobs", kubelet: perturb.Ending(2 * time.Second)},
-		{members: of(endpointslice.Name), kinds: "discovery.k8s.io/v1/endpointslices", kubelet: perturb.Running,
+		{members: of(endpoints.SlicesName), kinds: "discovery.k8s.io/v1/endpointslices", kubelet: perturb.Running,
 			ignore: changeTime},
 		{members: of(namespace.Name), kinds: "v1/namespaces v1/configmaps " + podKinds, kubelet: perturb.Running},
 		{members: of(garbagecollector.Name), kinds: "v1/configmaps v1/secrets"},
@@ -129,8 +127,8 @@ func rows(t *testing.T) []row {
 		{members: of(tainteviction.DevicesName, resourceclaim.Name), kinds: podKinds, kubelet: perturb.Running,
 			ignore: claimNames},
 		{members: of(resourcequota.Name), kinds: "v1/resourcequotas"},
-		{members: of(endpoints.Name), kinds: "v1/endpoints", kubelet: perturb.Running, ignore: changeTime},
-		{members: of(endpointslicemirroring.Name), kinds: "discovery.k8s.io/v1/endpointslices", ignore: recycled},
+		{members: of(endpoints.EndpointsName), kinds: "v1/endpoints", kubelet: perturb.Running, ignore: changeTime},
+		{members: of(endpoints.MirroringName), kinds: "discovery.k8s.io/v1/endpointslices", ignore: recycled},
 		{members: of(disruption.Name, replicaset.Name), kinds: "policy/v1/poddisruptionbudgets", kubelet: perturb.Running},
 		{members: of(protection.AttributesClassesName), kinds: "storage.k8s.io/v1/volumeattributesclasses"},
 		{members: of(servicecidr.Name), kinds: "networking.k8s.io/v1/servicecidrs"},

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controllertest
+package endpoints
 
 import (
 	"context"
@@ -17,13 +17,14 @@ import (
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// SlicesLostBetween runs a controller. After the controller's first write of a slice with the given
+// loseSlices runs a controller. After the controller's first write of a slice with the given
 // HTTP method, another client deletes the controller's slices. The controller receives the response
 // to its write only after its cache has shown both the write and the deletion. The returned channel
 // is closed when the slices are deleted.
-func SlicesLostBetween(t *testing.T, s *testserver.Server, method string,
+func loseSlices(t *testing.T, s *testserver.Server, method string,
 	build func(controller.Deps) (controller.Controller, error)) <-chan struct{} {
 	t.Helper()
 	lost := make(chan struct{})
@@ -50,7 +51,7 @@ func SlicesLostBetween(t *testing.T, s *testserver.Server, method string,
 					if _, err := client.Create(r.Context(), witness, metav1.CreateOptions{}); err != nil {
 						t.Errorf("create a slice: %v", err)
 					}
-					Eventually(t, "the cache sees the deletion", func(context.Context) (any, bool) {
+					controllertest.Eventually(t, "the cache sees the deletion", func(context.Context) (any, bool) {
 						cached, err := deps.Informers.Discovery().V1().EndpointSlices().Lister().EndpointSlices(
 							metav1.NamespaceDefault).Get(witness.Name)
 						return cached, err == nil
@@ -60,7 +61,9 @@ func SlicesLostBetween(t *testing.T, s *testserver.Server, method string,
 			return answer, err
 		})
 	})
-	run(t, s, own, controller.Options{}, func(d controller.Deps) (controller.Controller, error) {
+	disturbed := *s
+	disturbed.Config = own
+	controllertest.Run(t, &disturbed, controller.Options{}, func(d controller.Deps) (controller.Controller, error) {
 		deps = d
 		return build(d)
 	})
@@ -72,9 +75,9 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Addresses returns a function for Eventually that reports whether the slices of a Service in the
-// namespace default have exactly the given addresses.
-func Addresses(s *testserver.Server, service string, addresses ...string) func(context.Context) (any, bool) {
+// hasAddresses returns a function for controllertest.Eventually that reports whether the slices of a
+// Service in the namespace default have exactly the given addresses.
+func hasAddresses(s *testserver.Server, service string, addresses ...string) func(context.Context) (any, bool) {
 	return func(ctx context.Context) (any, bool) {
 		list, err := s.Client.DiscoveryV1().EndpointSlices("default").List(ctx,
 			metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})

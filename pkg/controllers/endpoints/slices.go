@@ -1,10 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpointslice maintains the EndpointSlices of every Service with a selector. They contain
-// the addresses and ports of the Service's pods, and whether the pods are ready. The library
-// k8s.io/endpointslice distributes the endpoints over slices.
-package endpointslice
+package endpoints
 
 import (
 	"context"
@@ -25,44 +22,47 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Name is the controller's name. managedBy is the value of the label
-// endpointslice.kubernetes.io/managed-by in the controller's slices.
-const (
-	Name      = "endpointslice-controller"
-	managedBy = "endpointslice-controller.k8s.io"
-)
+// SlicesName is the name of the controller of EndpointSlices.
+const SlicesName = "endpointslice-controller"
 
-// Controller implements controller.Controller.
-type Controller struct {
+// slicesManagedBy is the value of the label endpointslice.kubernetes.io/managed-by in the controller's
+// slices.
+const slicesManagedBy = "endpointslice-controller.k8s.io"
+
+type slicesController struct {
 	controller.Deps
 	queue      *controller.Queue
 	services   corelisters.ServiceLister
 	pods       corelisters.PodLister
 	nodes      corelisters.NodeLister
-	slices     *controller.SliceView
+	slices     *sliceView
 	reconciler *endpointslice.Reconciler
 	triggers   *endpointsliceutil.TriggerTimeTracker
 	topology   *topologycache.TopologyCache
 }
 
-// New returns the controller.
-func New(d controller.Deps) (controller.Controller, error) {
+// NewSlices returns the controller that maintains the EndpointSlices of Services with a selector.
+func NewSlices(d controller.Deps) (controller.Controller, error) {
 	metrics.RegisterMetrics() // registers the metrics that the library's Reconciler updates
 	core, slices := d.Informers.Core().V1(), d.Informers.Discovery().V1().EndpointSlices()
-	c := &Controller{
+	c := &slicesController{
 		Deps: d, services: core.Services().Lister(), pods: core.Pods().Lister(), nodes: core.Nodes().Lister(),
-		slices:   controller.NewSliceView(managedBy, slices.Lister(), d.Client.DiscoveryV1()),
+		slices:   newSliceView(slicesManagedBy, slices.Lister(), d.Client.DiscoveryV1()),
 		triggers: endpointsliceutil.NewTriggerTimeTracker(),
 		topology: topologycache.NewTopologyCache(),
 	}
 	c.reconciler = endpointslice.NewReconciler(d.Client, c.nodes, int32(d.Options.Slices.MaxEndpoints),
-		c.slices.Tracker, c.topology, d.Events, managedBy,
+		c.slices.tracker, c.topology, d.Events, slicesManagedBy,
 		endpointslice.WithPreferSameTrafficDistributionEnabled(true))
-	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(SlicesName, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(core.Services().Informer(),
 			func(old, s *v1.Service) { c.queue.AddObject(controller.Latest(old, s)) }),
-		controller.OnChange(core.Pods().Informer(), c.podChanged),
+		controller.OnChange(core.Pods().Informer(), func(old, pod *v1.Pod) {
+			for key := range servicesOf(c.services, old, pod) {
+				c.queue.AddAfter(key, c.Options.Slices.Batch)
+			}
+		}),
 		controller.OnChange(core.Nodes().Informer(), func(old, n *v1.Node) {
 			if old == nil || n == nil || nodeMatters(old, n) {
 				c.nodesChanged()
@@ -73,41 +73,15 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
+func (c *slicesController) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// podChanged queues the Services that select the pod now or selected it before the change.
-func (c *Controller) podChanged(old, pod *v1.Pod) {
-	if old != nil && pod != nil && !podMatters(old, pod) {
-		return
-	}
-	p := controller.Latest(old, pod)
-	services, err := c.services.Services(p.Namespace).List(labels.Everything())
-	if err != nil {
-		return // cannot happen: List of a cache returns no error
-	}
-	for _, s := range services {
-		if selects(s, old) || selects(s, pod) {
-			c.queue.AddAfter(controller.Key(s), c.Options.Slices.Batch)
-		}
-	}
-}
-
-func selects(s *v1.Service, pod *v1.Pod) bool {
-	return pod != nil && len(s.Spec.Selector) > 0 &&
-		labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels))
-}
-
-// podMatters reports whether a change of a pod may change an endpoint in a slice.
-func podMatters(old, pod *v1.Pod) bool {
-	return endpointsliceutil.GetPodUpdateProjectionKey(old, pod) != nil
-}
-
+// nodeMatters reports whether a change of a node may change topology hints.
 func nodeMatters(old, n *v1.Node) bool {
-	return old.Labels[v1.LabelTopologyZone] != n.Labels[v1.LabelTopologyZone] || ready(old) != ready(n) ||
+	return old.Labels[v1.LabelTopologyZone] != n.Labels[v1.LabelTopologyZone] || nodeReady(old) != nodeReady(n) ||
 		!old.Status.Allocatable.Cpu().Equal(*n.Status.Allocatable.Cpu())
 }
 
-func ready(n *v1.Node) bool {
+func nodeReady(n *v1.Node) bool {
 	for _, c := range n.Status.Conditions {
 		if c.Type == v1.NodeReady {
 			return c.Status == v1.ConditionTrue
@@ -118,7 +92,7 @@ func ready(n *v1.Node) bool {
 
 // nodesChanged updates the zones and CPUs of nodes, from which topology hints are computed. It
 // queues the Services whose hints must change.
-func (c *Controller) nodesChanged() {
+func (c *slicesController) nodesChanged() {
 	nodes, err := c.nodes.List(labels.Everything())
 	if err != nil {
 		return // cannot happen: List of a cache returns no error
@@ -130,18 +104,18 @@ func (c *Controller) nodesChanged() {
 }
 
 // sliceChanged queues a Service if another client changed one of its slices.
-func (c *Controller) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
-	for _, key := range c.slices.AffectedServices(old, slice) {
+func (c *slicesController) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
+	for _, key := range c.slices.affectedServices(old, slice) {
 		c.queue.Add(key)
 	}
 }
 
 // sync reconciles a Service's slices, and counts the result in a metric.
-func (c *Controller) sync(ctx context.Context, key string) error {
+func (c *slicesController) sync(ctx context.Context, key string) error {
 	result, err := "success", c.reconcile(ctx, key)
 	switch {
 	case err == nil:
-	case errors.Is(err, controller.ErrStaleSlices):
+	case errors.Is(err, errStaleSlices):
 		result = "stale"
 	default:
 		result = "error"
@@ -150,13 +124,13 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return err
 }
 
-func (c *Controller) reconcile(ctx context.Context, key string) error {
+func (c *slicesController) reconcile(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	service, err := c.services.Services(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		c.triggers.DeleteService(namespace, name)
 		c.reconciler.DeleteService(namespace, name)
-		c.slices.Forget(namespace, name)
+		c.slices.forget(namespace, name)
 		return nil
 	}
 	if err != nil {
@@ -169,7 +143,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("pods: %w", err)
 	}
-	slices, err := c.slices.Slices(ctx, service)
+	slices, err := c.slices.current(ctx, service)
 	if err != nil {
 		return err
 	}

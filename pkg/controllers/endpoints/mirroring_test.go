@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package endpointslicemirroring
+package endpoints
 
 import (
 	"context"
@@ -62,12 +62,12 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-func TestPlan(t *testing.T) {
+func TestPlanMirror(t *testing.T) {
 	made := func(e *v1.Endpoints, names ...string) []*discoveryv1.EndpointSlice {
 		groups, _, _ := groupsOf(e, 1000)
 		var out []*discoveryv1.EndpointSlice
 		for i, g := range groups {
-			out = append(out, slice(e, g, names[i]))
+			out = append(out, mirrorSlice(e, g, names[i]))
 		}
 		return out
 	}
@@ -99,7 +99,7 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			groups, _, _ := groupsOf(tc.e, 1000)
-			got := plan(tc.e, groups, tc.existing)
+			got := planMirror(tc.e, groups, tc.existing)
 			names := func(slices []*discoveryv1.EndpointSlice) (out string) {
 				for _, s := range slices {
 					out += s.Name + s.GenerateName + ","
@@ -114,11 +114,13 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-func TestServer(t *testing.T) {
+// TestMirroring checks that a slice follows Endpoints of a Service without a selector, and is restored
+// after changes by other clients.
+func TestMirroring(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	registry := prometheus.NewRegistry()
 	controllertest.RunAs(t, s, "endpointslicemirroring-controller", controller.Options{},
-		controllertest.WithMetrics(registry, New))
+		controllertest.WithMetrics(registry, NewMirroring))
 	core := s.Client.CoreV1()
 	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"},
 		Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}
@@ -131,16 +133,16 @@ func TestServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "a slice comes", controllertest.Addresses(s, "s", "10.1.2.3"))
+	controllertest.Eventually(t, "a slice comes", hasAddresses(s, "s", "10.1.2.3"))
 	e.Subsets = []v1.EndpointSubset{subset(90, "10.2.3.4")}
 	if _, err := core.Endpoints("default").Update(t.Context(), e, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "it follows", controllertest.Addresses(s, "s", "10.2.3.4"))
+	controllertest.Eventually(t, "it follows", hasAddresses(s, "s", "10.2.3.4"))
 	slices := s.Client.DiscoveryV1().EndpointSlices("default")
 	// A late write of other annotations must be corrected. It does not increment the slice's generation.
 	list, err := slices.List(t.Context(),
-		metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + managedBy})
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + mirrorManagedBy})
 	if err != nil || len(list.Items) != 1 {
 		t.Fatal(list, err)
 	}
@@ -154,10 +156,10 @@ func TestServer(t *testing.T) {
 		return got, err == nil && len(got.Annotations) == 0
 	})
 	if err := slices.DeleteCollection(t.Context(), metav1.DeleteOptions{},
-		metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + managedBy}); err != nil {
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + mirrorManagedBy}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "it comes back", controllertest.Addresses(s, "s", "10.2.3.4"))
+	controllertest.Eventually(t, "it comes back", hasAddresses(s, "s", "10.2.3.4"))
 	controllertest.Eventually(t, "the metrics show it", func(context.Context) (any, bool) {
 		got := controllertest.Metrics(t, registry)
 		const prefix = "endpoint_slice_mirroring_controller_"
@@ -168,7 +170,7 @@ func TestServer(t *testing.T) {
 	if err := core.Endpoints("default").Delete(t.Context(), "s", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "it goes", controllertest.Addresses(s, "s"))
+	controllertest.Eventually(t, "it goes", hasAddresses(s, "s"))
 	controllertest.Eventually(t, "the gauges show it", func(context.Context) (any, bool) {
 		n := controllertest.Metrics(t, registry)["endpoint_slice_mirroring_controller_num_endpoint_slices"]
 		return n, n == 0
@@ -180,7 +182,7 @@ func TestCompare(t *testing.T) {
 	var existing []*discoveryv1.EndpointSlice
 	groups, _, _ := groupsOf(before, 1000)
 	for _, g := range groups {
-		existing = append(existing, slice(before, g, "one"))
+		existing = append(existing, mirrorSlice(before, g, "one"))
 	}
 	after := endpointsOf(subset(80, "10.0.0.1", "10.0.0.2", "10.0.0.4", "10.0.0.5"))
 	groups, _, _ = groupsOf(after, 1000)
@@ -190,11 +192,13 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-func TestSlicesLostBetween(t *testing.T) {
+// TestMirrorLostBetween checks that slices which another client deletes while the controller writes them
+// are created again.
+func TestMirrorLostBetween(t *testing.T) {
 	for _, method := range []string{http.MethodPost, http.MethodPut} {
 		t.Run(method, func(t *testing.T) {
 			s := testserver.Start(t, testserver.Options{})
-			lost := controllertest.SlicesLostBetween(t, s, method, New)
+			lost := loseSlices(t, s, method, NewMirroring)
 			core := s.Client.CoreV1()
 			service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"},
 				Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}
@@ -208,7 +212,7 @@ func TestSlicesLostBetween(t *testing.T) {
 				t.Fatal(err)
 			}
 			if method == http.MethodPut {
-				controllertest.Eventually(t, "a slice comes", controllertest.Addresses(s, "s", "10.1.2.3"))
+				controllertest.Eventually(t, "a slice comes", hasAddresses(s, "s", "10.1.2.3"))
 				e.Subsets = []v1.EndpointSubset{subset(80, "10.1.2.3", "10.2.3.4")}
 				if e, err = core.Endpoints("default").Update(t.Context(), e, metav1.UpdateOptions{}); err != nil {
 					t.Fatal(err)
@@ -219,7 +223,7 @@ func TestSlicesLostBetween(t *testing.T) {
 			for _, a := range e.Subsets[0].Addresses {
 				want = append(want, a.IP)
 			}
-			controllertest.Eventually(t, "it comes back", controllertest.Addresses(s, "s", want...))
+			controllertest.Eventually(t, "it comes back", hasAddresses(s, "s", want...))
 		})
 	}
 }
@@ -228,16 +232,16 @@ func TestSlicesLostBetween(t *testing.T) {
 // does not exist any more (kubernetes/kubernetes#141608).
 func TestSliceGoneBeforeItsDeletion(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	c := &Controller{
+	c := &mirroringController{
 		Deps:    controller.Deps{Client: s.Client},
-		slices:  controller.NewSliceView(managedBy, nil, s.Client.DiscoveryV1()),
-		metrics: newMetrics(nil),
+		slices:  newSliceView(mirrorManagedBy, nil, s.Client.DiscoveryV1()),
+		metrics: newMirrorMetrics(nil),
 	}
 	e := endpointsOf()
 	gone := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: "gone", UID: "u", Labels: map[string]string{discoveryv1.LabelServiceName: e.Name},
 	}}
-	if err := c.apply(t.Context(), e, changes{remove: []*discoveryv1.EndpointSlice{gone}}, nil); err != nil {
+	if err := c.apply(t.Context(), e, mirrorChanges{remove: []*discoveryv1.EndpointSlice{gone}}, nil); err != nil {
 		t.Errorf("deletion of a missing slice: %v", err)
 	}
 }

@@ -1,13 +1,6 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpoints maintains an Endpoints object for every Service with a selector, for clients
-// that do not read EndpointSlices. It contains the addresses of the Service's pods in the Service's
-// first address family, at most 1000.
-//
-// The function desired computes the Endpoints of a Service without I/O. When a Service is deleted,
-// the controller deletes its Endpoints. When the controller starts, it deletes all Endpoints
-// without a Service. Endpoints without a Service that another client creates later are kept.
 package endpoints
 
 import (
@@ -33,22 +26,21 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Name is the controller's name.
-const Name = "endpoints-controller"
+// EndpointsName is the name of the controller of Endpoints.
+const EndpointsName = "endpoints-controller"
 
 const (
 	// managedByLabel is the label with the name of the controller that manages an Endpoints object.
-	// managedBy is its value for this controller.
-	managedByLabel = "endpoints.kubernetes.io/managed-by"
-	managedBy      = "endpoint-controller"
+	// endpointsManagedBy is its value for this controller.
+	managedByLabel     = "endpoints.kubernetes.io/managed-by"
+	endpointsManagedBy = "endpoint-controller"
 	// maxAddresses is the maximum number of addresses in an Endpoints object. truncated is the
 	// value of an annotation on Endpoints whose addresses exceed it.
 	maxAddresses = 1000
 	truncated    = "truncated"
 )
 
-// Controller implements controller.Controller.
-type Controller struct {
+type endpointsController struct {
 	controller.Deps
 	queue     *controller.Queue
 	services  corelisters.ServiceLister
@@ -65,18 +57,22 @@ type Controller struct {
 // controller. If the cache still shows the version before, it does not show the update yet.
 type update struct{ before, after string }
 
-// New returns the controller.
-func New(d controller.Deps) (controller.Controller, error) {
+// NewEndpoints returns the controller that maintains the Endpoints of Services with a selector.
+func NewEndpoints(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
-	c := &Controller{
+	c := &endpointsController{
 		Deps: d, services: core.Services().Lister(), pods: core.Pods().Lister(), endpoints: core.Endpoints().Lister(),
 		triggers: endpointsliceutil.NewTriggerTimeTracker(), updates: map[string]update{},
 	}
-	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(EndpointsName, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(core.Services().Informer(),
 			func(old, s *v1.Service) { c.queue.AddObject(controller.Latest(old, s)) }),
-		controller.OnChange(core.Pods().Informer(), c.podChanged),
+		controller.OnChange(core.Pods().Informer(), func(old, pod *v1.Pod) {
+			for key := range servicesOf(c.services, old, pod) {
+				c.queue.Add(key)
+			}
+		}),
 		controller.OnChange(core.Endpoints().Informer(), func(old, e *v1.Endpoints) {
 			if e == nil || old != nil && c.changedByOthers(e) {
 				c.queue.AddObject(controller.Latest(old, e))
@@ -86,7 +82,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error {
+func (c *endpointsController) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.queue.Run(ctx) })
 	c.queueLeftovers()
@@ -95,7 +91,7 @@ func (c *Controller) Run(ctx context.Context) error {
 
 // queueLeftovers queues all Endpoints, except leader election locks. The sync deletes those without
 // a Service: the Service may have been deleted while the controller was down.
-func (c *Controller) queueLeftovers() {
+func (c *endpointsController) queueLeftovers() {
 	all, err := c.endpoints.List(labels.Everything())
 	if err != nil {
 		return // cannot happen: List of a cache returns no error
@@ -110,36 +106,14 @@ func (c *Controller) queueLeftovers() {
 // changedByOthers reports whether an update of Endpoints was not the last one for which this
 // controller got a response, and the Endpoints have a Service, so that their content must be checked.
 // It may also return true for the controller's own update, which a sync then finds correct.
-func (c *Controller) changedByOthers(e *v1.Endpoints) bool {
+func (c *endpointsController) changedByOthers(e *v1.Endpoints) bool {
 	if _, err := c.services.Services(e.Namespace).Get(e.Name); err != nil {
 		return false // the only error is NotFound; a sync would delete Endpoints without a Service
 	}
 	return e.ResourceVersion != c.lastUpdate(controller.Key(e)).after
 }
 
-// podChanged queues the Services that select the pod now or selected it before the change.
-func (c *Controller) podChanged(old, pod *v1.Pod) {
-	var before, after any
-	if old != nil {
-		before = old
-	}
-	if pod != nil {
-		after = pod
-	}
-	change := endpointsliceutil.GetPodUpdateProjectionKey(before, after)
-	if change == nil {
-		return
-	}
-	services, err := endpointsliceutil.GetServicesToUpdate(c.services, change)
-	if err != nil {
-		return // cannot happen: the lister of a cache returns no error
-	}
-	for key := range services {
-		c.queue.Add(key)
-	}
-}
-
-func (c *Controller) sync(ctx context.Context, key string) error {
+func (c *endpointsController) sync(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	service, err := c.services.Services(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
@@ -174,7 +148,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 
 var errStale = errors.New("the cache does not show what was written last")
 
-func (c *Controller) remove(ctx context.Context, namespace, name string) error {
+func (c *endpointsController) remove(ctx context.Context, namespace, name string) error {
 	err := c.Client.CoreV1().Endpoints(namespace).Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete: %w", err)
@@ -186,13 +160,13 @@ func (c *Controller) remove(ctx context.Context, namespace, name string) error {
 	return nil
 }
 
-func (c *Controller) lastUpdate(key string) update {
+func (c *endpointsController) lastUpdate(key string) update {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.updates[key]
 }
 
-func (c *Controller) write(ctx context.Context, key string, current, want *v1.Endpoints) error {
+func (c *endpointsController) write(ctx context.Context, key string, current, want *v1.Endpoints) error {
 	client := c.Client.CoreV1().Endpoints(want.Namespace)
 	if current.ResourceVersion == "" {
 		_, err := client.Create(ctx, want, metav1.CreateOptions{})
@@ -240,7 +214,7 @@ func desired(service *v1.Service, pods []*v1.Pod, current *v1.Endpoints, trigger
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
 	}
-	out.Labels[managedByLabel] = managedBy
+	out.Labels[managedByLabel] = endpointsManagedBy
 	if service.Spec.ClusterIP == "" || service.Spec.ClusterIP == v1.ClusterIPNone {
 		out.Labels[v1.IsHeadlessService] = ""
 	} else {
@@ -252,7 +226,7 @@ func desired(service *v1.Service, pods []*v1.Pod, current *v1.Endpoints, trigger
 // equal reports whether the current Endpoints already have the wanted content. It ignores the
 // trigger time, the order of addresses, and the resource versions of pods.
 func equal(current, want *v1.Endpoints) bool {
-	is := Repack(current.Subsets)
+	is := repack(current.Subsets)
 	for i := range is {
 		for _, list := range [][]v1.EndpointAddress{is[i].Addresses, is[i].NotReadyAddresses} {
 			for j := range list {
@@ -305,7 +279,7 @@ func subsets(service *v1.Service, pods []*v1.Pod) []v1.EndpointSubset {
 			}
 		}
 	}
-	return Repack(out)
+	return repack(out)
 }
 
 // addressOf returns the address of a pod in the Service's first address family, or "" if it has

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package endpointslice
+package endpoints
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// pod creates a pod with the given IP address and makes it ready.
-func pod(t *testing.T, s *testserver.Server, name, ip string) {
+// createPod creates a pod with the given IP address and makes it ready.
+func createPod(t *testing.T, s *testserver.Server, name, ip string) {
 	t.Helper()
 	pods := s.Client.CoreV1().Pods("default")
 	p, err := pods.Create(t.Context(), &v1.Pod{
@@ -37,6 +37,8 @@ func pod(t *testing.T, s *testserver.Server, name, ip string) {
 	}
 }
 
+// TestSlicesLostBetween checks that slices which another client deletes while the controller writes them
+// are created again.
 func TestSlicesLostBetween(t *testing.T) {
 	for _, method := range []string{http.MethodPost, http.MethodPut} {
 		t.Run(method, func(t *testing.T) {
@@ -46,22 +48,22 @@ func TestSlicesLostBetween(t *testing.T) {
 			if _, err := s.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			lost := controllertest.SlicesLostBetween(t, s, method, New)
+			lost := loseSlices(t, s, method, NewSlices)
 			service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1.ServiceSpec{
 				Selector: map[string]string{"app": "a"}, Ports: []v1.ServicePort{{Port: 80}},
 			}}
 			if _, err := s.Client.CoreV1().Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			pod(t, s, "p1", "10.1.2.3")
+			createPod(t, s, "p1", "10.1.2.3")
 			want := []string{"10.1.2.3"}
 			if method == http.MethodPut {
-				controllertest.Eventually(t, "a slice comes", controllertest.Addresses(s, "s", want...))
-				pod(t, s, "p2", "10.2.3.4")
+				controllertest.Eventually(t, "a slice comes", hasAddresses(s, "s", want...))
+				createPod(t, s, "p2", "10.2.3.4")
 				want = append(want, "10.2.3.4")
 			}
 			<-lost
-			controllertest.Eventually(t, "it comes back", controllertest.Addresses(s, "s", want...))
+			controllertest.Eventually(t, "it comes back", hasAddresses(s, "s", want...))
 		})
 	}
 }
@@ -75,8 +77,8 @@ func TestTrafficDistribution(t *testing.T) {
 	if _, err := s.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Run(t, s, controller.Options{}, New)
-	pod(t, s, "p", "10.1.2.3")
+	controllertest.Run(t, s, controller.Options{}, NewSlices)
+	createPod(t, s, "p", "10.1.2.3")
 	zone, near := []discoveryv1.ForZone{{Name: "z"}}, []discoveryv1.ForNode{{Name: "n"}}
 	for name, tc := range map[string]struct {
 		distribution string

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package endpointslicemirroring
+package endpoints
 
 import (
 	"sync"
@@ -12,22 +12,22 @@ import (
 	endpointsliceutil "k8s.io/endpointslice/util"
 )
 
-// metrics are the controller's metrics. They have Kubernetes' names, buckets and help texts.
-type metrics struct {
+// mirrorMetrics are the metrics of the mirroring controller. They have Kubernetes' names, buckets and help texts.
+type mirrorMetrics struct {
 	added, updated, removed, skipped, duration prometheus.Histogram
 	endpoints, slices, desired                 prometheus.Gauge
 	changes                                    *prometheus.CounterVec
 
 	mu    sync.Mutex
-	known map[string]counts // by key of the Endpoints
+	known map[string]mirrorCounts // by key of the Endpoints
 }
 
-// counts are the numbers of one Endpoints object. The gauges are the sums of these numbers over all
+// mirrorCounts are the numbers of one Endpoints object. The gauges are the sums of these numbers over all
 // Endpoints.
-type counts struct{ endpoints, slices, desired int }
+type mirrorCounts struct{ endpoints, slices, desired int }
 
-// newMetrics registers the metrics. r may be nil.
-func newMetrics(r prometheus.Registerer) *metrics {
+// newMirrorMetrics registers the metrics. r may be nil.
+func newMirrorMetrics(r prometheus.Registerer) *mirrorMetrics {
 	const subsystem = "endpoint_slice_mirroring_controller"
 	auto := promauto.With(r)
 	histogram := func(name, help string) prometheus.Histogram {
@@ -37,8 +37,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return auto.NewGauge(prometheus.GaugeOpts{Subsystem: subsystem, Name: name, Help: help})
 	}
-	return &metrics{
-		known:   map[string]counts{},
+	return &mirrorMetrics{
+		known:   map[string]mirrorCounts{},
 		added:   histogram("endpoints_added_per_sync", "[ALPHA] Number of endpoints added on each Endpoints sync"),
 		updated: histogram("endpoints_updated_per_sync", "[ALPHA] Number of endpoints updated on each Endpoints sync"),
 		removed: histogram("endpoints_removed_per_sync", "[ALPHA] Number of endpoints removed on each Endpoints sync"),
@@ -57,14 +57,14 @@ func newMetrics(r prometheus.Registerer) *metrics {
 }
 
 // planned records the changes that a sync is about to make.
-func (m *metrics) planned(key string, groups []*group, existing []*discoveryv1.EndpointSlice, todo changes,
+func (m *mirrorMetrics) planned(key string, groups []*group, existing []*discoveryv1.EndpointSlice, todo mirrorChanges,
 	skipped int) {
 	added, updated, removed := compare(groups, existing)
 	m.added.Observe(float64(added))
 	m.updated.Observe(float64(updated))
 	m.removed.Observe(float64(removed))
 	m.skipped.Observe(float64(skipped))
-	now := counts{slices: len(existing) + len(todo.create) - len(todo.remove), desired: len(groups)}
+	now := mirrorCounts{slices: len(existing) + len(todo.create) - len(todo.remove), desired: len(groups)}
 	for _, g := range groups {
 		now.endpoints += len(g.endpoints)
 	}
@@ -73,12 +73,12 @@ func (m *metrics) planned(key string, groups []*group, existing []*discoveryv1.E
 
 // set updates the gauges with the counts of one Endpoints object. For an object that is not
 // mirrored, the counts are zero.
-func (m *metrics) set(key string, now counts) {
+func (m *mirrorMetrics) set(key string, now mirrorCounts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	was := m.known[key]
 	delete(m.known, key)
-	if now != (counts{}) {
+	if now != (mirrorCounts{}) {
 		m.known[key] = now
 	}
 	m.endpoints.Add(float64(now.endpoints - was.endpoints))
@@ -89,7 +89,7 @@ func (m *metrics) set(key string, now counts) {
 // compare returns how many endpoints of the groups are missing in the existing slices, how many
 // differ, and how many endpoints in the slices are in no group.
 func compare(groups []*group, existing []*discoveryv1.EndpointSlice) (added, updated, removed int) {
-	have := map[key]endpointsliceutil.EndpointSet{}
+	have := map[groupKey]endpointsliceutil.EndpointSet{}
 	for _, s := range existing {
 		k := keyOf(s.AddressType, s.Ports)
 		if have[k] == nil {

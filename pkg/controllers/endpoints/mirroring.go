@@ -1,10 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpointslicemirroring copies (mirrors) Endpoints that users created for a Service
-// without a selector to EndpointSlices, because service proxies read only slices. The function plan
-// decides without I/O which slices to create, update and delete.
-package endpointslicemirroring
+package endpoints
 
 import (
 	"context"
@@ -21,34 +18,32 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Name is the controller's name.
-const Name = "endpointslice-mirroring-controller"
+// MirroringName is the name of the controller that mirrors Endpoints.
+const MirroringName = "endpointslice-mirroring-controller"
 
-const (
-	// managedBy is the value of the label endpointslice.kubernetes.io/managed-by in the
-	// controller's slices.
-	managedBy = "endpointslicemirroring-controller.k8s.io"
-)
+// mirrorManagedBy is the value of the label endpointslice.kubernetes.io/managed-by in the controller's
+// slices.
+const mirrorManagedBy = "endpointslicemirroring-controller.k8s.io"
 
-// Controller implements controller.Controller.
-type Controller struct {
+type mirroringController struct {
 	controller.Deps
 	queue     *controller.Queue
 	services  corelisters.ServiceLister
 	endpoints corelisters.EndpointsLister
-	slices    *controller.SliceView
-	metrics   *metrics
+	slices    *sliceView
+	metrics   *mirrorMetrics
 }
 
-// New returns the controller.
-func New(d controller.Deps) (controller.Controller, error) {
+// NewMirroring returns the controller that copies Endpoints of Services without a selector to
+// EndpointSlices.
+func NewMirroring(d controller.Deps) (controller.Controller, error) {
 	core, slices := d.Informers.Core().V1(), d.Informers.Discovery().V1().EndpointSlices()
-	c := &Controller{
+	c := &mirroringController{
 		Deps: d, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(),
-		slices:  controller.NewSliceView(managedBy, slices.Lister(), d.Client.DiscoveryV1()),
-		metrics: newMetrics(d.Metrics),
+		slices:  newSliceView(mirrorManagedBy, slices.Lister(), d.Client.DiscoveryV1()),
+		metrics: newMirrorMetrics(d.Metrics),
 	}
-	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(MirroringName, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(core.Endpoints().Informer(), func(old, e *v1.Endpoints) {
 			if old != nil && mirrored(old) || e != nil && mirrored(e) {
@@ -65,22 +60,22 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
+func (c *mirroringController) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // sliceChanged queues Endpoints if another client changed one of their slices.
-func (c *Controller) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
-	for _, key := range c.slices.AffectedServices(old, slice) {
+func (c *mirroringController) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
+	for _, key := range c.slices.affectedServices(old, slice) {
 		c.queue.Add(key)
 	}
-	// A change of the annotations does not increment the generation, so the Tracker can detect neither
+	// A change of the annotations does not increment the generation, so the tracker can detect neither
 	// that the cache lacks it nor that another client made it. Therefore check the slice after each one.
-	if old != nil && slice != nil && slice.Labels[discoveryv1.LabelManagedBy] == managedBy &&
+	if old != nil && slice != nil && slice.Labels[discoveryv1.LabelManagedBy] == mirrorManagedBy &&
 		!maps.Equal(old.Annotations, slice.Annotations) {
 		c.queue.Add(slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName])
 	}
 }
 
-func (c *Controller) sync(ctx context.Context, key string) error {
+func (c *mirroringController) sync(ctx context.Context, key string) error {
 	begun := c.Clock.Now()
 	defer func() { c.metrics.duration.Observe(c.Clock.Since(begun).Seconds()) }()
 	namespace, name := controller.SplitKey(key)
@@ -95,7 +90,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if err != nil || serviceErr != nil || !mirrored(e) || service.Spec.Selector != nil {
 		return c.removeAll(ctx, namespace, name)
 	}
-	existing, err := c.slices.Slices(ctx, service)
+	existing, err := c.slices.current(ctx, service)
 	if err != nil {
 		return err
 	}
@@ -109,16 +104,16 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped",
 			c.Options.Slices.MaxMirrored, skipped)
 	}
-	todo := plan(e, groups, existing)
+	todo := planMirror(e, groups, existing)
 	c.metrics.planned(key, groups, existing, todo, skipped)
 	return c.apply(ctx, e, todo, existing)
 }
 
 // removeAll deletes the mirrored slices of a Service that must have no such slices.
-func (c *Controller) removeAll(ctx context.Context, namespace, service string) error {
-	c.slices.Forget(namespace, service)
-	c.metrics.set(namespace+"/"+service, counts{})
-	slices, err := c.slices.Cached(namespace, service)
+func (c *mirroringController) removeAll(ctx context.Context, namespace, service string) error {
+	c.slices.forget(namespace, service)
+	c.metrics.set(namespace+"/"+service, mirrorCounts{})
+	slices, err := c.slices.cached(namespace, service)
 	if err != nil {
 		return err
 	}
@@ -132,7 +127,7 @@ func (c *Controller) removeAll(ctx context.Context, namespace, service string) e
 	return errors.Join(errs...)
 }
 
-func (c *Controller) apply(ctx context.Context, e *v1.Endpoints, todo changes,
+func (c *mirroringController) apply(ctx context.Context, e *v1.Endpoints, todo mirrorChanges,
 	existing []*discoveryv1.EndpointSlice) error {
 	client := c.Client.DiscoveryV1().EndpointSlices(e.Namespace)
 	if e.DeletionTimestamp == nil {
@@ -144,7 +139,7 @@ func (c *Controller) apply(ctx context.Context, e *v1.Endpoints, todo changes,
 			if err != nil {
 				return fmt.Errorf("create slice: %w", err)
 			}
-			c.slices.Tracker.Update(got)
+			c.slices.tracker.Update(got)
 			c.metrics.changes.WithLabelValues("create").Inc()
 		}
 	}
@@ -153,21 +148,21 @@ func (c *Controller) apply(ctx context.Context, e *v1.Endpoints, todo changes,
 		if err != nil {
 			return fmt.Errorf("update slice %s: %w", s.Name, err)
 		}
-		c.slices.Tracker.Update(got)
+		c.slices.tracker.Update(got)
 		c.metrics.changes.WithLabelValues("update").Inc()
 	}
 	for _, s := range todo.remove {
 		if err := client.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete slice %s: %w", s.Name, err)
 		}
-		c.slices.Tracker.ExpectDeletion(s)
+		c.slices.tracker.ExpectDeletion(s)
 		c.metrics.changes.WithLabelValues("delete").Inc()
 	}
 	for _, s := range existing {
-		if !c.slices.Tracker.Has(s) {
-			// An earlier process wrote this slice. The Tracker must know it to detect changes by
+		if !c.slices.tracker.Has(s) {
+			// An earlier process wrote this slice. The tracker must know it to detect changes by
 			// other clients.
-			c.slices.Tracker.Update(s)
+			c.slices.tracker.Update(s)
 		}
 	}
 	return nil

@@ -19,10 +19,10 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-func ready(yes bool) v1.PodStatus {
+func podStatus(ready bool) v1.PodStatus {
 	s := v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.0.0.1", PodIPs: []v1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}}}
 	status := v1.ConditionFalse
-	if yes {
+	if ready {
 		status = v1.ConditionTrue
 	}
 	s.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: status}}
@@ -56,23 +56,23 @@ func TestDesired(t *testing.T) {
 		pod    *v1.Pod
 		want   []v1.EndpointSubset
 	}{
-		"ready":     {nil, pod(ready(true)), []v1.EndpointSubset{{Addresses: address("10.0.0.1"), Ports: web}}},
-		"not ready": {nil, pod(ready(false)), []v1.EndpointSubset{{NotReadyAddresses: address("10.0.0.1"), Ports: web}}},
+		"ready":     {nil, pod(podStatus(true)), []v1.EndpointSubset{{Addresses: address("10.0.0.1"), Ports: web}}},
+		"not ready": {nil, pod(podStatus(false)), []v1.EndpointSubset{{NotReadyAddresses: address("10.0.0.1"), Ports: web}}},
 		"not ready, but published": {
-			func(s *v1.ServiceSpec) { s.PublishNotReadyAddresses = true }, pod(ready(false)),
+			func(s *v1.ServiceSpec) { s.PublishNotReadyAddresses = true }, pod(podStatus(false)),
 			[]v1.EndpointSubset{{Addresses: address("10.0.0.1"), Ports: web}},
 		},
 		"other family": {
-			func(s *v1.ServiceSpec) { s.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }, pod(ready(true)),
+			func(s *v1.ServiceSpec) { s.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }, pod(podStatus(true)),
 			[]v1.EndpointSubset{{Addresses: address("fd00::1"), Ports: web}},
 		},
 		"no such port": {func(s *v1.ServiceSpec) { s.Ports[0].TargetPort = intstr.FromString("admin") },
-			pod(ready(true)), none},
+			pod(podStatus(true)), none},
 		"ended": {nil,
 			pod(v1.PodStatus{Phase: v1.PodFailed, PodIP: "10.0.0.1", PodIPs: []v1.PodIP{{IP: "10.0.0.1"}}}), none},
 		"no address": {nil, pod(v1.PodStatus{Phase: v1.PodRunning}), none},
 		"headless without ports": {
-			func(s *v1.ServiceSpec) { s.ClusterIP, s.Ports = v1.ClusterIPNone, nil }, pod(ready(true)),
+			func(s *v1.ServiceSpec) { s.ClusterIP, s.Ports = v1.ClusterIPNone, nil }, pod(podStatus(true)),
 			[]v1.EndpointSubset{{Addresses: address("10.0.0.1")}},
 		},
 	} {
@@ -89,7 +89,7 @@ func TestDesired(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got.Subsets); diff != "" {
 				t.Error(diff)
 			}
-			labels := map[string]string{"a": "b", managedByLabel: managedBy}
+			labels := map[string]string{"a": "b", managedByLabel: endpointsManagedBy}
 			if s.Spec.ClusterIP == v1.ClusterIPNone {
 				labels[v1.IsHeadlessService] = ""
 			}
@@ -107,7 +107,9 @@ func TestDesired(t *testing.T) {
 	}
 }
 
-func TestServer(t *testing.T) {
+// TestEndpoints checks that the Endpoints of a Service follow its pods and are restored, and that the
+// controller deletes those without a Service only when it starts.
+func TestEndpoints(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	core := s.Client.CoreV1()
 	// Create Endpoints without a Service before the controller starts. The controller must delete
@@ -117,7 +119,7 @@ func TestServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	controllertest.Account(t, s)
-	controllertest.RunAs(t, s, "endpoint-controller", controller.Options{}, New)
+	controllertest.RunAs(t, s, "endpoint-controller", controller.Options{}, NewEndpoints)
 	get := func(name string, ok func(*v1.Endpoints) bool) func(ctx context.Context) (any, bool) {
 		return func(ctx context.Context) (any, bool) {
 			e, err := core.Endpoints("default").Get(ctx, name, metav1.GetOptions{})
@@ -149,7 +151,7 @@ func TestServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, yes := range []bool{false, true, false} {
-		p.Status = ready(yes)
+		p.Status = podStatus(yes)
 		p.Status.PodIPs = p.Status.PodIPs[:1]
 		if p, err = core.Pods("default").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package endpointslicemirroring
+package endpoints
 
 import (
 	"maps"
@@ -14,8 +14,6 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	endpointsliceutil "k8s.io/endpointslice/util"
 	netutils "k8s.io/utils/net"
-
-	"keelson.dev/keelson/pkg/controllers/endpoints"
 )
 
 // group is the content of one EndpointSlice: endpoints of one address family with the same ports.
@@ -25,15 +23,15 @@ type group struct {
 	endpoints []discoveryv1.Endpoint
 }
 
-// key identifies groups and slices with the same address family and ports.
-type key struct {
+// groupKey identifies groups and slices with the same address family and ports.
+type groupKey struct {
 	family discoveryv1.AddressType
 	ports  endpointsliceutil.PortMapKey
 }
 
-func keyOf(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) key {
+func keyOf(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) groupKey {
 	// Clone the ports, because NewPortMapKey sorts its argument.
-	return key{family, endpointsliceutil.NewPortMapKey(slices.Clone(ports))}
+	return groupKey{family, endpointsliceutil.NewPortMapKey(slices.Clone(ports))}
 }
 
 // mirrored reports whether Endpoints must be mirrored. Leader election locks and Endpoints with the
@@ -47,9 +45,9 @@ func mirrored(e *v1.Endpoints) bool {
 // invalid is the number of invalid addresses, and skipped the number of all addresses that were
 // left out.
 func groupsOf(e *v1.Endpoints, most int) (groups []*group, invalid, skipped int) {
-	byKey := map[key]*group{}
-	for _, subset := range endpoints.Repack(e.Subsets) {
-		ports := portsOf(subset.Ports)
+	byKey := map[groupKey]*group{}
+	for _, subset := range repack(e.Subsets) {
+		ports := slicePorts(subset.Ports)
 		room := most
 		add := func(addresses []v1.EndpointAddress, ready bool) {
 			for _, a := range addresses {
@@ -78,7 +76,7 @@ func groupsOf(e *v1.Endpoints, most int) (groups []*group, invalid, skipped int)
 	return groups, invalid, skipped
 }
 
-func portsOf(ports []v1.EndpointPort) []discoveryv1.EndpointPort {
+func slicePorts(ports []v1.EndpointPort) []discoveryv1.EndpointPort {
 	out := []discoveryv1.EndpointPort{}
 	for _, p := range ports {
 		out = append(out, discoveryv1.EndpointPort{Name: &p.Name, Port: &p.Port, Protocol: &p.Protocol,
@@ -105,30 +103,30 @@ func endpointOf(a v1.EndpointAddress, ready bool) (discoveryv1.Endpoint, discove
 	return out, discoveryv1.AddressTypeIPv6, true
 }
 
-// changes are the EndpointSlices to create, update and delete.
-type changes struct {
+// mirrorChanges are the EndpointSlices to create, update and delete.
+type mirrorChanges struct {
 	create, update, remove []*discoveryv1.EndpointSlice
 }
 
-// plan returns the changes after which each group has exactly one slice. Instead of deleting one
+// planMirror returns the changes after which each group has exactly one slice. Instead of deleting one
 // slice and creating another, it updates the existing slice if the address family is the same.
-func plan(e *v1.Endpoints, groups []*group, existing []*discoveryv1.EndpointSlice) changes {
-	byKey := map[key][]*discoveryv1.EndpointSlice{}
+func planMirror(e *v1.Endpoints, groups []*group, existing []*discoveryv1.EndpointSlice) mirrorChanges {
+	byKey := map[groupKey][]*discoveryv1.EndpointSlice{}
 	for _, s := range existing {
 		k := keyOf(s.AddressType, s.Ports)
 		byKey[k] = append(byKey[k], s)
 	}
-	var out changes
+	var out mirrorChanges
 	for _, g := range groups {
 		k := keyOf(g.family, g.ports)
 		have := byKey[k]
 		delete(byKey, k)
 		if len(have) == 0 {
-			out.create = append(out.create, slice(e, g, ""))
+			out.create = append(out.create, mirrorSlice(e, g, ""))
 			continue
 		}
 		out.remove = append(out.remove, have[1:]...)
-		if want := slice(e, g, have[0].Name); !same(have[0], want) {
+		if want := mirrorSlice(e, g, have[0].Name); !sameSlice(have[0], want) {
 			out.update = append(out.update, want)
 		}
 	}
@@ -140,8 +138,8 @@ func plan(e *v1.Endpoints, groups []*group, existing []*discoveryv1.EndpointSlic
 	return out.recycle()
 }
 
-func (c changes) recycle() changes {
-	out := changes{update: c.update, remove: slices.Clone(c.remove)}
+func (c mirrorChanges) recycle() mirrorChanges {
+	out := mirrorChanges{update: c.update, remove: slices.Clone(c.remove)}
 	for _, s := range c.create {
 		i := slices.IndexFunc(out.remove, func(r *discoveryv1.EndpointSlice) bool { return r.AddressType == s.AddressType })
 		if i < 0 {
@@ -154,8 +152,8 @@ func (c changes) recycle() changes {
 	return out
 }
 
-// slice returns the EndpointSlice for a group. If name is "", the API server generates the name.
-func slice(e *v1.Endpoints, g *group, name string) *discoveryv1.EndpointSlice {
+// mirrorSlice returns the EndpointSlice for a group. If name is "", the API server generates the name.
+func mirrorSlice(e *v1.Endpoints, g *group, name string) *discoveryv1.EndpointSlice {
 	out := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: e.Namespace, Name: name, Labels: map[string]string{}, Annotations: map[string]string{},
@@ -164,27 +162,27 @@ func slice(e *v1.Endpoints, g *group, name string) *discoveryv1.EndpointSlice {
 		AddressType: g.family, Ports: g.ports, Endpoints: g.endpoints,
 	}
 	maps.Copy(out.Labels, e.Labels)
-	out.Labels[discoveryv1.LabelServiceName], out.Labels[discoveryv1.LabelManagedBy] = e.Name, managedBy
+	out.Labels[discoveryv1.LabelServiceName], out.Labels[discoveryv1.LabelManagedBy] = e.Name, mirrorManagedBy
 	maps.Copy(out.Annotations, e.Annotations)
 	delete(out.Annotations, v1.EndpointsLastChangeTriggerTime)
 	delete(out.Annotations, v1.LastAppliedConfigAnnotation)
 	if name == "" {
-		out.GenerateName = prefix(e.Name)
+		out.GenerateName = generateName(e.Name)
 	}
 	return out
 }
 
-// prefix returns the metadata.generateName of the slices of a Service. It ends in a hyphen, unless
+// generateName returns the metadata.generateName of the slices of a Service. It ends in a hyphen, unless
 // the name would then be too long.
-func prefix(service string) string {
+func generateName(service string) string {
 	if len(validation.NameIsDNSSubdomain(service+"-", true)) == 0 {
 		return service + "-"
 	}
 	return service
 }
 
-// same reports whether the existing EndpointSlice already has the content of the wanted one.
-func same(have, want *discoveryv1.EndpointSlice) bool {
+// sameSlice reports whether the existing EndpointSlice already has the content of the wanted one.
+func sameSlice(have, want *discoveryv1.EndpointSlice) bool {
 	if len(have.Endpoints) != len(want.Endpoints) || !maps.Equal(have.Labels, want.Labels) ||
 		!maps.Equal(have.Annotations, want.Annotations) {
 		return false
