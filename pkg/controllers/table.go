@@ -39,7 +39,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/storageversion"
 	"keelson.dev/keelson/pkg/controllers/tainteviction"
 	"keelson.dev/keelson/pkg/controllers/ttl"
-	"keelson.dev/keelson/pkg/controllers/ttlafterfinished"
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 	"keelson.dev/keelson/pkg/features"
 )
@@ -81,7 +80,7 @@ func Table() []Entry {
 		{statefulset.Name, "statefulset-controller", statefulset.New, nil},
 		{job.Name, "job-controller", job.New, nil},
 		{cronjob.Name, "cronjob-controller", cronjob.New, nil},
-		{ttlafterfinished.Name, "ttl-after-finished-controller", ttlafterfinished.New, nil},
+		{job.ExpiryName, "ttl-after-finished-controller", job.NewExpiry, nil},
 		{endpoints.SlicesName, "endpointslice-controller", endpoints.NewSlices, nil},
 		{namespace.Name, "namespace-controller", namespace.New, nil},
 		{garbagecollector.Name, "generic-garbage-collector", garbagecollector.New, nil},

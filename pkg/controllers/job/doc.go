@@ -1,7 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package job runs the pods of each Job until enough pods have succeeded or the Job has failed.
+// Package job contains the controllers of Jobs. One runs the pods of each Job until enough pods have
+// succeeded or the Job has failed. The other one, in expiry.go, deletes finished Jobs when the time in
+// spec.ttlSecondsAfterFinished has passed.
+//
+// # Running the pods
 //
 // Every pod has the finalizer batch.kubernetes.io/job-tracking until its end is counted. The
 // controller counts each pod exactly once, even if the controller or a write fails at any point:

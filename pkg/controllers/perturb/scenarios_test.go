@@ -54,7 +54,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/storageversion"
 	"keelson.dev/keelson/pkg/controllers/tainteviction"
 	"keelson.dev/keelson/pkg/controllers/ttl"
-	"keelson.dev/keelson/pkg/controllers/ttlafterfinished"
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 )
 
@@ -110,7 +109,7 @@ func rows(t *testing.T) []row {
 		{members: of(job.Name), kinds: "batch/v1/jobs " + podKinds, kubelet: someFail, ignore: unseen},
 		{members: of(cronjob.Name, job.Name), kinds: "batch/v1/cronjobs batch/v1/jobs",
 			kubelet: perturb.Ending(5 * time.Second), ignore: minutes, found: []uint64{4}},
-		{members: of(ttlafterfinished.Name, job.Name), kinds: "batch/v1/jobs", kubelet: perturb.Ending(2 * time.Second)},
+		{members: of(job.ExpiryName, job.Name), kinds: "batch/v1/jobs", kubelet: perturb.Ending(2 * time.Second)},
 		{members: of(endpoints.SlicesName), kinds: "discovery.k8s.io/v1/endpointslices", kubelet: perturb.Running,
 			ignore: changeTime},
 		{members: of(namespace.Name), kinds: "v1/namespaces v1/configmaps " + podKinds, kubelet: perturb.Running},

@@ -1,9 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ttlafterfinished deletes finished jobs, with their pods, when the time in
-// spec.ttlSecondsAfterFinished has passed.
-package ttlafterfinished
+package job
 
 import (
 	"context"
@@ -21,27 +19,27 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Name is the controller's name.
-const Name = "ttl-after-finished-controller"
+// ExpiryName is the name of the controller that deletes finished Jobs.
+const ExpiryName = "ttl-after-finished-controller"
 
-// Controller implements controller.Controller.
-type Controller struct {
+type expiryController struct {
 	controller.Deps
 	queue *controller.Queue
 	jobs  batchlisters.JobLister
 	late  prometheus.Histogram
 }
 
-// New returns the controller.
-func New(d controller.Deps) (controller.Controller, error) {
+// NewExpiry returns the controller that deletes finished Jobs, with their pods, when the time in
+// spec.ttlSecondsAfterFinished has passed.
+func NewExpiry(d controller.Deps) (controller.Controller, error) {
 	jobs := d.Informers.Batch().V1().Jobs()
-	c := &Controller{Deps: d, jobs: jobs.Lister()}
+	c := &expiryController{Deps: d, jobs: jobs.Lister()}
 	c.late = promauto.With(d.Metrics).NewHistogram(prometheus.HistogramOpts{
 		Subsystem: "ttl_after_finished_controller", Name: "job_deletion_duration_seconds",
 		Help:    "[ALPHA] The time it took to delete the job since it became eligible for deletion",
 		Buckets: prometheus.ExponentialBuckets(0.1, 2, 14),
 	})
-	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.queue = controller.NewQueue(ExpiryName, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(jobs.Informer(), func(_, job *batchv1.Job) {
 		if job == nil {
 			return
@@ -53,7 +51,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
+func (c *expiryController) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // expiry returns the time at which a job must be deleted. It returns false if the job must not be
 // deleted.
@@ -70,7 +68,7 @@ func expiry(job *batchv1.Job) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-func (c *Controller) sync(ctx context.Context, key string) error {
+func (c *expiryController) sync(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	job, err := c.jobs.Jobs(namespace).Get(name)
 	if err == nil && c.expired(job) {
@@ -95,7 +93,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 
 // expired reports whether a job must be deleted now. If it must be deleted later, expired queues it
 // for that time.
-func (c *Controller) expired(job *batchv1.Job) bool {
+func (c *expiryController) expired(job *batchv1.Job) bool {
 	at, ends := expiry(job)
 	left := at.Sub(c.Clock.Now())
 	if ends && left > 0 {

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package ttlafterfinished
+package job
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-func ended(ttl *int32, conditions ...batchv1.JobConditionType) *batchv1.Job {
+func finishedJob(ttl *int32, conditions ...batchv1.JobConditionType) *batchv1.Job {
 	job := &batchv1.Job{Spec: batchv1.JobSpec{TTLSecondsAfterFinished: ttl}}
 	for _, c := range conditions {
 		job.Status.Conditions = append(job.Status.Conditions,
@@ -30,16 +30,16 @@ func ended(ttl *int32, conditions ...batchv1.JobConditionType) *batchv1.Job {
 }
 
 func TestExpiry(t *testing.T) {
-	going := ended(ptr.To[int32](5), batchv1.JobComplete)
+	going := finishedJob(ptr.To[int32](5), batchv1.JobComplete)
 	going.DeletionTimestamp = &metav1.Time{}
 	for name, tc := range map[string]struct {
 		job  *batchv1.Job
 		want int64 // Unix time in seconds at which the job must be deleted; 0 if it is kept
 	}{
-		"completed": {ended(ptr.To[int32](5), batchv1.JobSuccessCriteriaMet, batchv1.JobComplete), 105},
-		"failed":    {ended(ptr.To[int32](0), batchv1.JobFailed), 100},
-		"runs":      {ended(ptr.To[int32](5), batchv1.JobFailureTarget), 0},
-		"stays":     {ended(nil, batchv1.JobComplete), 0},
+		"completed": {finishedJob(ptr.To[int32](5), batchv1.JobSuccessCriteriaMet, batchv1.JobComplete), 105},
+		"failed":    {finishedJob(ptr.To[int32](0), batchv1.JobFailed), 100},
+		"runs":      {finishedJob(ptr.To[int32](5), batchv1.JobFailureTarget), 0},
+		"stays":     {finishedJob(nil, batchv1.JobComplete), 0},
 		"goes":      {going, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,14 +50,16 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-func TestServer(t *testing.T) {
+// TestExpired checks that finished jobs are deleted when their time has passed, and not before.
+func TestExpired(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	r := prometheus.NewRegistry()
-	controllertest.RunAs(t, s, "ttl-after-finished-controller", controller.Options{}, controllertest.WithMetrics(r, New))
+	controllertest.RunAs(t, s, "ttl-after-finished-controller", controller.Options{},
+		controllertest.WithMetrics(r, NewExpiry))
 	jobs := s.Client.BatchV1().Jobs("default")
 	now := metav1.Now()
 	for name, ttl := range map[string]int32{"now": 0, "soon": 1, "late": 3600} {
-		job := ended(&ttl)
+		job := finishedJob(&ttl)
 		job.Name = name
 		job.Spec.Template.Spec = v1.PodSpec{RestartPolicy: v1.RestartPolicyNever,
 			Containers: []v1.Container{{Name: "c", Image: "i"}}}
@@ -65,7 +67,7 @@ func TestServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		job.Status = ended(nil, batchv1.JobFailureTarget, batchv1.JobFailed).Status
+		job.Status = finishedJob(nil, batchv1.JobFailureTarget, batchv1.JobFailed).Status
 		job.Status.StartTime = &now
 		for i := range job.Status.Conditions {
 			job.Status.Conditions[i].LastTransitionTime = now
