@@ -12,17 +12,13 @@ import (
 	"sync"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 
-	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 	"keelson.dev/keelson/pkg/controllers/daemonset"
@@ -49,11 +45,6 @@ func newBlind(resource string, answer func(*http.Response) (*http.Response, erro
 	close(b.open)
 	return b
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-// RoundTrip implements http.RoundTripper.
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func (b *blind) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -126,88 +117,45 @@ func TestLostCreation(t *testing.T) {
 				Body: http.NoBody, Request: r.Request}, nil
 		},
 	}
-	labels := map[string]string{"app": "a"}
-	selector := &metav1.LabelSelector{MatchLabels: labels}
-	template := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{
-		// The pod tolerates all taints, including the taint of nodes that are not ready.
-		Containers: []v1.Container{{Name: "c", Image: "i"}}, Tolerations: []v1.Toleration{{Operator: v1.TolerationOpExists}},
-	}}
-	once := *template.DeepCopy()
-	once.Spec.RestartPolicy = v1.RestartPolicyNever
-	meta := metav1.ObjectMeta{Name: "a"}
-	const ns = metav1.NamespaceDefault
 	for name, tc := range map[string]struct {
 		resource string
-		members  []func(controller.Deps) (controller.Controller, error)
-		create   func(ctx context.Context, c kubernetes.Interface) error
+		members  []constructor
+		create   creator
 		done     func(ctx context.Context, c kubernetes.Interface) (any, bool)
 		want     int
 	}{
 		"replica set": {
-			"pods", members(replicaset.New),
-			func(ctx context.Context, c kubernetes.Interface) error {
-				set := &appsv1.ReplicaSet{ObjectMeta: meta,
-					Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](3), Selector: selector, Template: template}}
-				_, err := c.AppsV1().ReplicaSets(ns).Create(ctx, set, metav1.CreateOptions{})
-				return err
-			},
+			"pods", []constructor{replicaset.New}, createReplicaSet(3),
 			func(ctx context.Context, c kubernetes.Interface) (any, bool) {
 				s, err := c.AppsV1().ReplicaSets(ns).Get(ctx, "a", metav1.GetOptions{})
 				return s, err == nil && s.Status.ReadyReplicas == 3
 			}, 3,
 		},
 		"replication controller": {
-			"pods", members(replicaset.NewReplicationController),
-			func(ctx context.Context, c kubernetes.Interface) error {
-				rc := &v1.ReplicationController{ObjectMeta: meta,
-					Spec: v1.ReplicationControllerSpec{Replicas: ptr.To[int32](3), Selector: labels, Template: &template}}
-				_, err := c.CoreV1().ReplicationControllers(ns).Create(ctx, rc, metav1.CreateOptions{})
-				return err
-			},
+			"pods", []constructor{replicaset.NewReplicationController}, createReplicationController(3),
 			func(ctx context.Context, c kubernetes.Interface) (any, bool) {
 				s, err := c.CoreV1().ReplicationControllers(ns).Get(ctx, "a", metav1.GetOptions{})
 				return s, err == nil && s.Status.ReadyReplicas == 3
 			}, 3,
 		},
 		"daemon set": {
-			"pods", members(daemonset.New),
-			func(ctx context.Context, c kubernetes.Interface) error {
-				set := &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template}}
-				_, err := c.AppsV1().DaemonSets(ns).Create(ctx, set, metav1.CreateOptions{})
-				return err
-			},
+			"pods", []constructor{daemonset.New}, createDaemonSet,
 			func(ctx context.Context, c kubernetes.Interface) (any, bool) {
 				s, err := c.AppsV1().DaemonSets(ns).Get(ctx, "a", metav1.GetOptions{})
 				return s, err == nil && s.Status.NumberReady == 2
 			}, 2,
 		},
 		"stateful set": {
-			"pods", members(statefulset.New),
-			func(ctx context.Context, c kubernetes.Interface) error {
-				set := &appsv1.StatefulSet{ObjectMeta: meta,
-					Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](2), Selector: selector, Template: template}}
-				_, err := c.AppsV1().StatefulSets(ns).Create(ctx, set, metav1.CreateOptions{})
-				return err
-			},
+			"pods", []constructor{statefulset.New}, createStatefulSet(2),
 			func(ctx context.Context, c kubernetes.Interface) (any, bool) {
 				s, err := c.AppsV1().StatefulSets(ns).Get(ctx, "a", metav1.GetOptions{})
 				return s, err == nil && s.Status.ReadyReplicas == 2
 			}, 2,
 		},
-		"job": {
-			"pods", members(job.New), createJob(once, batchv1.NonIndexedCompletion), jobDone, 3,
-		},
-		"indexed job": {
-			"pods", members(job.New), createJob(once, batchv1.IndexedCompletion), jobDone, 3,
-		},
+		"job":         {"pods", []constructor{job.New}, createJob(3, batchv1.NonIndexedCompletion), jobDone, 3},
+		"indexed job": {"pods", []constructor{job.New}, createJob(3, batchv1.IndexedCompletion), jobDone, 3},
 		"deployment": {
-			"replicasets", members(deployment.New, replicaset.New),
-			func(ctx context.Context, c kubernetes.Interface) error {
-				d := &appsv1.Deployment{ObjectMeta: meta,
-					Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](2), Selector: selector, Template: template}}
-				_, err := c.AppsV1().Deployments(ns).Create(ctx, d, metav1.CreateOptions{})
-				return err
-			},
+			"replicasets", []constructor{deployment.New, replicaset.New}, createDeployment(2),
 			func(ctx context.Context, c kubernetes.Interface) (any, bool) {
 				s, err := c.AppsV1().Deployments(ns).Get(ctx, "a", metav1.GetOptions{})
 				return s, err == nil && s.Status.ReadyReplicas == 2
@@ -216,33 +164,24 @@ func TestLostCreation(t *testing.T) {
 	} {
 		for how, answer := range answers {
 			t.Run(name+", "+how, func(t *testing.T) {
-				s := testserver.Start(t, testserver.Options{})
-				controllertest.Account(t, s)
-				for _, node := range []string{"n1", "n2"} {
-					if _, err := s.Client.CoreV1().Nodes().Create(t.Context(),
-						&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{}); err != nil {
-						t.Fatal(err)
-					}
-				}
+				s := start(t, "n1", "n2")
 				w, err := s.Client.CoreV1().Pods(ns).Watch(t.Context(), metav1.ListOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer w.Stop()
-				disturbed := *s
-				disturbed.Config = rest.CopyConfig(s.Config)
-				disturbed.Config.Wrap(newBlind(tc.resource, answer).wrap)
+				disturbed := disturb(s, newBlind(tc.resource, answer).wrap)
 				if disturbed.Client, err = kubernetes.NewForConfig(disturbed.Config); err != nil {
 					t.Fatal(err)
 				}
-				controllertest.Run(t, &disturbed, controller.Options{}, tc.members...)
+				controllertest.Run(t, disturbed, controller.Options{}, tc.members...)
 				controllertest.Kubelets(t, s, func(pod *v1.Pod) {
 					controllertest.Ready(pod)
 					if pod.Spec.RestartPolicy == v1.RestartPolicyNever {
 						pod.Status = v1.PodStatus{Phase: v1.PodSucceeded}
 					}
 				})
-				if err := tc.create(t.Context(), s.Client); err != nil {
+				if err := tc.create(t.Context(), s.Client, "a", "a"); err != nil {
 					t.Fatal(err)
 				}
 				controllertest.Eventually(t, "all pods are ready", func(ctx context.Context) (any, bool) {
@@ -256,24 +195,8 @@ func TestLostCreation(t *testing.T) {
 	}
 }
 
-func members(m ...func(controller.Deps) (controller.Controller, error)) []func(controller.Deps) (
-	controller.Controller, error) {
-	return m
-}
-
-func createJob(template v1.PodTemplateSpec, mode batchv1.CompletionMode) func(context.Context,
-	kubernetes.Interface) error {
-	return func(ctx context.Context, c kubernetes.Interface) error {
-		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: batchv1.JobSpec{
-			Completions: ptr.To[int32](3), Parallelism: ptr.To[int32](3), CompletionMode: &mode, Template: template,
-		}}
-		_, err := c.BatchV1().Jobs(metav1.NamespaceDefault).Create(ctx, j, metav1.CreateOptions{})
-		return err
-	}
-}
-
 func jobDone(ctx context.Context, c kubernetes.Interface) (any, bool) {
-	j, err := c.BatchV1().Jobs(metav1.NamespaceDefault).Get(ctx, "a", metav1.GetOptions{})
+	j, err := c.BatchV1().Jobs(ns).Get(ctx, "a", metav1.GetOptions{})
 	return j, err == nil && j.Status.CompletionTime != nil && j.Status.Succeeded == 3
 }
 
@@ -283,7 +206,7 @@ func created(t *testing.T, c kubernetes.Interface, w watch.Interface) int {
 	t.Helper()
 	last := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "last"},
 		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}}
-	if _, err := c.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), last, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().Pods(ns).Create(t.Context(), last, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[types.UID]bool{}

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controllertest_test
+package controllers_test
 
 import (
 	"testing"
