@@ -14,6 +14,12 @@ import (
 // the pod now or selected it before the change. The arguments are those of an OnChange handler: old is
 // nil if the pod was added, pod is nil if it was deleted.
 func servicesOf(services corelisters.ServiceLister, old, pod *v1.Pod) sets.Set[string] {
+	if old != nil && pod != nil && old.UID != pod.UID {
+		// The pod was deleted and another one of the same name was created, but the informer reports
+		// only one update. The endpoints name the UID of their pod, so they change even if the two
+		// pods have the same labels and addresses.
+		return servicesOf(services, old, nil).Union(servicesOf(services, nil, pod))
+	}
 	var before, after any // the library takes a nil pointer in an interface for a pod
 	if old != nil {
 		before = old
