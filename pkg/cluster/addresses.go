@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"keelson.dev/keelson/pkg/provision"
 )
 
 // IPFamily selects the IP families of a cluster's nodes, pods and Services.
@@ -39,30 +41,24 @@ func settleFamily(c *Config, has IPFamily) error {
 // ranges has the addresses and address ranges of one IP family inside a cluster. All clusters use
 // the same addresses, because their networks are not connected.
 type ranges struct {
-	control       netip.Addr // address of the control plane, on the link that connects the nodes
-	bits          int        // prefix length of the network on the nodes' link
-	pods          string
-	services      string
-	api, dns      string // addresses of the Services kubernetes and kube-dns
+	control netip.Addr // address of the control plane, on the link that connects the nodes
+	bits    int        // prefix length of the network on the nodes' link
+	provision.Family
 	nodes         string // ranges of node addresses on the nodes' link; no control plane has such an address
 	loadBalancers string // addresses of Services on the nodes' link, above the last node
-	all           string // the unspecified address, at which servers listen on all addresses of a host
-	loopback      string
 }
 
 // ranges returns the address ranges of f's families, the primary family first.
 func (f IPFamily) ranges() []ranges {
 	v4 := ranges{
-		control: netip.MustParseAddr("10.50.0.1"), bits: 24, pods: "10.244.0.0/16", services: "10.96.0.0/16",
-		api: "10.96.0.1", dns: "10.96.0.10",
+		control: netip.MustParseAddr("10.50.0.1"), bits: 24, Family: family("10.244.0.0/16", "10.96.0.0/16", "10.96.0.10"),
 		nodes:         "10.50.0.8/29,10.50.0.16/28,10.50.0.32/27,10.50.0.64/26,10.50.0.128/26,10.50.0.192/28,10.50.0.208/29",
-		loadBalancers: "10.50.0.224-10.50.0.254", all: "0.0.0.0", loopback: "127.0.0.1",
+		loadBalancers: "10.50.0.224-10.50.0.254",
 	}
 	v6 := ranges{
-		control: netip.MustParseAddr("fd50::1"), bits: 64, pods: "fd44::/48", services: "fd96::/112",
-		api: "fd96::1", dns: "fd96::a",
+		control: netip.MustParseAddr("fd50::1"), bits: 64, Family: family("fd44::/48", "fd96::/112", "fd96::a"),
 		nodes:         "fd50::10/124,fd50::20/123,fd50::40/122,fd50::80/121,fd50::100/120,fd50::200/123",
-		loadBalancers: "fd50::224-fd50::254", all: "::", loopback: "::1",
+		loadBalancers: "fd50::224-fd50::254",
 	}
 	switch f {
 	case IPv6:
@@ -72,6 +68,12 @@ func (f IPFamily) ranges() []ranges {
 	default:
 		return []ranges{v4}
 	}
+}
+
+// family returns the address ranges that the package provision needs.
+func family(pods, services, dns string) provision.Family {
+	return provision.Family{Pods: netip.MustParsePrefix(pods), Services: netip.MustParsePrefix(services),
+		DNS: netip.MustParseAddr(dns)}
 }
 
 // primary returns the ranges of the primary family.
@@ -96,9 +98,7 @@ func (r ranges) hosts() []netip.Prefix {
 	return out
 }
 
-func (f IPFamily) nodeRanges() string   { return f.join(func(r ranges) string { return r.nodes }) }
-func (f IPFamily) podCIDRs() string     { return f.join(func(r ranges) string { return r.pods }) }
-func (f IPFamily) serviceCIDRs() string { return f.join(func(r ranges) string { return r.services }) }
+func (f IPFamily) nodeRanges() string { return f.join(func(r ranges) string { return r.nodes }) }
 
 // LoadBalancers returns the default address ranges of Services of type LoadBalancer.
 func (f IPFamily) LoadBalancers() string {

@@ -16,6 +16,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/provision"
 )
 
 const (
@@ -89,22 +90,12 @@ type Deps struct {
 	Out io.Writer
 }
 
-// externalNetwork is the value of NetworkPlugin for a cluster whose pod network the operator
-// installs.
-const externalNetwork = "external"
-
 var errNetworkPlugin = errors.New("the network plugin must be keelson or external")
-
-// The supported OCI runtimes, as values of Runtime.
-const (
-	crun = "crun"
-	runc = "runc"
-)
 
 var errRuntime = errors.New("the runtime must be crun or runc")
 
 // ownNetwork reports whether the cluster uses Keelson's own pod network.
-func (c *Config) ownNetwork() bool { return c.NetworkPlugin != externalNetwork }
+func (c *Config) ownNetwork() bool { return c.NetworkPlugin != provision.ExternalNetwork }
 
 var errName = errors.New("a cluster name must be 1 to 20 lowercase letters, digits and dashes, and start with a letter")
 
@@ -120,10 +111,10 @@ func (c *Config) Complete() error {
 	if !slices.Contains([]IPFamily{"", IPv4, IPv6, Dual}, c.IPFamily) {
 		return errFamily
 	}
-	if !slices.Contains([]string{"", "keelson", externalNetwork}, c.NetworkPlugin) {
+	if !slices.Contains([]string{"", provision.OwnNetwork, provision.ExternalNetwork}, c.NetworkPlugin) {
 		return errNetworkPlugin
 	}
-	if !slices.Contains([]string{"", crun, runc}, c.Runtime) {
+	if !slices.Contains([]string{"", provision.Crun, provision.Runc}, c.Runtime) {
 		return errRuntime
 	}
 	if err := checkEmulated(c.EmulatedVersion); err != nil {
@@ -176,19 +167,17 @@ type dirs struct {
 
 func (c *Config) dirs() dirs { return dirs{data: c.DataDir, run: filepath.Join(runRoot, c.Name)} }
 
-func (d dirs) config() string             { return filepath.Join(d.data, "cluster.json") }
-func (d dirs) pki(name string) string     { return filepath.Join(d.data, "pki", name) }
-func (d dirs) kubeconfig(n string) string { return filepath.Join(d.data, n+".conf") }
-func (d dirs) file(name string) string    { return filepath.Join(d.data, name) }
-func (d dirs) encryption() string         { return filepath.Join(d.data, "encryption.yaml") }
-func (d dirs) store() string              { return filepath.Join(d.data, "etcd") }
-func (d dirs) auditLog(of string) string  { return filepath.Join(d.data, "audit", "audit"+of+".log") }
-func (d dirs) logs() string               { return filepath.Join(d.data, "logs") }
-func (d dirs) log(name string) string     { return filepath.Join(d.logs(), name+".log") }
-func (d dirs) nodes() string              { return filepath.Join(d.data, "nodes") }
-func (d dirs) node(name string) nodeDirs  { return nodeDirs{root: filepath.Join(d.nodes(), name)} }
-func (d dirs) socket() string             { return filepath.Join(d.run, "control.sock") }
-func (d dirs) record() string             { return filepath.Join(d.run, "cluster.json") }
+func (d dirs) config() string            { return filepath.Join(d.data, "cluster.json") }
+func (d dirs) control() provision.Dir    { return provision.Dir(d.data) }
+func (d dirs) file(name string) string   { return filepath.Join(d.data, name) }
+func (d dirs) store() string             { return filepath.Join(d.data, "etcd") }
+func (d dirs) auditLog(of string) string { return filepath.Join(d.data, "audit", "audit"+of+".log") }
+func (d dirs) logs() string              { return filepath.Join(d.data, "logs") }
+func (d dirs) log(name string) string    { return filepath.Join(d.logs(), name+".log") }
+func (d dirs) nodes() string             { return filepath.Join(d.data, "nodes") }
+func (d dirs) node(name string) nodeDirs { return nodeDirs{root: filepath.Join(d.nodes(), name)} }
+func (d dirs) socket() string            { return filepath.Join(d.run, "control.sock") }
+func (d dirs) record() string            { return filepath.Join(d.run, "cluster.json") }
 
 // nodeDirs returns the paths of a node's files on the machine. The directory tree below root
 // mirrors the node's file system, so the path of a file on the machine is root followed by the path
@@ -250,6 +239,11 @@ func (n Node) Addresses() []string {
 		out = append(out, r.node(n.Index).Addr().String())
 	}
 	return out
+}
+
+func exists(file string) bool {
+	_, err := os.Lstat(file)
+	return err == nil
 }
 
 func readJSON(file string, into any) error {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"keelson.dev/keelson/pkg/loopdev"
+	"keelson.dev/keelson/pkg/provision"
 )
 
 const downPatience = 30 * time.Second
@@ -40,7 +41,7 @@ func Down(ctx context.Context, c *Config, deps Deps) error {
 	if err != nil && !errors.Is(err, errCgroups) {
 		return fmt.Errorf("remove cgroups: %w", err)
 	}
-	if err := errors.Join(unmergeKubeconfig(c.Name, c.Kubeconfig), removeData(c), os.RemoveAll(c.dirs().run)); err != nil {
+	if err := errors.Join(provision.UnmergeKubeconfig(c.Name, c.Kubeconfig), removeData(c), os.RemoveAll(c.dirs().run)); err != nil {
 		return err
 	}
 	_ = os.Remove(DefaultRoot) // fails if other clusters exist

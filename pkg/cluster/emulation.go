@@ -13,11 +13,8 @@ import (
 	"strings"
 
 	"keelson.dev/keelson/pkg/features"
+	"keelson.dev/keelson/pkg/provision"
 )
-
-// emulatedVersion is the flag for the Kubernetes release that a process emulates, without its
-// value.
-const emulatedVersion = "--emulated-version="
 
 // checkEmulated returns an error if the control plane cannot emulate the release. An empty version
 // means that it emulates none.
@@ -31,9 +28,9 @@ func checkEmulated(version string) error {
 // emulating returns the command of a process with the flag --emulated-version set to version, or
 // without this flag if version is empty.
 func emulating(argv []string, version string) []string {
-	out := slices.DeleteFunc(slices.Clone(argv), func(arg string) bool { return strings.HasPrefix(arg, emulatedVersion) })
+	out := slices.DeleteFunc(slices.Clone(argv), func(arg string) bool { return strings.HasPrefix(arg, provision.EmulatedVersionFlag) })
 	if version != "" {
-		out = append(out, emulatedVersion+version)
+		out = append(out, provision.EmulatedVersionFlag+version)
 	}
 	return out
 }
@@ -50,7 +47,7 @@ func emulates(pid int, version string) (bool, error) {
 	}
 	have := ""
 	for arg := range strings.SplitSeq(string(command), "\x00") {
-		if v, ok := strings.CutPrefix(arg, emulatedVersion); ok {
+		if v, ok := strings.CutPrefix(arg, provision.EmulatedVersionFlag); ok {
 			have = v
 		}
 	}

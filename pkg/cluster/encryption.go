@@ -5,35 +5,21 @@ package cluster
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
 	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/yaml"
 
-	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/provision"
 )
 
-// Secrets are encrypted in the store. The file encryption.yaml holds the keys, and also records the
-// state of a key rotation:
-//
-//   - If the file has one key and does not permit unencrypted secrets, no rotation is in progress,
-//     and all secrets are encrypted with this key.
-//   - If it has several keys or permits unencrypted secrets, a rotation is in progress. New values are
-//     encrypted with the first key. Older values may be encrypted with the other keys or unencrypted.
-//
-// A rotation that was interrupted can therefore be continued by a later call, any number of times.
+// A rotation of the encryption keys that was interrupted can be continued by a later call, any number
+// of times, because the file of the keys records its state (see [provision.EncryptionKeys]).
 
 const (
 	// reloadPatience is how long to wait for the API server to reload a changed encryption.yaml.
@@ -42,112 +28,12 @@ const (
 	reloadPoll     = time.Second
 	// secretsPage is how many secrets one list request returns.
 	secretsPage = 250
-	keyLength   = 32
 )
 
 var (
-	errForeignEncryption = errors.New(
-		"the encryption configuration was not written by ctl (secretbox, for secrets); rotate its keys by hand")
 	errNotTakenUp = errors.New("the API server has not reloaded the keys")
 	errKeyGone    = errors.New("the snapshot's secrets are encrypted with keys that the cluster no longer has")
 )
-
-// encryption is the content of encryption.yaml: the keys, the current key first. plain is true if
-// the store may still contain unencrypted secrets.
-type encryption struct {
-	keys  []apiserverv1.Key
-	plain bool
-}
-
-// settled reports whether no rotation is in progress, so that all secrets are encrypted with one
-// key.
-func (e *encryption) settled() bool { return len(e.keys) == 1 && !e.plain }
-
-func (e *encryption) names() []string {
-	var out []string
-	for _, k := range e.keys {
-		out = append(out, k.Name)
-	}
-	return out
-}
-
-// add creates an encryption key and makes it the current key.
-func (e *encryption) add() error {
-	name, err := letters(8)
-	if err != nil {
-		return err
-	}
-	secret := make([]byte, keyLength)
-	if _, err := rand.Read(secret); err != nil {
-		return fmt.Errorf("encryption key: %w", err)
-	}
-	e.keys = slices.Insert(e.keys, 0, apiserverv1.Key{Name: name, Secret: base64.StdEncoding.EncodeToString(secret)})
-	return nil
-}
-
-// makeEncryption creates the first encryption key if there is no key yet. Secrets that an older
-// version stored unencrypted remain readable.
-func makeEncryption(d dirs) error {
-	if exists(d.encryption()) {
-		return os.Chmod(d.encryption(), 0o600)
-	}
-	e := &encryption{plain: exists(d.store())}
-	if err := e.add(); err != nil {
-		return err
-	}
-	_, err := e.write(d.encryption())
-	return err
-}
-
-func readEncryption(file string) (*encryption, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("encryption keys: %w", err)
-	}
-	cfg := apiserverv1.EncryptionConfiguration{}
-	if err := yaml.UnmarshalStrict(data, &cfg); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	if len(cfg.Resources) != 1 || !slices.Equal(cfg.Resources[0].Resources, []string{"secrets"}) {
-		return nil, fmt.Errorf("%s: %w", file, errForeignEncryption)
-	}
-	e := &encryption{}
-	for i, p := range cfg.Resources[0].Providers {
-		switch {
-		case i == 0 && p.Secretbox != nil:
-			e.keys = p.Secretbox.Keys
-		case i == 1 && p.Identity != nil:
-			e.plain = true
-		default:
-			return nil, fmt.Errorf("%s: %w", file, errForeignEncryption)
-		}
-	}
-	if len(e.keys) == 0 {
-		return nil, fmt.Errorf("%s: %w", file, errForeignEncryption)
-	}
-	return e, nil
-}
-
-// write stores the keys in the file, and returns the hash that the API server will report for the
-// file. The file is synced to disk before the API server can use a new key, because losing a key
-// would lose all secrets that are encrypted with it.
-func (e *encryption) write(file string) (hash string, err error) {
-	providers := []apiserverv1.ProviderConfiguration{{Secretbox: &apiserverv1.SecretboxConfiguration{Keys: e.keys}}}
-	if e.plain {
-		providers = append(providers, apiserverv1.ProviderConfiguration{Identity: &apiserverv1.IdentityConfiguration{}})
-	}
-	data, err := yaml.Marshal(apiserverv1.EncryptionConfiguration{
-		TypeMeta:  metav1.TypeMeta{APIVersion: "apiserver.config.k8s.io/v1", Kind: "EncryptionConfiguration"},
-		Resources: []apiserverv1.ResourceConfiguration{{Resources: []string{"secrets"}, Providers: providers}},
-	})
-	if err != nil {
-		return "", fmt.Errorf("encode encryption keys: %w", err)
-	}
-	if err := atomicfile.WriteDurably(file, data, 0o600); err != nil {
-		return "", fmt.Errorf("encryption keys: %w", err)
-	}
-	return fmt.Sprintf("sha256:%x", sha256.Sum256(data)), nil
-}
 
 // RotateEncryption creates a new key, encrypts all secrets of a running cluster with it, and
 // deletes the old key. If an earlier rotation was interrupted, it completes that rotation. It may
@@ -166,7 +52,7 @@ func RotateEncryption(ctx context.Context, c *Config, deps Deps) error {
 	if err != nil {
 		return err
 	}
-	r := &rotation{file: c.dirs().encryption(), client: client, p: newProgress(deps), poll: reloadPoll}
+	r := &rotation{file: c.dirs().control().EncryptionKeys(), client: client, p: newProgress(deps), poll: reloadPoll}
 	return r.run(ctx)
 }
 
@@ -179,21 +65,21 @@ type rotation struct {
 }
 
 func (r *rotation) run(ctx context.Context) error {
-	e, err := readEncryption(r.file)
+	e, err := provision.ReadEncryptionKeys(r.file)
 	if err != nil {
 		return err
 	}
-	if e.settled() {
-		if err := e.add(); err != nil {
+	if e.Settled() {
+		if err := e.Add(); err != nil {
 			return err
 		}
 	} else {
-		r.p.sayf("an earlier rotation was interrupted, continuing it with key %s", e.keys[0].Name)
+		r.p.sayf("an earlier rotation was interrupted, continuing it with key %s", e.Keys[0].Name)
 	}
 	if err := r.apply(ctx, e); err != nil {
 		return err
 	}
-	r.p.sayf("new secrets are encrypted with key %s", e.keys[0].Name)
+	r.p.sayf("new secrets are encrypted with key %s", e.Keys[0].Name)
 	// Repeat until no secret changes, because clients may have written secrets with the old key
 	// during the first pass.
 	for {
@@ -206,17 +92,17 @@ func (r *rotation) run(ctx context.Context) error {
 		}
 		r.p.sayf("encrypted %d secrets again with the new key", changed)
 	}
-	e.keys, e.plain = e.keys[:1], false
+	e.Keys, e.Plain = e.Keys[:1], false
 	if err := r.apply(ctx, e); err != nil {
 		return err
 	}
-	r.p.sayf("all secrets are encrypted with key %s, and the old keys are deleted", e.keys[0].Name)
+	r.p.sayf("all secrets are encrypted with key %s, and the old keys are deleted", e.Keys[0].Name)
 	return nil
 }
 
 // apply stores the encryption keys and waits until the API server uses them.
-func (r *rotation) apply(ctx context.Context, e *encryption) error {
-	hash, err := e.write(r.file)
+func (r *rotation) apply(ctx context.Context, e *provision.EncryptionKeys) error {
+	hash, err := e.Write(r.file)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ import (
 	"keelson.dev/apiserver/store/kv/memory"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/provision"
 )
 
 // cutTransport cancels the caller's context when a given number of requests have been sent.
@@ -50,11 +51,11 @@ func TestRotation(t *testing.T) {
 	controller.EncryptionConfigFileChangePollDuration = 10 * time.Millisecond
 	const secrets = 3
 	file := filepath.Join(t.TempDir(), "encryption.yaml")
-	e := &encryption{plain: true}
-	if err := e.add(); err != nil {
+	e := &provision.EncryptionKeys{Plain: true}
+	if err := e.Add(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.write(file); err != nil {
+	if _, err := e.Write(file); err != nil {
 		t.Fatal(err)
 	}
 	kv := memory.New(clock.Real())
@@ -97,7 +98,7 @@ func TestRotation(t *testing.T) {
 		return names
 	}
 	// The first rotation encrypts the unencrypted secrets with the existing key.
-	first := e.keys[0].Name
+	first := e.Keys[0].Name
 	if err := rotate(1 << 30); err != nil {
 		t.Fatal(err)
 	}
@@ -109,22 +110,22 @@ func TestRotation(t *testing.T) {
 	begun := ""
 	for requests := int64(0); ; requests++ {
 		err := rotate(requests)
-		now, readErr := readEncryption(file)
+		now, readErr := provision.ReadEncryptionKeys(file)
 		if readErr != nil {
 			t.Fatal(readErr)
 		}
 		if begun == "" {
-			begun = now.keys[0].Name
+			begun = now.Keys[0].Name
 		}
-		if now.keys[0].Name != begun {
-			t.Fatalf("after %d requests the key is %s, not %s", requests, now.keys[0].Name, begun)
+		if now.Keys[0].Name != begun {
+			t.Fatalf("after %d requests the key is %s, not %s", requests, now.Keys[0].Name, begun)
 		}
 		list, listErr := s.Client.CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{})
 		if listErr != nil || len(list.Items) != secrets || string(list.Items[0].Data["k"]) != "hush" {
 			t.Fatalf("after %d requests: %v, %v", requests, list, listErr)
 		}
 		// If only the last wait was interrupted, the rotation is already complete.
-		if err == nil || now.settled() {
+		if err == nil || now.Settled() {
 			break
 		}
 	}
@@ -142,13 +143,12 @@ func TestRotation(t *testing.T) {
 // TestKeysOfSnapshots checks that restoring a snapshot whose keys are missing fails before any file
 // is replaced, and that a snapshot of an unencrypted cluster can be restored.
 func TestKeysOfSnapshots(t *testing.T) {
-	d := dirs{data: t.TempDir()}
-	if err := makeEncryption(d); err != nil {
+	file, e := filepath.Join(t.TempDir(), "encryption.yaml"), &provision.EncryptionKeys{}
+	if err := e.Add(); err != nil {
 		t.Fatal(err)
 	}
-	e, err := readEncryption(d.encryption())
-	if err != nil || !e.settled() {
-		t.Fatal(e, err)
+	if _, err := e.Write(file); err != nil {
+		t.Fatal(err)
 	}
 	fresh := func(keys any) string {
 		dir := t.TempDir()
@@ -159,23 +159,23 @@ func TestKeysOfSnapshots(t *testing.T) {
 		}
 		return dir
 	}
-	if err := acceptKeys(d.encryption(), fresh(e.names())); err != nil {
+	if err := acceptKeys(file, fresh(e.Names())); err != nil {
 		t.Error(err)
 	}
-	if err := acceptKeys(d.encryption(), fresh([]string{"gone"})); !errors.Is(err, errKeyGone) {
+	if err := acceptKeys(file, fresh([]string{"gone"})); !errors.Is(err, errKeyGone) {
 		t.Errorf("got %v", err)
 	}
-	if err := acceptKeys(d.encryption(), fresh(nil)); err != nil {
+	if err := acceptKeys(file, fresh(nil)); err != nil {
 		t.Error(err)
 	}
-	if e, err := readEncryption(d.encryption()); err != nil || !e.plain {
+	if e, err := provision.ReadEncryptionKeys(file); err != nil || !e.Plain {
 		t.Errorf("unencrypted values cannot be read: %v", err)
 	}
-	if err := os.WriteFile(d.encryption(),
+	if err := os.WriteFile(file,
 		[]byte("resources: [{resources: ['*.*'], providers: [{identity: {}}]}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readEncryption(d.encryption()); !errors.Is(err, errForeignEncryption) {
+	if _, err := provision.ReadEncryptionKeys(file); !errors.Is(err, provision.ErrForeignEncryption) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -4,21 +4,12 @@
 package cluster
 
 import (
-	"bytes"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 
-	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/clientcmd"
-
-	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/atomicfile"
 )
 
@@ -71,40 +62,6 @@ func TestNodeAddress(t *testing.T) {
 	}
 }
 
-// TestKubeconfigs checks that a cluster's credentials are added to a kubeconfig and removed from
-// it, and that other entries of the file do not change.
-func TestKubeconfigs(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "person", "config")
-	for _, name := range []string{"one", "two"} {
-		c := &Config{Name: name, DataDir: t.TempDir(), Port: 7000}
-		d := c.dirs()
-		if err := errors.Join(makePKI(c, clock.Real()), makeKubeconfigs(d, c, clock.Real())); err != nil {
-			t.Fatal(err)
-		}
-		if err := mergeKubeconfig(d.kubeconfig("admin"), file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cfg, err := clientcmd.LoadFromFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(cfg.Contexts) != 2 || len(cfg.Clusters) != 2 || len(cfg.AuthInfos) != 2 || cfg.CurrentContext != "two" {
-		t.Errorf("merged: %d contexts, %d clusters, %d users, current %q", len(cfg.Contexts), len(cfg.Clusters),
-			len(cfg.AuthInfos), cfg.CurrentContext)
-	}
-	if err := unmergeKubeconfig("two", file); err != nil {
-		t.Fatal(err)
-	}
-	if cfg, err = clientcmd.LoadFromFile(file); err != nil || len(cfg.Contexts) != 1 ||
-		cfg.Contexts["one"] == nil || cfg.CurrentContext != "" {
-		t.Errorf("one is left: %+v, error %v", cfg, err)
-	}
-	if err := unmergeKubeconfig("one", file); err != nil || exists(file) {
-		t.Errorf("the empty file stays, error %v", err)
-	}
-}
-
 // TestSettleFamily checks that a cluster keeps the IP family with which it was created, and that a
 // different family is an error.
 func TestSettleFamily(t *testing.T) {
@@ -118,50 +75,6 @@ func TestSettleFamily(t *testing.T) {
 		c := &Config{IPFamily: tc.want}
 		if err := settleFamily(c, tc.has); (err == nil) != tc.ok || c.IPFamily != tc.get {
 			t.Errorf("has %q, want %q: got %q, %v", tc.has, tc.want, c.IPFamily, err)
-		}
-	}
-}
-
-// TestPKI checks that certificates are created only once, and that they are valid for their
-// purpose.
-func TestPKI(t *testing.T) {
-	c := &Config{Name: "one", DataDir: t.TempDir(), IPFamily: Dual, ControlPlanes: 2}
-	d := c.dirs()
-	if err := makePKI(c, clock.Real()); err != nil {
-		t.Fatal(err)
-	}
-	before, err := os.ReadFile(d.pki("apiserver.crt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := makePKI(c, clock.Real()); err != nil {
-		t.Fatal(err)
-	}
-	after, err := os.ReadFile(d.pki("apiserver.crt"))
-	if err != nil || !bytes.Equal(before, after) {
-		t.Errorf("a second time makes another certificate; error %v", err)
-	}
-	ca, err := os.ReadFile(d.pki("ca.crt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	block, _ := pem.Decode(after)
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, host := range []string{"kubernetes.default.svc", "127.0.0.1", "10.50.0.1", "10.96.0.1", "::1",
-		"fd50::1", "fd96::1", "10.50.0.2"} {
-		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, DNSName: host}); err != nil {
-			t.Errorf("%s: %v", host, err)
-		}
-	}
-	for _, key := range []string{"ca.key", "apiserver.key", "sa.key"} {
-		info, err := os.Stat(d.pki(key))
-		if err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v, error %v", key, info, err)
 		}
 	}
 }
@@ -223,54 +136,6 @@ func TestCopyTree(t *testing.T) {
 	}
 	if link, err := os.Readlink(filepath.Join(to, "blobs", "link")); err != nil || link != "one" {
 		t.Errorf("link to %q, error %v", link, err)
-	}
-}
-
-// TestManifests checks that the API resource of every kind in the manifests is known.
-func TestManifests(t *testing.T) {
-	for _, file := range []string{"manifests/rbac.yaml", "manifests/coredns.yaml"} {
-		objects, err := readManifest(file, Dual)
-		if err != nil || len(objects) == 0 {
-			t.Fatalf("%s: %d objects, error %v", file, len(objects), err)
-		}
-		for _, o := range objects {
-			if _, ok := addonResource(o.GroupVersionKind()); !ok || o.GetName() == "" {
-				t.Errorf("%s: %s %q", file, o.GroupVersionKind(), o.GetName())
-			}
-		}
-	}
-}
-
-// TestUpdateRights checks that updateRights makes the roles of the cluster's own components equal
-// to the manifests. It must not change other roles, or roles with the annotation against updates.
-func TestUpdateRights(t *testing.T) {
-	object := func(kind, name, field, value, keep string) *unstructured.Unstructured {
-		o := &unstructured.Unstructured{Object: map[string]any{"kind": kind, field: []any{value}}}
-		o.SetName(name)
-		if keep != "" {
-			o.SetAnnotations(map[string]string{rbacv1.AutoUpdateAnnotationKey: keep})
-		}
-		return o
-	}
-	for name, c := range map[string]struct {
-		kind, name, field, present, keep string
-		want                             bool
-	}{
-		"other rules":                  {"ClusterRole", "keelson:a", "rules", "wide", "", true},
-		"the same rules":               {"ClusterRole", "keelson:a", "rules", "new", "", false},
-		"other subjects":               {"ClusterRoleBinding", "keelson:a", "subjects", "shared", "true", true},
-		"rules kept on purpose":        {"ClusterRole", "keelson:a", "rules", "wide", "false", false},
-		"a role that is not ours":      {"ClusterRole", "system:coredns", "rules", "wide", "", false},
-		"an object that is not a role": {"ConfigMap", "keelson:a", "data", "own", "", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			present, want := object(c.kind, c.name, c.field, c.present, c.keep), object(c.kind, c.name, c.field, "new", "")
-			got := updateRights(present, want)
-			if after := reflect.DeepEqual(present.Object[c.field], want.Object[c.field]); got != c.want ||
-				after != (c.want || c.present == "new") {
-				t.Errorf("updated: %t, to %v", got, present.Object[c.field])
-			}
-		})
 	}
 }
 

@@ -13,12 +13,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"keelson.dev/keelson/pkg/provision"
 )
 
 // goFile is the file descriptor of a pipe. The supervisor writes to the pipe when the network link
@@ -78,41 +79,25 @@ func awaitLink() error {
 
 // nodeProcesses returns a node's daemons, with paths as the node sees them.
 func nodeProcesses(c *Config, n Node, deps Deps) []process {
+	p := c.node(n)
 	env := []string{
 		"PATH=" + insideTools + ":" + insideBin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=/root", "LANG=C.UTF-8",
 	}
-	// Without --hostname-override, the node's name is the host name of its UTS namespace.
-	kubelet := []string{
-		filepath.Join(insideBin, "kubelet"), "--config=" + kubeletYAML, "--kubeconfig=" + kubeletConf,
-		"--node-ip=" + strings.Join(n.Addresses(), ","), "--cert-dir=" + kubeletCerts,
-		"--disk-volumes=true",
-	}
-	if !c.ownNetwork() {
-		kubelet = append(kubelet, "--network-plugin="+externalNetwork)
-	} else {
-		kubelet = append(kubelet, "--pod-network-cidrs="+c.IPFamily.podCIDRs())
-	}
-	if n.Joins {
-		kubelet = append(kubelet, "--bootstrap-kubeconfig="+bootstrapConf)
-	}
-	awaitRuntime := func(ctx context.Context) error { return awaitSocket(ctx, containerdSock, deps) }
+	awaitRuntime := func(ctx context.Context) error { return awaitSocket(ctx, provision.ContainerdSocket, deps) }
 	return []process{
 		{
 			name: "containerd", log: "/var/log/containerd.log", env: env,
-			argv: []string{filepath.Join(insideTools, "containerd"), "--config", containerdTOML},
+			argv: append([]string{filepath.Join(insideTools, "containerd")}, p.ContainerdArgs()...),
 			attr: &syscall.SysProcAttr{Setsid: true},
 		},
 		{
 			name: "kubelet", log: "/var/log/kubelet.log", env: env, before: awaitRuntime,
-			argv: kubelet, attr: &syscall.SysProcAttr{Setsid: true},
+			argv: append([]string{filepath.Join(insideBin, "kubelet")}, p.KubeletArgs()...), attr: &syscall.SysProcAttr{Setsid: true},
 		},
 		{
 			name: "proxy", log: "/var/log/proxy.log", env: env,
-			argv: []string{
-				filepath.Join(insideBin, "proxy"), "--config=" + proxyYAML, "--hostname-override=" + n.Name,
-				fmt.Sprintf("--network-policy=%t", c.ownNetwork()),
-			},
+			argv: append([]string{filepath.Join(insideBin, "proxy")}, p.ProxyArgs()...),
 			attr: &syscall.SysProcAttr{Setsid: true},
 		},
 	}

@@ -15,6 +15,7 @@ import (
 
 	"keelson.dev/keelson/pkg/atomicfile"
 	"keelson.dev/keelson/pkg/loopdev"
+	"keelson.dev/keelson/pkg/provision"
 )
 
 // nodeHost is what the supervisor knows about a node.
@@ -89,7 +90,7 @@ func (s *supervisor) addNode(name, bootstrap string) (Node, error) {
 		return n, fmt.Errorf("%s: %w", n.Name, errNodeExists)
 	}
 	if n.Joins {
-		file := s.cfg.dirs().node(n.Name).path(bootstrapConf)
+		file := s.cfg.dirs().node(n.Name).path(provision.BootstrapKubeconfig)
 		if err := atomicfile.WriteDurably(file, []byte(bootstrap), 0o600); err != nil {
 			return n, err
 		}

@@ -56,13 +56,10 @@ func setupClusterNetwork(c *Config) error {
 	// Drop packets to unused addresses of pods and Services. Otherwise they would be sent back to
 	// the node that they come from.
 	for _, r := range c.IPFamily.ranges() {
-		for _, cidr := range []string{r.pods, r.services} {
-			_, dst, err := net.ParseCIDR(cidr)
-			if err != nil {
-				return fmt.Errorf("range: %w", err)
-			}
-			if err := netlink.RouteReplace(&netlink.Route{Dst: dst, Type: unix.RTN_BLACKHOLE, Priority: 4096}); err != nil {
-				return fmt.Errorf("route of %s: %w", cidr, err)
+		for _, unused := range []netip.Prefix{r.Pods, r.Services} {
+			route := &netlink.Route{Dst: ipNet(unused), Type: unix.RTN_BLACKHOLE, Priority: 4096}
+			if err := netlink.RouteReplace(route); err != nil {
+				return fmt.Errorf("route of %s: %w", unused, err)
 			}
 		}
 	}

@@ -21,6 +21,8 @@ import (
 	core "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/provision"
 )
 
 // AddNode adds a node and returns when the node is ready. If name is empty, it uses the next free
@@ -168,7 +170,7 @@ func LoadImages(ctx context.Context, c *Config, archives []string) error {
 		}
 		group.Go(func() error {
 			for _, a := range archives {
-				socket := fmt.Sprintf("/proc/%d/root%s", n.Pid, containerdSock)
+				socket := fmt.Sprintf("/proc/%d/root%s", n.Pid, provision.ContainerdSocket)
 				if err := importArchive(ctx, c.ToolsDir, socket, a); err != nil {
 					return fmt.Errorf("node %s: %w", n.Name, err)
 				}
@@ -224,9 +226,32 @@ func Logs(ctx context.Context, c *Config, process string, follow bool, deps Deps
 	}
 }
 
+// joinPatience is the lifetime of a token that is created for a node that joins immediately.
+const joinPatience = 10 * time.Minute
+
+// CreateToken creates a join token that is valid for the duration life, and returns it.
+func CreateToken(ctx context.Context, c *Config, life time.Duration, deps Deps) (string, error) {
+	client, err := machineClient(c)
+	if err != nil {
+		return "", err
+	}
+	return provision.CreateToken(ctx, client, life, deps.Clock)
+}
+
+// BootstrapKubeconfig returns the kubeconfig with which a kubelet joins (--bootstrap-kubeconfig).
+// It has the cluster's certificate authority and the token.
+func BootstrapKubeconfig(c *Config, token string) ([]byte, error) {
+	ca, err := os.ReadFile(c.dirs().control().PKI("ca.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("authority: %w", err)
+	}
+	shared := c.shared()
+	return shared.BootstrapKubeconfig(c.clusterServer(), ca, token)
+}
+
 // Kubeconfig returns the administrator's kubeconfig.
 func Kubeconfig(c *Config) ([]byte, error) {
-	data, err := os.ReadFile(c.dirs().kubeconfig("admin"))
+	data, err := os.ReadFile(c.dirs().control().Kubeconfig("admin"))
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}

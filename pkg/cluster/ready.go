@@ -218,7 +218,7 @@ func waitDNS(ctx context.Context, c *Config, p *progress) error {
 		}
 		return p.failed("CoreDNS", err, append(c.logsOf(controllerManager), c.logsOf(scheduler)...)...)
 	}
-	p.sayf("CoreDNS answers at %s", c.IPFamily.primary().dns)
+	p.sayf("CoreDNS answers at %s", c.IPFamily.primary().DNS)
 	return nil
 }
 
@@ -266,7 +266,7 @@ func (p *progress) done(c *Config) {
 	p.sayf("cluster %s is ready: %d nodes, data in %s", c.Name, c.Nodes, c.DataDir)
 	file := c.Kubeconfig
 	if file == "" {
-		file = c.dirs().kubeconfig("admin")
+		file = c.dirs().control().Kubeconfig("admin")
 	}
 	ctl := filepath.Join(c.BinDir, "ctl")
 	fmt.Fprintf(p.deps.Out, `

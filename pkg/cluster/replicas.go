@@ -8,12 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
-
-	"keelson.dev/keelson/pkg/pki"
 )
 
 // A cluster has either one control plane, whose API server contains the store, or several control
@@ -24,7 +19,6 @@ const (
 	// etcdMembers is the number of members of the separate etcd cluster. Three members tolerate the
 	// failure of one.
 	etcdMembers = 3
-	etcdQuota   = 8 << 30 // maximum size of the database in bytes
 	etcd        = "etcd"
 )
 
@@ -48,7 +42,7 @@ func (c *Config) replicated() bool { return c.ControlPlanes > 1 }
 func (c *Config) replicas() []replica {
 	first := c.IPFamily.primary()
 	if !c.replicated() {
-		return []replica{{bind: first.all, advertise: first.control.String(), local: "127.0.0.1"}}
+		return []replica{{bind: first.Unspecified().String(), advertise: first.control.String(), local: "127.0.0.1"}}
 	}
 	out := make([]replica, c.ControlPlanes)
 	for i := range out {
@@ -115,75 +109,4 @@ func settleReplicas(c *Config) error {
 	c.NetworkPlugin = cmp.Or(c.NetworkPlugin, was.NetworkPlugin)
 	c.EmulatedVersion = cmp.Or(c.EmulatedVersion, was.EmulatedVersion)
 	return settleFamily(c, was.IPFamily)
-}
-
-// storeArgs returns the API server's flags for its store.
-func storeArgs(c *Config) []string {
-	d := c.dirs()
-	if !c.replicated() {
-		return []string{"--data-dir=" + d.store()}
-	}
-	var servers []string
-	for i := range etcdMembers {
-		servers = append(servers, etcdURL(i, "2379"))
-	}
-	return []string{
-		"--etcd-servers=" + strings.Join(servers, ","), "--etcd-cafile=" + d.pki("etcd-ca.crt"),
-		"--etcd-certfile=" + d.pki("apiserver-etcd-client.crt"), "--etcd-keyfile=" + d.pki("apiserver-etcd-client.key"),
-	}
-}
-
-func etcdURL(member int, port string) string {
-	return "https://" + above("127.0.0.1", member) + ":" + port
-}
-
-func etcdName(member int) string { return fmt.Sprintf("%s-%d", etcd, member+1) }
-
-// etcdProcesses returns the members of the separate etcd cluster. Clients need a certificate from
-// etcd's own authority.
-func etcdProcesses(c *Config, env []string) []process {
-	d := c.dirs()
-	var all []string
-	for i := range etcdMembers {
-		all = append(all, etcdName(i)+"="+etcdURL(i, "2380"))
-	}
-	out := make([]process, etcdMembers)
-	for i := range out {
-		client, peer := etcdURL(i, "2379"), etcdURL(i, "2380")
-		out[i] = process{
-			name: etcdName(i), log: d.log(etcdName(i)), env: env, attr: controlAttr(),
-			argv: []string{
-				filepath.Join(c.ToolsDir, etcd), "--name=" + etcdName(i), "--data-dir=" + d.file(etcdName(i)),
-				"--logger=zap", "--log-level=warn",
-				"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
-				"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
-				"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-token=" + c.Name,
-				fmt.Sprintf("--quota-backend-bytes=%d", etcdQuota), "--tls-min-version=TLS1.2",
-				"--client-cert-auth", "--trusted-ca-file=" + d.pki("etcd-ca.crt"),
-				"--cert-file=" + d.pki("etcd.crt"), "--key-file=" + d.pki("etcd.key"),
-				"--peer-client-cert-auth", "--peer-trusted-ca-file=" + d.pki("etcd-ca.crt"),
-				"--peer-cert-file=" + d.pki("etcd.crt"), "--peer-key-file=" + d.pki("etcd.key"),
-			},
-		}
-	}
-	return out
-}
-
-// controlAttr returns attributes that make the kernel kill a process when its supervisor ends.
-func controlAttr() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-}
-
-// replicatedCertificates returns the certificates that only a cluster with several control planes
-// needs.
-func replicatedCertificates() []control {
-	var members []string
-	for i := range etcdMembers {
-		members = append(members, above("127.0.0.1", i))
-	}
-	return []control{
-		{file: etcd, leaf: pki.Leaf{Name: etcd, Hosts: members, Client: true}, authority: "etcd-ca"},
-		{file: "apiserver-etcd-client", leaf: pki.Leaf{Name: "kube-apiserver-etcd-client", Client: true},
-			authority: "etcd-ca"},
-	}
 }

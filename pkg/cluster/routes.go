@@ -108,11 +108,11 @@ func (p *podRoutes) sync(nodes map[types.NamespacedName]*nodeclaims.Claim) error
 }
 
 func podRoute(dst string, gateway netip.Addr) *netlink.Route {
-	p := netip.MustParsePrefix(dst)
-	return &netlink.Route{
-		Dst: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())},
-		Gw:  gateway.AsSlice(), Protocol: routeProtocol,
-	}
+	return &netlink.Route{Dst: ipNet(netip.MustParsePrefix(dst)), Gw: gateway.AsSlice(), Protocol: routeProtocol}
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 // wantedRoutes returns the gateway for each node's pod ranges.
@@ -123,7 +123,7 @@ func wantedRoutes(c *Config, nodes map[types.NamespacedName]*nodeclaims.Claim) m
 	}
 	var within, hosts []netip.Prefix
 	for _, r := range c.IPFamily.ranges() {
-		within, hosts = append(within, netip.MustParsePrefix(r.pods)), append(hosts, r.hosts()...)
+		within, hosts = append(within, r.Pods), append(hosts, r.hosts()...)
 	}
 	settled, _ := nodeclaims.Settle(claims, within)
 	want := map[string]netip.Addr{}
@@ -162,7 +162,7 @@ func machineClient(c *Config) (kubernetes.Interface, error) {
 }
 
 func adminConfig(c *Config) (*rest.Config, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", c.dirs().kubeconfig("super-admin"))
+	cfg, err := clientcmd.BuildConfigFromFlags("", c.dirs().control().Kubeconfig("super-admin"))
 	if err != nil {
 		return nil, fmt.Errorf("administrator's kubeconfig: %w", err)
 	}

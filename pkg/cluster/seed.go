@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/provision"
 )
 
 // The seed is a containerd root directory with the unpacked images of ImagesDir. It is created once
@@ -121,7 +122,7 @@ func SeedHost(ctx context.Context, tools, images, root string, deps Deps) error 
 			return err
 		}
 	}
-	cfg, err := containerdConfig(root, crun, false)
+	cfg, err := provision.Containerd{Root: root, Tools: insideTools, Runtime: provision.Crun}.Config()
 	if err != nil {
 		return err
 	}
@@ -135,7 +136,7 @@ func SeedHost(ctx context.Context, tools, images, root string, deps Deps) error 
 	if err := daemon.Start(); err != nil {
 		return fmt.Errorf("containerd: %w", err)
 	}
-	if err := awaitSocket(ctx, containerdSock, deps); err != nil {
+	if err := awaitSocket(ctx, provision.ContainerdSocket, deps); err != nil {
 		return err
 	}
 	_, archives, err := archiveDigest(images)
@@ -143,7 +144,7 @@ func SeedHost(ctx context.Context, tools, images, root string, deps Deps) error 
 		return err
 	}
 	for _, a := range archives {
-		if err := importArchive(ctx, tools, containerdSock, a); err != nil {
+		if err := importArchive(ctx, tools, provision.ContainerdSocket, a); err != nil {
 			return err
 		}
 	}
@@ -170,7 +171,7 @@ func importArchive(ctx context.Context, tools, socket, archive string) error {
 
 // seedNode copies the seed (see ensureSeed) into the containerd root directory of a new node.
 func seedNode(c *Config, n Node) error {
-	root := c.dirs().node(n.Name).path(containerdRoot)
+	root := c.dirs().node(n.Name).path(provision.ContainerdRoot)
 	if exists(root) {
 		return nil
 	}

@@ -19,6 +19,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"keelson.dev/keelson/pkg/provision"
 )
 
 // Snapshot writes all objects of the cluster to file, a compressed tar archive of the store's
@@ -29,11 +31,11 @@ func Snapshot(ctx context.Context, c *Config, file string, deps Deps) error {
 		return fmt.Errorf("%w: save it with etcdctl snapshot save", errOwnEtcd)
 	}
 	var keys []string // nil if the names of the keys are unknown
-	e, err := readEncryption(c.dirs().encryption())
+	e, err := provision.ReadEncryptionKeys(c.dirs().control().EncryptionKeys())
 	switch {
 	case err == nil:
-		keys = e.names()
-	case !errors.Is(err, errForeignEncryption):
+		keys = e.Names()
+	case !errors.Is(err, provision.ErrForeignEncryption):
 		return err
 	}
 	return withoutServer(ctx, c, deps, func() error { return packStore(c.dirs().store(), file, keys) })
@@ -56,7 +58,7 @@ func Restore(ctx context.Context, c *Config, file string, deps Deps) error {
 	if err := unpackStore(file, fresh); err != nil {
 		return errors.Join(err, os.RemoveAll(fresh))
 	}
-	if err := acceptKeys(c.dirs().encryption(), fresh); err != nil {
+	if err := acceptKeys(c.dirs().control().EncryptionKeys(), fresh); err != nil {
 		return errors.Join(err, os.RemoveAll(fresh))
 	}
 	err := withoutServer(ctx, c, deps, func() error {
@@ -132,19 +134,19 @@ func acceptKeys(file, dir string) error {
 			return fmt.Errorf("snapshot: %w", err)
 		}
 	}
-	e, err := readEncryption(file)
+	e, err := provision.ReadEncryptionKeys(file)
 	switch {
-	case errors.Is(err, errForeignEncryption):
+	case errors.Is(err, provision.ErrForeignEncryption):
 		return nil // the keys are managed outside ctl; the operator knows which keys are needed
 	case err != nil:
 		return err
-	case unencrypted && !e.plain:
-		e.plain = true
-		_, err := e.write(file)
+	case unencrypted && !e.Plain:
+		e.Plain = true
+		_, err := e.Write(file)
 		return err
 	}
 	for _, name := range used {
-		if !slices.Contains(e.names(), name) {
+		if !slices.Contains(e.Names(), name) {
 			return fmt.Errorf("%w: %s is not in %s", errKeyGone, name, file)
 		}
 	}

@@ -15,6 +15,10 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/provision"
 )
 
 // Time limits for the steps of Up.
@@ -72,7 +76,7 @@ func giveKubeconfig(c *Config, running *Status) error {
 		}
 		return nil
 	}
-	if err := mergeKubeconfig(c.dirs().kubeconfig("admin"), c.Kubeconfig); err != nil {
+	if err := provision.MergeKubeconfig(c.dirs().control().Kubeconfig("admin"), c.Kubeconfig); err != nil {
 		return err
 	}
 	return errors.Join(writeJSON(c.dirs().config(), c), writeJSON(c.dirs().record(), c))
@@ -104,14 +108,22 @@ func start(ctx context.Context, c *Config, p *progress) error {
 		return err
 	}
 	defer machine.Close()
-	if err := errors.Join(makePKI(c, p.deps.Clock), makeKubeconfigs(d, c, p.deps.Clock), makeEncryption(d),
-		makeControlPlane(c)); err != nil {
+	if err := writeControlPlane(c, p.deps.Clock); err != nil {
 		return err
 	}
 	if err := errors.Join(writeJSON(d.config(), c), writeJSON(d.record(), c)); err != nil {
 		return err
 	}
 	return startSupervisor(ctx, c, machine, p)
+}
+
+// writeControlPlane writes the files of the cluster's control planes.
+func writeControlPlane(c *Config, clk clock.Clock) error {
+	first := c.firstPlane()
+	if err := errors.Join(first.IssueCertificates(false, clk), first.WriteKubeconfigs(clk)); err != nil {
+		return err
+	}
+	return first.WriteConfiguration()
 }
 
 // checkPrograms returns an error that lists the programs that are missing, with the commands that
@@ -122,11 +134,11 @@ func checkPrograms(c *Config) error {
 		err = errors.Join(err,
 			checkBuilt(c.BinDir, "hack/build.sh", "kubelet", "cni", "proxy"),
 			checkBuilt(c.ToolsDir, "hack/tools.sh containerd", "containerd", "containerd-shim-runc-v2", "ctr"),
-			checkBuilt(c.ToolsDir, "hack/tools.sh crun", crun),
+			checkBuilt(c.ToolsDir, "hack/tools.sh crun", provision.Crun),
 			checkBuilt(c.ToolsDir, "hack/tools.sh cni", "cni/portmap"))
 	}
-	if c.Nodes > 0 && c.Runtime == runc {
-		err = errors.Join(err, checkBuilt(c.ToolsDir, "hack/tools.sh runc", runc))
+	if c.Nodes > 0 && c.Runtime == provision.Runc {
+		err = errors.Join(err, checkBuilt(c.ToolsDir, "hack/tools.sh runc", provision.Runc))
 	}
 	if c.replicated() {
 		err = errors.Join(err, checkBuilt(c.ToolsDir, "hack/tools.sh etcd", etcd))
@@ -245,6 +257,20 @@ func bringUp(ctx context.Context, c *Config, p *progress) error {
 		return nil
 	}
 	return waitDNS(ctx, c, p)
+}
+
+// applyAddons creates the cluster's add-on objects.
+func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
+	cfg, err := adminConfig(c)
+	if err != nil {
+		return err
+	}
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	shared := c.shared()
+	return shared.ApplyAddons(ctx, client, clk)
 }
 
 // Inspect returns the state of a running cluster, which it requests from the supervisor.

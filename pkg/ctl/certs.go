@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"keelson.dev/keelson/pkg/cluster"
+	"keelson.dev/keelson/pkg/provision"
 )
 
 var errCertificates = errors.New("some certificates are invalid or expire soon")
@@ -52,7 +53,7 @@ func (s *clusters) certsCommand() *cobra.Command {
 	return c
 }
 
-func (s *clusters) tellCertificates(list []cluster.Certificate) error {
+func (s *clusters) tellCertificates(list []provision.Certificate) error {
 	w := tabwriter.NewWriter(s.deps.Out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(w, "FILE\tSUBJECT\tEXPIRES\tLEFT\tSTATE")
 	for _, c := range list {
@@ -93,7 +94,7 @@ func (s *clusters) tokenCommand() *cobra.Command {
 			return err
 		}),
 	}
-	create.Flags().DurationVar(&life, "ttl", cluster.DefaultTokenLife, "how long the token is valid after its creation")
+	create.Flags().DurationVar(&life, "ttl", provision.DefaultTokenLife, "how long the token is valid after its creation")
 	create.Flags().BoolVar(&kubeconfig, "kubeconfig", false, "print a kubeconfig that contains the token, "+
 		"for kubelet --bootstrap-kubeconfig, instead of the token alone")
 	c.AddCommand(create)

@@ -30,7 +30,7 @@ import (
 // apply creates the objects in a manifest file of "ctl cluster".
 func (l *lab) apply(t *testing.T, manifest string) {
 	t.Helper()
-	file, err := os.Open(filepath.Join("../../pkg/cluster/manifests", manifest))
+	file, err := os.Open(filepath.Join("../../pkg/provision/manifests", manifest))
 	check(t, err)
 	defer file.Close()
 	client, err := dynamic.NewForConfig(l.Config)

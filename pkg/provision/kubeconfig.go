@@ -1,11 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package provision
 
 import (
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -17,8 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/pki"
 )
 
-// administrators has the users for whom a kubeconfig is written. These kubeconfigs use the API
-// server's port on the machine's loopback address.
+// administrators has the users for whom a kubeconfig is written.
 var administrators = []struct {
 	file string
 	leaf pki.Leaf
@@ -27,43 +25,34 @@ var administrators = []struct {
 	{"super-admin", pki.Leaf{Name: "kubernetes-super-admin", Organizations: []string{"system:masters"}, Client: true}},
 }
 
-func machineServer(port int) string { return fmt.Sprintf("https://127.0.0.1:%d", port) }
-
-// clusterServer is the API server's address inside the cluster.
-func (c *Config) clusterServer() string {
-	return fmt.Sprintf("https://%s", netip.AddrPortFrom(c.IPFamily.primary().control, controlPort))
-}
-
-// makeKubeconfigs writes the kubeconfig files of the control plane's processes and of the
-// administrators.
-func makeKubeconfigs(d dirs, c *Config, now clock.Clock) error {
-	for _, name := range []string{controllerManager, scheduler} {
-		user := fileUser(d.pki(name+"-client.crt"), d.pki(name+"-client.key"))
-		if err := writeKubeconfig(d, c.Name, d.kubeconfig(name), name, user, c.clusterServer()); err != nil {
+// WriteKubeconfigs writes the kubeconfig files of the controller manager, the scheduler and the
+// administrators. It issues new certificates for the administrators.
+func (p *ControlPlane) WriteKubeconfigs(clk clock.Clock) error {
+	authority, err := pki.ReadAuthority(p.Dir.PKI("ca"))
+	if err != nil {
+		return err
+	}
+	ca, err := os.ReadFile(p.Dir.PKI("ca.crt"))
+	if err != nil {
+		return fmt.Errorf("authority: %w", err)
+	}
+	for _, name := range []string{ControllerManager, Scheduler} {
+		user := fileUser(p.Dir.PKI(name+"-client.crt"), p.Dir.PKI(name+"-client.key"))
+		if err := saveKubeconfig(p.Cluster.kubeconfig(p.Server, ca, name, user), p.Dir.Kubeconfig(name)); err != nil {
 			return fmt.Errorf("kubeconfig %s: %w", name, err)
 		}
 	}
 	for _, a := range administrators {
-		user, err := newUser(d, a.leaf, now)
-		if err != nil {
+		user := api.NewAuthInfo()
+		if user.ClientCertificateData, user.ClientKeyData, err = authority.Issue(a.leaf, clk); err != nil {
 			return fmt.Errorf("kubeconfig %s: %w", a.file, err)
 		}
-		if err := writeKubeconfig(d, c.Name, d.kubeconfig(a.file), a.leaf.Name, user, machineServer(c.Port)); err != nil {
+		cfg := p.Cluster.kubeconfig(p.AdminServer, ca, a.leaf.Name, user)
+		if err := saveKubeconfig(cfg, p.Dir.Kubeconfig(a.file)); err != nil {
 			return fmt.Errorf("kubeconfig %s: %w", a.file, err)
 		}
 	}
 	return nil
-}
-
-// newUser issues a client certificate to embed in a kubeconfig.
-func newUser(d dirs, l pki.Leaf, now clock.Clock) (*api.AuthInfo, error) {
-	ca, err := pki.ReadAuthority(d.pki("ca"))
-	if err != nil {
-		return nil, err
-	}
-	user := api.NewAuthInfo()
-	user.ClientCertificateData, user.ClientKeyData, err = ca.Issue(l, now)
-	return user, err
 }
 
 // fileUser returns a user that refers to the certificate by file name, so that clients reload the
@@ -74,19 +63,20 @@ func fileUser(certFile, keyFile string) *api.AuthInfo {
 	return user
 }
 
-func writeKubeconfig(d dirs, cluster, file, name string, user *api.AuthInfo, server string) error {
-	cfg := api.NewConfig()
+// kubeconfig returns a kubeconfig for one user. server is the API server's URL, and ca the
+// authority's certificate.
+func (c *Cluster) kubeconfig(server string, ca []byte, name string, user *api.AuthInfo) *api.Config {
+	return newKubeconfig(c.Name, server, ca, name+"@"+c.Name, user)
+}
+
+func newKubeconfig(cluster, server string, ca []byte, name string, user *api.AuthInfo) *api.Config {
 	entry := api.NewCluster()
-	entry.Server = server
-	var err error
-	if entry.CertificateAuthorityData, err = os.ReadFile(d.pki("ca.crt")); err != nil {
-		return fmt.Errorf("authority: %w", err)
-	}
+	entry.Server, entry.CertificateAuthorityData = server, ca
 	context := api.NewContext()
-	context.Cluster, context.AuthInfo = cluster, name+"@"+cluster
-	cfg.Clusters[cluster], cfg.AuthInfos[context.AuthInfo], cfg.Contexts[cluster] = entry, user, context
-	cfg.CurrentContext = cluster
-	return saveKubeconfig(cfg, file)
+	context.Cluster, context.AuthInfo = cluster, name
+	cfg := api.NewConfig()
+	cfg.Clusters[cluster], cfg.AuthInfos[name], cfg.Contexts[cluster], cfg.CurrentContext = entry, user, context, cluster
+	return cfg
 }
 
 func saveKubeconfig(cfg *api.Config, file string) error {
@@ -97,9 +87,9 @@ func saveKubeconfig(cfg *api.Config, file string) error {
 	return atomicfile.WriteDurably(file, data, 0o600)
 }
 
-// mergeKubeconfig adds the administrator's entries to the user's kubeconfig file, and makes the
+// MergeKubeconfig adds the administrator's entries to the user's kubeconfig file, and makes the
 // cluster's context the current context. Other entries do not change.
-func mergeKubeconfig(admin, file string) error {
+func MergeKubeconfig(admin, file string) error {
 	from, err := clientcmd.LoadFromFile(admin)
 	if err != nil {
 		return fmt.Errorf("administrator's kubeconfig: %w", err)
@@ -126,9 +116,9 @@ func mergeKubeconfig(admin, file string) error {
 	return saveKubeconfig(into, file)
 }
 
-// unmergeKubeconfig removes a cluster's entries from the user's kubeconfig file. It deletes the
+// UnmergeKubeconfig removes a cluster's entries from the user's kubeconfig file. It deletes the
 // file if no other entries are left.
-func unmergeKubeconfig(cluster, file string) error {
+func UnmergeKubeconfig(cluster, file string) error {
 	if file == "" || !exists(file) {
 		return nil
 	}

@@ -1,11 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package provision
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 )
 
@@ -34,43 +33,12 @@ const (
 // streamsPerConnection is the maximum number of concurrent requests on one HTTP/2 connection.
 const streamsPerConnection = 250
 
-// servingFlags returns the hardening flags that apply to every server of the control plane.
-func servingFlags() []string {
+// servingArgs returns the hardening flags that apply to every server of the control plane.
+func servingArgs() []string {
 	return []string{
 		"--profiling=false", "--tls-min-version=" + tlsVersion, "--tls-cipher-suites=" + strings.Join(tlsSuites(), ","),
 		fmt.Sprintf("--http2-max-streams-per-connection=%d", streamsPerConnection),
 	}
-}
-
-// hardenedAPIServer returns the API server flags whose values differ from the program's defaults.
-func hardenedAPIServer(c *Config, r replica) []string {
-	d := c.dirs()
-	own := []string{"special"}
-	for _, each := range c.controlAddresses() {
-		own = append(own, netip.PrefixFrom(each, each.BitLen()).String())
-	}
-	return append(servingFlags(),
-		"--anonymous-auth=false",
-		"--service-account-lookup=true", "--service-account-extend-token-expiration=false",
-		"--enable-admission-plugins=NodeRestriction,NodeOwnership,DenyServiceExternalIPs,EndpointOwnership,IngressHosts",
-		"--node-address-ranges="+c.IPFamily.nodeRanges(),
-		// A webhook, APIService or Node object must not make the API server connect to itself, to
-		// its machine, or to a cloud's metadata service.
-		"--outbound-deny="+strings.Join(own, ","),
-		"--encryption-provider-config="+d.encryption(), "--encryption-provider-config-automatic-reload=true",
-		"--audit-policy-file="+d.file("audit-policy.yaml"), "--audit-log-path="+d.auditLog(r.suffix),
-		fmt.Sprintf("--audit-log-maxage=%d", auditDays), fmt.Sprintf("--audit-log-maxbackup=%d", auditFiles),
-		fmt.Sprintf("--audit-log-maxsize=%d", auditSize),
-	)
-}
-
-// hardenedManager returns the hardening flags of the controller manager or the scheduler. address
-// is a loopback address, so only processes in the cluster's network namespace can connect to their
-// servers.
-func hardenedManager(d dirs, name, address string) []string {
-	return append(servingFlags(), "--bind-address="+address,
-		"--tls-cert-file="+d.pki(name+".crt"), "--tls-private-key-file="+d.pki(name+".key"),
-		"--client-ca-file="+d.pki("ca.crt"))
 }
 
 // auditPolicy records which client changed which object or read secret data, and which requests

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package provision
 
 import (
 	"bufio"
@@ -53,27 +53,12 @@ func addonResource(kind schema.GroupVersionKind) (schema.GroupVersionResource, b
 
 var errAddonKind = errors.New("unknown kind in an add-on manifest")
 
-// applyAddons creates the add-on objects that do not exist yet. It does not change existing
+// ApplyAddons creates the add-on objects that do not exist yet. It does not change existing
 // objects, because an operator may have changed them on purpose. RBAC objects of the cluster's own
 // components are the exception: updateRights keeps them up to date.
-func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
-	cfg, err := adminConfig(c)
-	if err != nil {
-		return err
-	}
-	client, err := dynamic.NewForConfig(cfg)
-	if err != nil {
-		return fmt.Errorf("client: %w", err)
-	}
-	files := []string{"manifests/rbac.yaml", "manifests/coredns.yaml", "manifests/storage.yaml"}
-	if c.ownNetwork() { // only Keelson's own pod network enforces these policies
-		files = append(files, "manifests/clusternetworkpolicy.yaml")
-	}
-	if c.Ingress {
-		files = append(files, "manifests/ingress.yaml")
-	}
-	for _, file := range files {
-		objects, err := readManifest(file, c.IPFamily)
+func (c *Cluster) ApplyAddons(ctx context.Context, client dynamic.Interface, clk clock.Clock) error {
+	for _, file := range c.manifestFiles() {
+		objects, err := c.readManifest(file)
 		if err != nil {
 			return err
 		}
@@ -86,15 +71,42 @@ func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
 	return nil
 }
 
-// readManifest parses a manifest file. The file may contain placeholders for the addresses of the
-// cluster's DNS.
-func readManifest(file string, f IPFamily) ([]*unstructured.Unstructured, error) {
+// manifestFiles returns the manifests of the cluster's add-ons.
+func (c *Cluster) manifestFiles() []string {
+	files := []string{"manifests/rbac.yaml", "manifests/coredns.yaml", "manifests/storage.yaml"}
+	if c.ownNetwork() { // only Keelson's own pod network enforces these policies
+		files = append(files, "manifests/clusternetworkpolicy.yaml")
+	}
+	if c.Ingress {
+		files = append(files, "manifests/ingress.yaml")
+	}
+	return files
+}
+
+// Parts of CoreDNS's configuration for names outside the cluster's domain, with the comments about
+// them. As in kubeadm's configuration, a server that would forward to itself ends.
+const (
+	aboutDenying    = "Nothing leads out of the cluster: no other name exists."
+	denyNames       = "template ANY ANY . {\n           rcode NXDOMAIN\n        }"
+	aboutForwarding = "The name servers of the node that the pod runs on know other names."
+	forwardNames    = "forward . /etc/resolv.conf {\n           max_concurrent 1000\n        }\n        cache 30\n        loop"
+)
+
+// readManifest parses a manifest file. The file may contain placeholders for the cluster's domain,
+// the addresses of its DNS, and what the DNS does with other names.
+func (c *Cluster) readManifest(file string) ([]*unstructured.Unstructured, error) {
 	data, err := manifests.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("add-on: %w", err)
 	}
-	text := strings.NewReplacer("{{dns}}", f.primary().dns, "{{allDNS}}",
-		f.join(func(r ranges) string { return r.dns })).Replace(string(data))
+	about, otherNames := aboutDenying, denyNames
+	if c.ForwardDNS {
+		about, otherNames = aboutForwarding, forwardNames
+	}
+	text := strings.NewReplacer("{{domain}}", c.Domain,
+		"{{aboutOtherNames}}", about, "{{otherNames}}", otherNames,
+		"{{dns}}", c.Families[0].DNS.String(),
+		"{{allDNS}}", c.join(func(f Family) string { return f.DNS.String() })).Replace(string(data))
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
 	var out []*unstructured.Unstructured
 	for {

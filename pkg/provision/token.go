@@ -1,38 +1,33 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package provision
 
 import (
 	"context"
 	"crypto/rand"
 	"fmt"
 	"math/big"
-	"os"
 	"time"
 
 	core "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	api "k8s.io/client-go/tools/clientcmd/api"
+
+	"keelson.dev/api/clock"
 )
 
 // nodeGroup is the group of clients that authenticate with a join token. Such a client may only
 // request the client certificate of a node.
 const nodeGroup = "system:bootstrappers:keelson:node"
 
-// joinPatience is the lifetime of a token that is created for a node that joins immediately.
-const joinPatience = 10 * time.Minute
-
 // DefaultTokenLife is the default lifetime of a join token.
 const DefaultTokenLife = time.Hour
 
-// CreateToken creates a join token and returns it.
-func CreateToken(ctx context.Context, c *Config, life time.Duration, deps Deps) (string, error) {
-	client, err := machineClient(c)
-	if err != nil {
-		return "", err
-	}
+// CreateToken creates a join token that is valid for the duration life, and returns it.
+func CreateToken(ctx context.Context, client kubernetes.Interface, life time.Duration, clk clock.Clock) (string, error) {
 	id, err := letters(6)
 	if err != nil {
 		return "", err
@@ -47,7 +42,7 @@ func CreateToken(ctx context.Context, c *Config, life time.Duration, deps Deps) 
 		StringData: map[string]string{
 			"token-id":                       id,
 			"token-secret":                   secret,
-			"expiration":                     deps.Clock.Now().Add(life).UTC().Format(time.RFC3339),
+			"expiration":                     clk.Now().Add(life).UTC().Format(time.RFC3339),
 			"usage-bootstrap-authentication": "true",
 			"auth-extra-groups":              nodeGroup,
 			"description":                    "to join a node",
@@ -60,21 +55,11 @@ func CreateToken(ctx context.Context, c *Config, life time.Duration, deps Deps) 
 }
 
 // BootstrapKubeconfig returns the kubeconfig with which a kubelet joins (--bootstrap-kubeconfig).
-// It has the cluster's certificate authority and the token.
-func BootstrapKubeconfig(c *Config, token string) ([]byte, error) {
-	cluster := api.NewCluster()
-	cluster.Server = c.clusterServer()
-	var err error
-	if cluster.CertificateAuthorityData, err = os.ReadFile(c.dirs().pki("ca.crt")); err != nil {
-		return nil, fmt.Errorf("authority: %w", err)
-	}
+// server is the API server's URL, and ca the certificate of the cluster's authority.
+func (c *Cluster) BootstrapKubeconfig(server string, ca []byte, token string) ([]byte, error) {
 	user := api.NewAuthInfo()
 	user.Token = token
-	at := api.NewContext()
-	at.Cluster, at.AuthInfo = c.Name, "bootstrap"
-	cfg := api.NewConfig()
-	cfg.Clusters[c.Name], cfg.AuthInfos["bootstrap"], cfg.Contexts[c.Name], cfg.CurrentContext = cluster, user, at, c.Name
-	data, err := clientcmd.Write(*cfg)
+	data, err := clientcmd.Write(*newKubeconfig(c.Name, server, ca, "bootstrap", user))
 	if err != nil {
 		return nil, fmt.Errorf("encode kubeconfig: %w", err)
 	}

@@ -1,0 +1,200 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package provision
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"os"
+	"slices"
+	"testing"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/pki"
+)
+
+// TestPKI checks that certificates are created only once, and that they are valid for their
+// purpose.
+func TestPKI(t *testing.T) {
+	p, _ := machine(t.TempDir())
+	if err := p.IssueCertificates(false, clock.Real()); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(p.Dir.PKI("apiserver.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.IssueCertificates(false, clock.Real()); err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.ReadFile(p.Dir.PKI("apiserver.crt"))
+	if err != nil || !bytes.Equal(before, after) {
+		t.Errorf("a second time makes another certificate; error %v", err)
+	}
+	ca, err := os.ReadFile(p.Dir.PKI("ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	block, _ := pem.Decode(after)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []string{"kubernetes.default.svc", "kubernetes.default.svc.example.internal", "127.0.0.1", "::1",
+		"10.30.0.1", "fd30::1", "m1", "10.60.0.11"} {
+		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, DNSName: host}); err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	for _, key := range []string{"ca.key", "apiserver.key", "sa.key"} {
+		info, err := os.Stat(p.Dir.PKI(key))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, error %v", key, info, err)
+		}
+	}
+}
+
+// TestCertificatesOfProxies checks that the certificate of each node's proxy has a subject with the
+// node's name, even if an older version had issued a certificate with one subject for all nodes.
+func TestCertificatesOfProxies(t *testing.T) {
+	p, n1 := machine(t.TempDir())
+	n2, clk := &Node{Name: "m2", Root: t.TempDir(), Joins: true}, clock.Real()
+	if err := errors.Join(p.IssueCertificates(false, clk), n1.IssueCertificates(p.Dir, false, clk),
+		n2.IssueCertificates(p.Dir, false, clk)); err != nil {
+		t.Fatal(err)
+	}
+	named := func(n *Node) []byte {
+		t.Helper()
+		file := n.path(ProxyCertificate + ".crt")
+		cert, err := pki.ReadCertificate(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cert.Subject; got.CommonName != "system:kube-proxy:"+n.Name || len(got.Organization) != 1 ||
+			got.Organization[0] != "keelson:proxies" {
+			t.Errorf("the proxy of %s is %v", n.Name, got)
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	before := named(n1)
+	named(n2)
+	signer, err := pki.ReadAuthority(p.Dir.PKI("ca"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []*Node{n1, n2} {
+		if err := n.IssueCertificates(p.Dir, false, clk); err != nil {
+			t.Fatal(err)
+		}
+		if n == n1 && !bytes.Equal(named(n), before) {
+			t.Error("the certificate was renewed before it was due")
+		}
+		if err := signer.IssueTo(n.path(ProxyCertificate+".crt"), n.path(ProxyCertificate+".key"),
+			pki.Leaf{Name: "system:kube-proxy", Client: true}, clk); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.IssueCertificates(p.Dir, false, clk); err != nil {
+			t.Fatal(err)
+		}
+		named(n)
+	}
+}
+
+// TestKubeletAuthority checks that a separate authority signs the serving certificates of kubelets.
+// A cluster that was created without that authority must get it at its next start.
+func TestKubeletAuthority(t *testing.T) {
+	root := t.TempDir()
+	p, n := machine(root)
+	clk := clock.Real()
+	issue := func(force bool) {
+		t.Helper()
+		if err := errors.Join(p.IssueCertificates(force, clk), n.IssueCertificates(p.Dir, force, clk)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signedBy := func(step, authority string) {
+		t.Helper()
+		for _, name := range []string{"ca", kubeletAuthority} {
+			by, err := pki.ReadCertificate(p.Dir.PKI(name + ".crt"))
+			if errors.Is(err, os.ErrNotExist) && name != authority {
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			cert, err := pki.ReadCertificate(follow(root, currentPair(kubeletServer)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := cert.CheckSignatureFrom(by) == nil; got != (name == authority) {
+				t.Errorf("%s: signed by %s: %t", step, name, got)
+			}
+		}
+		for _, file := range NodeCertificateFiles() {
+			if cert := p.Trust().Check(root, file, clk.Now()); cert.Problem != "" {
+				t.Errorf("%s: %s: %s", step, cert.File, cert.Problem)
+			}
+		}
+	}
+	issue(false)
+	signedBy("new", kubeletAuthority)
+
+	// Make the files like those of an older version, which had one authority for all certificates:
+	// remove the separate authority.
+	if err := errors.Join(os.Remove(p.Dir.PKI(kubeletAuthority+".crt")),
+		os.Remove(p.Dir.PKI(kubeletAuthority+".key"))); err != nil {
+		t.Fatal(err)
+	}
+	issue(true)
+	signedBy("renewed while an older version runs", "ca")
+	issue(false)
+	signedBy("restarted", kubeletAuthority)
+	issue(true)
+	signedBy("renewed", kubeletAuthority)
+}
+
+// TestEtcdCertificates checks that only etcd's own authority signs etcd's certificates, that other
+// members accept a member's certificate, and that a control plane without a separate etcd has none.
+func TestEtcdCertificates(t *testing.T) {
+	p, _ := machine(t.TempDir())
+	if err := p.IssueCertificates(false, clock.Real()); err != nil {
+		t.Fatal(err)
+	}
+	if exists(p.Dir.PKI("apiserver-etcd-client.crt")) {
+		t.Error("a certificate for an etcd that does not exist")
+	}
+	p.EtcdFiles, p.Hosts.Etcd = KubeadmEtcdFiles(), []string{"10.60.0.11", "127.0.0.1"}
+	if err := p.IssueCertificates(false, clock.Real()); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := pki.ReadCertificate(p.Dir.PKI("etcd/ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca)
+	for file, host := range map[string]string{"etcd/server": "127.0.0.1", "etcd/peer": "10.60.0.11",
+		"apiserver-etcd-client": ""} {
+		cert, err := pki.ReadCertificate(p.Dir.PKI(file + ".crt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, DNSName: host,
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	files, _, err := p.Dir.CertificateFiles()
+	if err != nil || !slices.Contains(files, p.Dir.PKI("etcd/peer.crt")) {
+		t.Errorf("files %q, %v", files, err)
+	}
+}
