@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster creates whole clusters on one machine: certificates, kubeconfig files, the
-// control plane's processes, and node hosts. A node host is a group of Linux namespaces on the
-// machine, with its own containerd, kubelet and proxy.
+// Package cluster creates whole clusters on one machine: the control plane's processes, and node
+// hosts. A node host is a group of Linux namespaces on the machine, with its own containerd, kubelet
+// and proxy. The package provision writes the files that these programs need, and knows their flags.
 //
 // Three kinds of processes take part. All of them run the program ctl:
 //

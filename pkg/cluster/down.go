@@ -41,7 +41,8 @@ func Down(ctx context.Context, c *Config, deps Deps) error {
 	if err != nil && !errors.Is(err, errCgroups) {
 		return fmt.Errorf("remove cgroups: %w", err)
 	}
-	if err := errors.Join(provision.UnmergeKubeconfig(c.Name, c.Kubeconfig), removeData(c), os.RemoveAll(c.dirs().run)); err != nil {
+	err = errors.Join(provision.UnmergeKubeconfig(c.Name, c.Kubeconfig), removeData(c), os.RemoveAll(c.dirs().run))
+	if err != nil {
 		return err
 	}
 	_ = os.Remove(DefaultRoot) // fails if other clusters exist

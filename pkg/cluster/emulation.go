@@ -28,7 +28,9 @@ func checkEmulated(version string) error {
 // emulating returns the command of a process with the flag --emulated-version set to version, or
 // without this flag if version is empty.
 func emulating(argv []string, version string) []string {
-	out := slices.DeleteFunc(slices.Clone(argv), func(arg string) bool { return strings.HasPrefix(arg, provision.EmulatedVersionFlag) })
+	out := slices.DeleteFunc(slices.Clone(argv), func(arg string) bool {
+		return strings.HasPrefix(arg, provision.EmulatedVersionFlag)
+	})
 	if version != "" {
 		out = append(out, provision.EmulatedVersionFlag+version)
 	}

@@ -93,7 +93,8 @@ func nodeProcesses(c *Config, n Node, deps Deps) []process {
 		},
 		{
 			name: "kubelet", log: "/var/log/kubelet.log", env: env, before: awaitRuntime,
-			argv: append([]string{filepath.Join(insideBin, "kubelet")}, p.KubeletArgs()...), attr: &syscall.SysProcAttr{Setsid: true},
+			argv: append([]string{filepath.Join(insideBin, "kubelet")}, p.KubeletArgs()...),
+			attr: &syscall.SysProcAttr{Setsid: true},
 		},
 		{
 			name: "proxy", log: "/var/log/proxy.log", env: env,

@@ -245,8 +245,7 @@ func BootstrapKubeconfig(c *Config, token string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authority: %w", err)
 	}
-	shared := c.shared()
-	return shared.BootstrapKubeconfig(c.clusterServer(), ca, token)
+	return c.shared().BootstrapKubeconfig(c.clusterServer(), ca, token)
 }
 
 // Kubeconfig returns the administrator's kubeconfig.

@@ -19,8 +19,8 @@ import (
 // files and flags from the description.
 
 // shared returns the description of what all processes of the cluster have in common.
-func (c *Config) shared() provision.Cluster {
-	out := provision.Cluster{
+func (c *Config) shared() *provision.Cluster {
+	out := &provision.Cluster{
 		Name: c.Name, Domain: clusterDomain, NodeRanges: c.IPFamily.nodeRanges(),
 		LoadBalancers: cmp.Or(c.LoadBalancers, c.IPFamily.LoadBalancers()),
 		NetworkPlugin: c.NetworkPlugin, EmulatedVersion: c.EmulatedVersion, Ingress: c.Ingress,

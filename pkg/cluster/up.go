@@ -269,8 +269,7 @@ func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	shared := c.shared()
-	return shared.ApplyAddons(ctx, client, clk)
+	return c.shared().ApplyAddons(ctx, client, clk)
 }
 
 // Inspect returns the state of a running cluster, which it requests from the supervisor.

@@ -89,7 +89,8 @@ const (
 	aboutDenying    = "Nothing leads out of the cluster: no other name exists."
 	denyNames       = "template ANY ANY . {\n           rcode NXDOMAIN\n        }"
 	aboutForwarding = "The name servers of the node that the pod runs on know other names."
-	forwardNames    = "forward . /etc/resolv.conf {\n           max_concurrent 1000\n        }\n        cache 30\n        loop"
+	forwardNames    = "forward . /etc/resolv.conf {\n           max_concurrent 1000\n        }\n" +
+		"        cache 30\n        loop"
 )
 
 // readManifest parses a manifest file. The file may contain placeholders for the cluster's domain,

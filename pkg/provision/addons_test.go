@@ -78,7 +78,8 @@ func TestApplyAddons(t *testing.T) {
 		t.Fatal(err)
 	}
 	corefile.Data = map[string]string{"Corefile": "mine"}
-	if _, err := s.Client.CoreV1().ConfigMaps("kube-system").Update(t.Context(), corefile, metav1.UpdateOptions{}); err != nil {
+	_, err = s.Client.CoreV1().ConfigMaps("kube-system").Update(t.Context(), corefile, metav1.UpdateOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	roles := s.Client.RbacV1().ClusterRoles()

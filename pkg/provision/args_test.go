@@ -48,7 +48,9 @@ func TestArgsOnMachines(t *testing.T) {
 				p.Cluster.EmulatedVersion = "1.36"
 			},
 			args: (*ControlPlane).APIServerArgs,
-			want: []string{"--outbound-deny=special,fd60::1/128", "--node-address-ranges=10.60.0.0/24", "--emulated-version=1.36"},
+			want: []string{
+				"--outbound-deny=special,fd60::1/128", "--node-address-ranges=10.60.0.0/24", "--emulated-version=1.36",
+			},
 		},
 		"controller manager": {
 			args: (*ControlPlane).ControllerManagerArgs,

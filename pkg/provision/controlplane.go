@@ -41,7 +41,7 @@ func (d Dir) schedulerConfig() string { return d.file("scheduler.yaml") }
 // Several control planes in one network namespace can share a Dir. Then Hosts has the names and
 // addresses of all of them.
 type ControlPlane struct {
-	Cluster Cluster
+	Cluster *Cluster
 	Dir     Dir
 	// AuditLog is the path of the API server's audit log.
 	AuditLog string

@@ -16,8 +16,8 @@ import (
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // exampleCluster returns a cluster whose names and addresses differ from those of "ctl cluster".
-func exampleCluster() Cluster {
-	return Cluster{Name: "prod", Domain: "example.internal", Families: []Family{
+func exampleCluster() *Cluster {
+	return &Cluster{Name: "prod", Domain: "example.internal", Families: []Family{
 		{Pods: netip.MustParsePrefix("10.20.0.0/16"), Services: netip.MustParsePrefix("10.30.0.0/20"),
 			DNS: netip.MustParseAddr("10.30.0.10")},
 		{Pods: netip.MustParsePrefix("fd20::/48"), Services: netip.MustParsePrefix("fd30::/112"),

@@ -37,7 +37,7 @@ const (
 
 // Node describes a node: a kubelet, a proxy and a containerd.
 type Node struct {
-	Cluster Cluster
+	Cluster *Cluster
 	Name    string
 	// Addresses has the node's addresses, one for each IP family.
 	Addresses []string
@@ -101,7 +101,8 @@ func (n *Node) files() ([]File, error) {
 		return nil, fmt.Errorf("proxy configuration: %w", err)
 	}
 	runtime, err := Containerd{
-		Root: ContainerdRoot, Tools: n.Tools, Runtime: cmp.Or(n.Runtime, Crun), WithRunc: exists(filepath.Join(n.source(), Runc)),
+		Root: ContainerdRoot, Tools: n.Tools, Runtime: cmp.Or(n.Runtime, Crun),
+		WithRunc: exists(filepath.Join(n.source(), Runc)),
 	}.Config()
 	if err != nil {
 		return nil, err

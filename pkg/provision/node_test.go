@@ -87,7 +87,8 @@ func TestNodeFiles(t *testing.T) {
 			k.Authentication.X509.ClientCAFile)
 	}
 	p := readYAML[proxyconfig.KubeProxyConfiguration](t, n, proxyYAML)
-	if p.ClusterCIDR != "10.20.0.0/16,fd20::/48" || p.HostnameOverride != "m1" || p.MetricsBindAddress != "127.0.0.1:10249" {
+	if p.ClusterCIDR != "10.20.0.0/16,fd20::/48" || p.HostnameOverride != "m1" ||
+		p.MetricsBindAddress != "127.0.0.1:10249" {
 		t.Errorf("ranges %q, name %q, metrics at %q", p.ClusterCIDR, p.HostnameOverride, p.MetricsBindAddress)
 	}
 	runtime, err := os.ReadFile(n.path(containerdTOML))

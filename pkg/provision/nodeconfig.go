@@ -16,8 +16,8 @@ import (
 // podProcesses is the maximum number of processes and threads in a pod.
 const podProcesses = 4096
 
-// When a machine shuts down, the kubelet gives its pods shutdownPeriod to end, of which the last
-// shutdownCritical is for critical pods. Without these periods, pods get no signal until systemd
+// When a machine shuts down, the kubelet gives its pods shutdownPeriod to end. The last part of it,
+// shutdownCritical, is for critical pods. Without these periods, pods get no signal until systemd
 // ends all remaining processes, and systemd then waits 90 s for those that ignore it.
 const (
 	shutdownPeriod   = 20 * time.Second

@@ -27,7 +27,9 @@ const nodeGroup = "system:bootstrappers:keelson:node"
 const DefaultTokenLife = time.Hour
 
 // CreateToken creates a join token that is valid for the duration life, and returns it.
-func CreateToken(ctx context.Context, client kubernetes.Interface, life time.Duration, clk clock.Clock) (string, error) {
+func CreateToken(
+	ctx context.Context, client kubernetes.Interface, life time.Duration, clk clock.Clock,
+) (string, error) {
 	id, err := letters(6)
 	if err != nil {
 		return "", err

@@ -40,7 +40,8 @@ func TestCreateToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg, err := clientcmd.RESTConfigFromKubeConfig(data)
-	if err != nil || cfg.Host != "https://10.60.0.11:6443" || cfg.BearerToken != token || string(cfg.CAData) != "authority" {
+	if err != nil || cfg.Host != "https://10.60.0.11:6443" ||
+		cfg.BearerToken != token || string(cfg.CAData) != "authority" {
 		t.Errorf("%v, %v", cfg, err)
 	}
 }

@@ -157,7 +157,7 @@ func TestCVE_2024_21626(t *testing.T) {
 // neighbours of a node could reach the node's services on loopback.
 func TestCVE_2020_8558(t *testing.T) {
 	for _, dir := range []string{"../../pkg/proxy", "../../pkg/nft", "../../pkg/network", "../../pkg/cluster",
-		"../../pkg/kubelet"} {
+		"../../pkg/provision", "../../pkg/kubelet"} {
 		check(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 			if err != nil || e.IsDir() || strings.HasSuffix(path, "_test.go") {
 				return err
