@@ -76,7 +76,11 @@ func TestArgsOnMachines(t *testing.T) {
 			if tc.change != nil {
 				tc.change(p)
 			}
-			checkArgs(t, tc.args(p), tc.want, tc.not)
+			args := tc.args(p)
+			checkArgs(t, args, tc.want, tc.not)
+			if again := tc.args(p); !slices.Equal(args, again) {
+				t.Errorf("other flags, or in another order:\n%q\n%q", args, again)
+			}
 		})
 	}
 }

@@ -55,7 +55,7 @@ func NodeCertificateFiles() []string {
 // Trust has the authorities of a cluster.
 type Trust struct{ all, serving *x509.CertPool }
 
-// Trust reads the certificates of the authorities.
+// Trust reads the certificates of the authorities, as far as there are any.
 func (p *ControlPlane) Trust() *Trust {
 	t := &Trust{all: x509.NewCertPool(), serving: x509.NewCertPool()}
 	for name := range p.authorities() {
@@ -63,14 +63,15 @@ func (p *ControlPlane) Trust() *Trust {
 			t.all.AddCert(ca)
 		}
 	}
-	if by, err := p.Dir.servingAuthority(); err == nil {
-		t.serving.AddCert(by.Cert)
+	if ca, err := pki.ReadCertificate(p.Dir.PKI(p.Dir.servingAuthority() + ".crt")); err == nil {
+		t.serving.AddCert(ca)
 	}
 	return t
 }
 
-// Check reads the certificate in a certificate file or kubeconfig, and checks that it is valid. root
-// is the directory below which the node's files are, in which file is; it is empty on a machine.
+// Check reads the certificate in a certificate file or kubeconfig, and checks that it is valid. If the
+// file belongs to a node, file is its path as the node sees it, and root the directory that the node
+// sees as /.
 func (t *Trust) Check(root, file string, now time.Time) Certificate {
 	out := Certificate{File: filepath.Join(root, file)}
 	cert, private, err := certificateIn(root, file)

@@ -50,8 +50,7 @@ type ControlPlane struct {
 	Store string
 	// EtcdServers has the URLs of a separate etcd.
 	EtcdServers []string
-	// EtcdFiles has the names of etcd's certificates. It is the zero value if there is no separate
-	// etcd.
+	// EtcdFiles has the names of etcd's certificates. It is needed if there are EtcdServers.
 	EtcdFiles EtcdFiles
 
 	// Bind is the address at which the API server listens, and Advertise the address at which pods

@@ -67,7 +67,7 @@ func (n *Node) IssueCertificates(authorities Dir, force bool, clk clock.Clock) e
 	if err != nil {
 		return err
 	}
-	serving, err := authorities.servingAuthority()
+	serving, err := pki.ReadAuthority(authorities.PKI(authorities.servingAuthority()))
 	if err != nil {
 		return err
 	}

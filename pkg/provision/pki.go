@@ -97,12 +97,12 @@ func (p *ControlPlane) serverHosts() []string {
 	return append(out, p.Hosts.APIServer...)
 }
 
-// servingAuthority reads the authority that signs kubelets' serving certificates. If an older
-// version started the cluster without this authority, it returns the cluster's main authority,
-// which signs these certificates until the next start.
-func (d Dir) servingAuthority() (*pki.Authority, error) {
+// servingAuthority returns the file name of the authority that signs kubelets' serving certificates.
+// If an older version started the cluster without this authority, it is the cluster's main
+// authority, which signs these certificates until the next start.
+func (d Dir) servingAuthority() string {
 	if !exists(d.PKI(kubeletAuthority + ".crt")) {
-		return pki.ReadAuthority(d.PKI("ca"))
+		return "ca"
 	}
-	return pki.ReadAuthority(d.PKI(kubeletAuthority))
+	return kubeletAuthority
 }
