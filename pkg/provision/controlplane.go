@@ -72,11 +72,11 @@ type ControlPlane struct {
 	Server, AdminServer string
 }
 
-// Hosts has the names and addresses in serving certificates, in addition to those that are the same
-// in each cluster: localhost, loopback addresses, and those of the Service kubernetes.
+// Hosts has the names and addresses in serving certificates, in addition to those that the
+// description has anyway: localhost, Advertise, Local, and those of the Service kubernetes.
 type Hosts struct {
 	APIServer []string
-	Managers  []string // of the controller manager and the scheduler, with ControlPlane.Local
+	Managers  []string // of the controller manager and the scheduler
 	Etcd      []string // of the etcd members that use the certificate
 }
 

@@ -17,8 +17,8 @@
 //
 //   - The same description yields the same flags in the same order, and files with the same bytes,
 //     except for keys, certificates and tokens.
-//   - All functions may be called again, also after an interruption. They do not replace keys, valid
-//     certificates, and files that an operator may have changed.
+//   - All functions may be called again, also after an interruption. They do not replace authorities,
+//     encryption keys, valid certificates of programs, and files that an operator may have changed.
 //   - A file is replaced as a whole. Files with keys are readable by their owner only.
 //   - The package knows no addresses, ranges or directories of a particular kind of cluster: they are
 //     part of the description. Below a control plane's directory and on nodes, files have the names

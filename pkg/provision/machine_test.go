@@ -32,7 +32,7 @@ func machine(root string) (*ControlPlane, *Node) {
 		Cluster: exampleCluster(), Dir: Dir(filepath.Join(root, "/etc/kubernetes")),
 		AuditLog: filepath.Join(root, "/var/log/keelson/audit.log"), Store: filepath.Join(root, "/var/lib/etcd"),
 		Bind: "::", Advertise: "10.60.0.11", Port: 6443, Local: "127.0.0.1",
-		Hosts:  Hosts{APIServer: []string{"m1", "10.60.0.11"}, Managers: []string{"127.0.0.1"}},
+		Hosts:  Hosts{APIServer: []string{"m1"}},
 		Server: "https://10.60.0.11:6443", AdminServer: "https://127.0.0.1:7443",
 	}
 	n := &Node{

@@ -4,8 +4,10 @@
 package provision
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/pki"
@@ -15,8 +17,11 @@ import (
 // authorities included, with the file names that /etc/kubernetes/pki usually has. It renews
 // certificates that expire soon. If force is true, it reissues all certificates except the
 // authorities'.
+//
+// A control plane that joins a cluster needs the files of the cluster's authorities and of the keys
+// for service accounts (sa.pub and sa.key) first. Otherwise its certificates would be worthless.
 func (p *ControlPlane) IssueCertificates(force bool, clk clock.Clock) error {
-	if err := os.MkdirAll(p.Dir.PKI(""), 0o700); err != nil {
+	if err := errors.Join(os.MkdirAll(string(p.Dir), 0o755), os.MkdirAll(p.Dir.PKI(""), 0o700)); err != nil {
 		return fmt.Errorf("PKI directory: %w", err)
 	}
 	authorities := map[string]*pki.Authority{}
@@ -68,7 +73,7 @@ func (p *ControlPlane) authorities() map[string]string {
 
 // certificates returns the certificates of the control plane.
 func (p *ControlPlane) certificates() []certificate {
-	local := append([]string{"localhost", "::1"}, p.Hosts.Managers...)
+	local := with(append([]string{"localhost", "::1"}, p.Hosts.Managers...), p.Local)
 	out := []certificate{
 		{file: APIServer, leaf: pki.Leaf{Name: "kube-apiserver", Hosts: p.serverHosts()}, authority: "ca"},
 		// The API server's RBAC rules give the user with this name access to kubelets.
@@ -94,7 +99,15 @@ func (p *ControlPlane) serverHosts() []string {
 	for _, f := range p.Cluster.Families {
 		out = append(out, f.API().String())
 	}
-	return append(out, p.Hosts.APIServer...)
+	return with(append(out, p.Hosts.APIServer...), p.Advertise)
+}
+
+// with returns a list that contains a host.
+func with(hosts []string, host string) []string {
+	if slices.Contains(hosts, host) {
+		return hosts
+	}
+	return append(hosts, host)
 }
 
 // servingAuthority returns the file name of the authority that signs kubelets' serving certificates.

@@ -6,7 +6,6 @@ package provision
 import (
 	"bytes"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"os"
 	"slices"
@@ -40,8 +39,7 @@ func TestPKI(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	block, _ := pem.Decode(after)
-	cert, err := x509.ParseCertificate(block.Bytes)
+	cert, err := pki.ReadCertificate(p.Dir.PKI("apiserver.crt"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,6 +48,10 @@ func TestPKI(t *testing.T) {
 		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, DNSName: host}); err != nil {
 			t.Errorf("%s: %v", host, err)
 		}
+	}
+	manager, err := pki.ReadCertificate(p.Dir.PKI("scheduler.crt"))
+	if err != nil || manager.VerifyHostname("127.0.0.1") != nil {
+		t.Errorf("scheduler: %v, error %v", manager, err)
 	}
 	for _, key := range []string{"ca.key", "apiserver.key", "sa.key"} {
 		info, err := os.Stat(p.Dir.PKI(key))
