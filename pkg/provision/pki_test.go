@@ -200,3 +200,45 @@ func TestEtcdCertificates(t *testing.T) {
 		t.Errorf("files %q, %v", files, err)
 	}
 }
+
+// TestCheckServingCertificate checks that a kubelet's serving certificate of another authority than
+// that of kubelets is a problem, because the API server does not trust it.
+func TestCheckServingCertificate(t *testing.T) {
+	p, n := machine(t.TempDir())
+	clk := clock.Real()
+	if err := p.IssueCertificates(false, clk); err != nil {
+		t.Fatal(err)
+	}
+	for name, bad := range map[string]bool{kubeletAuthority: false, "ca": true} {
+		by, err := pki.ReadAuthority(p.Dir.PKI(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.issuePair(by, kubeletServer, clk); err != nil {
+			t.Fatal(err)
+		}
+		cert := p.Trust().Check(n.Root, currentPair(kubeletServer), clk.Now())
+		if (cert.Problem != "") != bad {
+			t.Errorf("signed by %s: problem %q", name, cert.Problem)
+		}
+	}
+}
+
+// TestJoiningNode checks that a node that joins with a token gets no credentials for its kubelet,
+// because the kubelet requests them.
+func TestJoiningNode(t *testing.T) {
+	p, n := machine(t.TempDir())
+	n.Joins = true
+	if err := errors.Join(p.IssueCertificates(false, clock.Real()), n.IssueCertificates(p.Dir, true, clock.Real()),
+		n.WriteKubeconfigs([]byte("authority"))); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]bool{
+		currentPair(kubeletClient): false, currentPair(kubeletServer): false, kubeletConf: false, proxyConf: true,
+		ProxyCertificate + ".crt": true, nodeCA: true,
+	} {
+		if got := exists(n.path(file)); got != want {
+			t.Errorf("%s exists: %t, want %t", file, got, want)
+		}
+	}
+}
