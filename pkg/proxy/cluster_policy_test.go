@@ -161,7 +161,7 @@ func TestClusterNetworkPolicy(t *testing.T) {
 
 	// The kind ClusterNetworkPolicy is not defined, and the agent may not even list the
 	// definitions. It must still enforce NetworkPolicies.
-	c.file("../cluster/manifests/rbac.yaml", "keelson:network-policy")
+	c.file("../provision/manifests/rbac.yaml", "keelson:network-policy")
 	c.manifest(forStrangers, "")
 	proxy := c.server.UserConfig(t, "system:kube-proxy:n1", "keelson:proxies")
 	stop := c.enforce(proxy, 100*time.Millisecond)
@@ -169,7 +169,7 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	c.reachable(stranger.space, v4)
 
 	// After the kind is defined, the agent must notice it and enforce its objects.
-	c.file("../cluster/manifests/clusternetworkpolicy.yaml", "")
+	c.file("../provision/manifests/clusternetworkpolicy.yaml", "")
 	c.eventually("an Admin tier", func() bool {
 		o := &unstructured.Unstructured{}
 		c.must(yaml.Unmarshal([]byte(strings.Replace(adminTier, "ACTION", "Deny", 1)), &o.Object))
@@ -235,7 +235,7 @@ func TestClusterNetworkPolicy(t *testing.T) {
 func TestClusterNetworkPolicyRefused(t *testing.T) {
 	c := &cluster{node: &node{space: own(t)}}
 	c.serve()
-	c.file("../cluster/manifests/clusternetworkpolicy.yaml", "")
+	c.file("../provision/manifests/clusternetworkpolicy.yaml", "")
 	policy := func(to string) error {
 		o := &unstructured.Unstructured{}
 		c.must(yaml.Unmarshal([]byte(baselineTier), &o.Object))
