@@ -21,7 +21,7 @@ func tree() *cobra.Command {
 }
 
 // ownCommands returns the names of the commands that kubectl does not have.
-func ownCommands() []string { return []string{"check-downgrade", "cluster", "webhooks", "why"} }
+func ownCommands() []string { return []string{"check-downgrade", "cluster", "preflight", "webhooks", "why"} }
 
 func ctlPage() string {
 	var b strings.Builder
