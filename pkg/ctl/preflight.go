@@ -28,6 +28,7 @@ problems that prevent the installation. The configuration comes from a file, fro
 flags, or from both; flags win over the file.`,
 		Args: cobra.NoArgs,
 	}
+	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
 	fs := c.Flags()
 	flags := config.AddFlags(fs)
 	fs.BoolVar(&worker, "worker", false, "check for a machine without a control plane")

@@ -21,6 +21,8 @@ import (
 	schedulerv1 "k8s.io/kube-scheduler/config/v1"
 	kubeletv1 "k8s.io/kubelet/config/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	machine "keelson.dev/keelson/pkg/machine/config"
 )
 
 // configurationKind is a kind of configuration files.
@@ -57,6 +59,7 @@ func configurationKinds() []configurationKind {
 		{"apiserver.k8s.io/v1beta1", egressv1beta1.EgressSelectorConfiguration{},
 			"`apiserver --egress-selector-config-file`"},
 		{"audit.k8s.io/v1", auditv1.Policy{}, "`apiserver --audit-policy-file`"},
+		{machine.APIVersion, machine.KeelsonConfiguration{}, "`ctl preflight --config`"},
 	}
 }
 
@@ -65,9 +68,10 @@ func configurationPage(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString(`# Configuration
 
-The kinds of configuration files, with every field. They are Kubernetes' own kinds. The column "meaning" has
-the first sentence about the field in [Kubernetes' reference](https://kubernetes.io/docs/reference/config-api/),
-which says more. "Not read" means that Keelson's program ignores the field, for the reason that follows.
+The kinds of configuration files, with every field. They are Kubernetes' own kinds, except the last one. The
+column "meaning" has the first sentence about the field in
+[Kubernetes' reference](https://kubernetes.io/docs/reference/config-api/), which says more. "Not read" means that
+Keelson's program ignores the field, for the reason that follows.
 In the column "field", ` + "`[]`" + ` marks a list and ` + "`{}`" + ` a map.
 `)
 	meanings := map[string]typeDocs{}
@@ -80,6 +84,10 @@ In the column "field", ` + "`[]`" + ` marks a list and ` + "`{}`" + ` a map.
 		}
 		b.WriteString("| field | type | meaning |\n|---|---|---|\n")
 		fields(typ, "", nil, func(path, kind string, owner reflect.Type, name string) {
+			if typ == reflect.TypeFor[machine.KeelsonConfiguration]() {
+				fmt.Fprintf(&b, "| `%s` | %s | %s |\n", path, kind, machineMeaning(t, path))
+				return
+			}
 			meaning := meaningOf(t, meanings, owner, name)
 			if why := remark[name]; why != "" && owner == typ {
 				meaning += " Not read: " + why + "."
@@ -88,6 +96,27 @@ In the column "field", ` + "`[]`" + ` marks a list and ` + "`{}`" + ` a map.
 		})
 	}
 	return b.String()
+}
+
+// machineMeaning returns the meaning of a field of a KeelsonConfiguration, with its flag and default.
+func machineMeaning(t *testing.T, path string) string {
+	t.Helper()
+	path = strings.NewReplacer("[]", "", "{}", "").Replace(path)
+	for _, f := range machine.Fields() {
+		if f.Path != path {
+			continue
+		}
+		text := cell(f.Help) + "."
+		if f.Flag != "" {
+			text += " Flag: `--" + f.Flag + "`."
+		}
+		if standard := f.Default(); standard != "" {
+			text += " Default: `" + standard + "`."
+		}
+		return text
+	}
+	t.Errorf("KeelsonConfiguration: no meaning of %s", path)
+	return ""
 }
 
 // fields calls f for each field of a struct type and of the types nested in it. name is the name of

@@ -186,7 +186,7 @@ func TestDecode(t *testing.T) {
 		"duplicate key":       {header + "runtime: crun\nruntime: runc\n", []string{`key "runtime" already set`, "line 4"}},
 		"wrong type":          {header + "network: {podCIDRs: 10.0.0.0/16}\n", []string{"network.podCIDRs"}},
 		"number for a string": {header + "etcd: {quota: 5}\n", []string{"etcd.quota"}},
-		"wrong version":       {"apiVersion: config.keelson.dev/v1\nkind: " + Kind, []string{`apiVersion is "config.keelson.dev/v1"`}},
+		"wrong version":       {"apiVersion: v1\nkind: " + Kind, []string{`apiVersion is "v1"`}},
 		"wrong kind":          {"apiVersion: " + APIVersion + "\nkind: Pod", []string{`kind is "Pod"`}},
 		"empty":               {"", []string{`apiVersion is ""`, `kind is ""`}},
 		"two documents":       {header + "---\n" + header, []string{"several documents"}},

@@ -86,13 +86,16 @@ func TestValidate(t *testing.T) {
 
 		"pods and Services": {func(c *KeelsonConfiguration) { c.Network.ServiceCIDRs = []string{"10.244.16.0/20"} },
 			[]string{"overlaps network.podCIDRs[0]: pods 10.244.0.0-10.244.255.255"}},
-		"pods and nodes": {func(c *KeelsonConfiguration) { c.Network.NodeCIDRs = []string{"10.244.1.0/24", "192.168.0.0/16"} },
+		"pods and nodes": {func(c *KeelsonConfiguration) {
+			c.Network.NodeCIDRs = []string{"10.244.1.0/24", "192.168.0.0/16"}
+		},
 			[]string{"network.nodeCIDRs[0]: Invalid"}},
 		"pods and the machine": {func(c *KeelsonConfiguration) { c.Network.PodCIDRs = []string{"192.168.0.0/16"} },
 			[]string{"overlaps node.addresses[0]: this machine 192.168.7.11"}},
 		"load balancers": {change: func(c *KeelsonConfiguration) {
 			c.Network.NodeCIDRs = []string{"192.168.7.0/24"}
-			c.Network.LoadBalancerAddresses = []string{"192.168.7.200-192.168.7.220", "192.168.7.240/28", "192.168.7.5", "fd07::/120"}
+			c.Network.LoadBalancerAddresses = []string{"192.168.7.200-192.168.7.220", "192.168.7.240/28", "192.168.7.5",
+				"fd07::/120"}
 		}},
 		"load balancers and the machine": {func(c *KeelsonConfiguration) {
 			c.Network.LoadBalancerAddresses = []string{"192.168.7.10-192.168.7.20"}
@@ -111,18 +114,20 @@ func TestValidate(t *testing.T) {
 		"port of the kubelet": {func(c *KeelsonConfiguration) { c.APIServer.Port = KubeletPort },
 			[]string{"another program of Keelson has this port"}},
 		"port of a Service": {func(c *KeelsonConfiguration) { c.APIServer.Port = 30443 }, []string{"NodePort"}},
-		"no port":           {func(c *KeelsonConfiguration) { c.APIServer.Port = 65536 }, []string{"apiServer.port: Invalid"}},
+		"no port": {func(c *KeelsonConfiguration) { c.APIServer.Port = 65536 },
+			[]string{"apiServer.port: Invalid"}},
 		"names of certificates": {change: func(c *KeelsonConfiguration) {
 			c.APIServer.CertSANs = []string{"api.example.com", "*.example.com", "10.0.0.1", "fd00::1"}
 		}},
 		"bad names of certificates": {func(c *KeelsonConfiguration) { c.APIServer.CertSANs = []string{"a_b", ""} },
 			[]string{"apiServer.certSANs[0]: Invalid", "apiServer.certSANs[1]: Required"}},
-		"quota":            {func(c *KeelsonConfiguration) { c.Etcd.Quota = "8 GB" }, []string{"etcd.quota: Invalid"}},
-		"small quota":      {func(c *KeelsonConfiguration) { c.Etcd.Quota = "8M" }, []string{"must be at least 256Mi"}},
-		"runtime":          {func(c *KeelsonConfiguration) { c.Runtime = "docker" }, []string{"runtime: Unsupported"}},
-		"emulated version": {func(c *KeelsonConfiguration) { c.EmulatedVersion = "1.20" }, []string{"emulatedVersion: Unsupported"}},
-		"no pods":          {func(c *KeelsonConfiguration) { c.Kubelet.MaxPods = -1 }, []string{"kubelet.maxPods: Invalid"}},
-		"many pods":        {func(c *KeelsonConfiguration) { c.Kubelet.MaxPods = 254 }, []string{"at most 253"}},
+		"quota":       {func(c *KeelsonConfiguration) { c.Etcd.Quota = "8 GB" }, []string{"etcd.quota: Invalid"}},
+		"small quota": {func(c *KeelsonConfiguration) { c.Etcd.Quota = "8M" }, []string{"must be at least 256Mi"}},
+		"runtime":     {func(c *KeelsonConfiguration) { c.Runtime = "docker" }, []string{"runtime: Unsupported"}},
+		"emulated version": {func(c *KeelsonConfiguration) { c.EmulatedVersion = "1.20" },
+			[]string{"emulatedVersion: Unsupported"}},
+		"no pods":   {func(c *KeelsonConfiguration) { c.Kubelet.MaxPods = -1 }, []string{"kubelet.maxPods: Invalid"}},
+		"many pods": {func(c *KeelsonConfiguration) { c.Kubelet.MaxPods = 254 }, []string{"at most 253"}},
 		"many pods of another network": {change: func(c *KeelsonConfiguration) {
 			c.Kubelet.MaxPods, c.Network.Plugin = 500, PluginExternal
 		}},

@@ -27,7 +27,9 @@ func TestLocal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loopback := slices.ContainsFunc(s.Addresses, func(a Address) bool { return a.Addr().IsLoopback() && a.Interface == "lo" })
+	loopback := slices.ContainsFunc(s.Addresses, func(a Address) bool {
+		return a.Addr().IsLoopback() && a.Interface == "lo"
+	})
 	if s.HostName != host || s.Kernel == "" || !loopback {
 		t.Errorf("host %q, kernel %q, addresses %v", s.HostName, s.Kernel, s.Addresses)
 	}

@@ -179,16 +179,19 @@ func TestRun(t *testing.T) {
 			m.options.ControlPlane = false
 			m.taken = []string{"tcp :6443", "tcp :2379", "tcp 127.0.0.1:10257", "tcp 127.0.0.1:10259"}
 		}},
-		"name server": {func(m *machine) { m.taken = []string{"udp 192.168.7.11:53"} }, []string{"error Port-53: udp port 53"}},
+		"name server": {func(m *machine) { m.taken = []string{"udp 192.168.7.11:53"} },
+			[]string{"error Port-53: udp port 53"}},
 		"port of another pod network": {change: func(m *machine) {
 			m.options.Config.Network.Plugin, m.taken = config.PluginExternal, []string{"udp :4789"}
 		}},
 
-		"name of this machine":    {change: func(m *machine) { m.hosts["m1"] = "192.168.7.11" }},
-		"name of loopback":        {change: func(m *machine) { m.hosts["m1"] = "127.0.1.1" }},
-		"name of another machine": {func(m *machine) { m.hosts["m1"] = "192.168.7.12" }, []string{"warning Hostname: 192.168.7.12"}},
+		"name of this machine": {change: func(m *machine) { m.hosts["m1"] = "192.168.7.11" }},
+		"name of loopback":     {change: func(m *machine) { m.hosts["m1"] = "127.0.1.1" }},
+		"name of another machine": {func(m *machine) { m.hosts["m1"] = "192.168.7.12" },
+			[]string{"warning Hostname: 192.168.7.12"}},
 		"addresses of another machine": {func(m *machine) {
-			m.options.Config.Node.Addresses, m.options.Config.APIServer.AdvertiseAddress = []string{"192.168.7.12"}, "192.168.7.13"
+			m.options.Config.Node.Addresses = []string{"192.168.7.12"}
+			m.options.Config.APIServer.AdvertiseAddress = "192.168.7.13"
 		}, []string{"error Addresses: node.addresses[0] is 192.168.7.12",
 			"error Addresses: apiServer.advertiseAddress is 192.168.7.13"}},
 		"clash with an interface": {func(m *machine) {
@@ -219,12 +222,14 @@ func TestRun(t *testing.T) {
 			m.write("/etc/cni/net.d/10-calico.conflist", "")
 			m.options.Config.Network.Plugin = config.PluginExternal
 		}},
-		"containerd": {func(m *machine) { m.write("/proc/88/comm", "containerd\n") }, []string{"error CRI: another containerd"}},
+		"containerd": {func(m *machine) { m.write("/proc/88/comm", "containerd\n") },
+			[]string{"error CRI: another containerd"}},
 		"socket of containerd": {func(m *machine) { m.write("/run/containerd/containerd.sock", "") },
 			[]string{"error CRI: another containerd"}},
-		"Docker":     {func(m *machine) { m.write("/run/docker.sock", "") }, []string{"warning OtherRuntime: Docker runs"}},
-		"firewalld":  {func(m *machine) { m.write("/proc/99/comm", "firewalld\n") }, []string{"warning Firewalld: active"}},
-		"ufw":        {func(m *machine) { m.write("/etc/ufw/ufw.conf", "# a\nENABLED=yes\n") }, []string{"warning Ufw: active"}},
+		"Docker":    {func(m *machine) { m.write("/run/docker.sock", "") }, []string{"warning OtherRuntime: Docker runs"}},
+		"firewalld": {func(m *machine) { m.write("/proc/99/comm", "firewalld\n") }, []string{"warning Firewalld: active"}},
+		"ufw": {func(m *machine) { m.write("/etc/ufw/ufw.conf", "# a\nENABLED=yes\n") },
+			[]string{"warning Ufw: active"}},
 		"ufw is off": {change: func(m *machine) { m.write("/etc/ufw/ufw.conf", "ENABLED=no\n") }},
 
 		"small disk": {func(m *machine) { m.spaces["/var/lib"] = Space{ext4, 5 << 30, 20 << 30} },
@@ -243,7 +248,8 @@ func TestRun(t *testing.T) {
 			m.write("/var/lib/containerd/lost+found/a", "")
 			m.spaces["/var/lib/containerd"] = Space{0x6969, 50 << 30, 100 << 30}
 		}, []string{"error FileSystem: /var/lib/containerd is on the file system NFS"}},
-		"no mkfs": {func(m *machine) { m.remove("/usr/sbin/mkfs.ext4") }, []string{"error FileExisting-mkfs.ext4: mkfs.ext4"}},
+		"no mkfs": {func(m *machine) { m.remove("/usr/sbin/mkfs.ext4") },
+			[]string{"error FileExisting-mkfs.ext4: mkfs.ext4"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := healthy()
@@ -312,7 +318,8 @@ func TestFacts(t *testing.T) {
 		HostName: "m1",
 		Addresses: []Address{
 			address("lo", "127.0.0.1/8", false), address("wlan0", "10.1.0.5/24", false), address("eth0", "fe80::1/64", false),
-			address("eth0", "fd07::99/64", true), address("eth0", "fd07::11/64", false), address("eth0", "192.168.7.11/24", false),
+			address("eth0", "fd07::99/64", true), address("eth0", "fd07::11/64", false),
+			address("eth0", "192.168.7.11/24", false),
 			address("eth0", "192.168.7.12/24", false), address("eth1", "172.16.0.1/24", false),
 		},
 		Routes: []Route{

@@ -24,7 +24,8 @@ func (c *checker) oldState(context.Context) {
 		"/etc/kubernetes", "/etc/keelson", "/etc/containerd/config.toml", "/var/lib/kubelet", "/var/lib/etcd",
 	} {
 		if c.hasFiles(dir) {
-			c.fail("DirAvailable-"+strings.ReplaceAll(dir, "/", "-"), resetRemedy, "%s has files of an earlier installation", dir)
+			c.fail("DirAvailable-"+strings.ReplaceAll(dir, "/", "-"), resetRemedy,
+				"%s has files of an earlier installation", dir)
 		}
 	}
 	if c.Config.Network.Plugin == config.PluginKeelson {
