@@ -21,7 +21,9 @@ func tree() *cobra.Command {
 }
 
 // ownCommands returns the names of the commands that kubectl does not have.
-func ownCommands() []string { return []string{"check-downgrade", "cluster", "preflight", "webhooks", "why"} }
+func ownCommands() []string {
+	return []string{"check-downgrade", "cluster", "preflight", "webhooks", "why"}
+}
 
 func ctlPage() string {
 	var b strings.Builder

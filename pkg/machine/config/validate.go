@@ -46,7 +46,7 @@ type validator struct {
 
 func (v *validator) add(faults ...*field.Error) { v.faults = append(v.faults, faults...) }
 
-func (v *validator) invalid(at *field.Path, value any, format string, args ...any) {
+func (v *validator) invalidf(at *field.Path, value any, format string, args ...any) {
 	v.add(field.Invalid(at, value, fmt.Sprintf(format, args...)))
 }
 
@@ -57,7 +57,7 @@ func (v *validator) check(at *field.Path, value string, f func(string) []string)
 		return
 	}
 	for _, wrong := range f(value) {
-		v.invalid(at, value, "%s", wrong)
+		v.invalidf(at, value, "%s", wrong)
 	}
 }
 
@@ -75,7 +75,7 @@ func (v *validator) node(at *field.Path) {
 		v.add(field.TooLong(at.Child("name"), n.Name, validation.LabelValueMaxLength))
 	}
 	if why := (nodeclaims.Reserved{}).Name(n.Name); why != "" {
-		v.invalid(at.Child("name"), n.Name, "no node can have this name: %s", why)
+		v.invalidf(at.Child("name"), n.Name, "no node can have this name: %s", why)
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.Labels)) {
 		v.label(at.Child("labels").Key(key), key, n.Labels[key])
@@ -88,7 +88,7 @@ func (v *validator) node(at *field.Path) {
 
 func (v *validator) label(at *field.Path, key, value string) {
 	for _, wrong := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
-		v.invalid(at, value, "%s", wrong)
+		v.invalidf(at, value, "%s", wrong)
 	}
 	if restricted(key) {
 		v.add(field.Forbidden(at, "a node cannot set this label by itself; set it with \"ctl label node\" after the node "+
@@ -117,11 +117,11 @@ func (v *validator) taint(at *field.Path, text string) {
 	left, effect, _ := strings.Cut(text, ":")
 	key, value, _ := strings.Cut(left, "=")
 	for _, wrong := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
-		v.invalid(at, text, "%s", wrong)
+		v.invalidf(at, text, "%s", wrong)
 	}
 	effects := []v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute}
 	if !slices.Contains(effects, v1.TaintEffect(effect)) {
-		v.invalid(at, text, "must be KEY=VALUE:EFFECT or KEY:EFFECT with one of the effects %v", effects)
+		v.invalidf(at, text, "must be KEY=VALUE:EFFECT or KEY:EFFECT with one of the effects %v", effects)
 	}
 }
 
@@ -132,18 +132,18 @@ func (v *validator) apiServer(at *field.Path) {
 	}
 	port := at.Child("port")
 	for _, wrong := range validation.IsValidPortNum(s.Port) {
-		v.invalid(port, s.Port, "%s", wrong)
+		v.invalidf(port, s.Port, "%s", wrong)
 	}
 	others := []int{
 		EtcdClientPort, EtcdPeerPort, AgentPort, ProxyMetricsPort, KubeletPort, ProxyHealthPort, ControllerManagerPort,
 		SchedulerPort,
 	}
 	if slices.Contains(others, s.Port) {
-		v.invalid(port, s.Port, "another program of Keelson has this port")
+		v.invalidf(port, s.Port, "another program of Keelson has this port")
 	}
 	const firstNodePort, lastNodePort = 30000, 32767
 	if s.Port >= firstNodePort && s.Port <= lastNodePort {
-		v.invalid(port, s.Port, "ports from %d to %d are for Services of the type NodePort", firstNodePort, lastNodePort)
+		v.invalidf(port, s.Port, "ports from %d to %d are for Services of the type NodePort", firstNodePort, lastNodePort)
 	}
 	for i, name := range s.CertSANs {
 		if _, err := netip.ParseAddr(name); err == nil {
@@ -165,9 +165,9 @@ func (v *validator) quota(at *field.Path) {
 	q, err := resource.ParseQuantity(text)
 	switch {
 	case err != nil:
-		v.invalid(at, text, "must be a size such as 8Gi: %v", err)
+		v.invalidf(at, text, "must be a size such as 8Gi: %v", err)
 	case q.Value() < leastQuota:
-		v.invalid(at, text, "must be at least %dMi", leastQuota>>20)
+		v.invalidf(at, text, "must be at least %dMi", leastQuota>>20)
 	}
 }
 
@@ -178,11 +178,11 @@ const podsOfRange = 253
 func (v *validator) kubelet(at *field.Path) {
 	k := v.c.Kubelet
 	if k.MaxPods < 1 {
-		v.invalid(at.Child("maxPods"), k.MaxPods, "must be at least 1")
+		v.invalidf(at.Child("maxPods"), k.MaxPods, "must be at least 1")
 	}
 	v4 := slices.ContainsFunc(v.c.Network.PodCIDRs, func(s string) bool { return !strings.Contains(s, ":") })
 	if k.MaxPods > podsOfRange && v4 && v.c.Network.Plugin == PluginKeelson {
-		v.invalid(at.Child("maxPods"), k.MaxPods, "must be at most %d, because each node has 256 IPv4 addresses for pods",
+		v.invalidf(at.Child("maxPods"), k.MaxPods, "must be at most %d, because each node has 256 IPv4 addresses for pods",
 			podsOfRange)
 	}
 	signals := []string{
@@ -194,10 +194,10 @@ func (v *validator) kubelet(at *field.Path) {
 		v.oneOf(at, signal, signals...)
 		if percent, ok := strings.CutSuffix(threshold, "%"); ok {
 			if p, err := strconv.ParseFloat(percent, 64); err != nil || p < 0 || p > 100 {
-				v.invalid(at, threshold, "must be a percentage from 0%% to 100%%")
+				v.invalidf(at, threshold, "must be a percentage from 0%% to 100%%")
 			}
 		} else if q, err := resource.ParseQuantity(threshold); err != nil || q.Sign() < 0 {
-			v.invalid(at, threshold, "must be an amount such as 100Mi, or a percentage")
+			v.invalidf(at, threshold, "must be an amount such as 100Mi, or a percentage")
 		}
 	}
 }

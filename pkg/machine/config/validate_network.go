@@ -51,7 +51,7 @@ func (v *validator) clashes() {
 			apart := a.what != b.what && a.what != nodes && b.what != nodes
 			inside := a.what == pods || a.what == services || b.what == pods || b.what == services
 			if (apart || inside) && a.overlaps(b) {
-				v.invalid(b.at, fmt.Sprint(b), "overlaps %s: %s", a.at, a)
+				v.invalidf(b.at, fmt.Sprint(b), "overlaps %s: %s", a.at, a)
 			}
 		}
 	}
@@ -97,7 +97,7 @@ func (v *validator) cidrs(at *field.Path, what string, values []string, v4, v6 s
 		families = append(families, p.Addr().Is6())
 	}
 	if len(families) == 2 && families[0] == families[1] {
-		v.invalid(at, values, "must have different IP families")
+		v.invalidf(at, values, "must have different IP families")
 		return nil
 	}
 	return families
@@ -106,11 +106,11 @@ func (v *validator) cidrs(at *field.Path, what string, values []string, v4, v6 s
 func (v *validator) prefix(at *field.Path, what, text string, v4, v6 sizes) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil || p.Addr().Is4In6() {
-		v.invalid(at, text, "must be an address range such as 10.0.0.0/16")
+		v.invalidf(at, text, "must be an address range such as 10.0.0.0/16")
 		return p, false
 	}
 	if p != p.Masked() {
-		v.invalid(at, text, "has bits of an address after its prefix; the range is %s", p.Masked())
+		v.invalidf(at, text, "has bits of an address after its prefix; the range is %s", p.Masked())
 		return p, false
 	}
 	allowed := v4
@@ -118,13 +118,13 @@ func (v *validator) prefix(at *field.Path, what, text string, v4, v6 sizes) (net
 		allowed = v6
 	}
 	if p.Bits() < allowed.least || p.Bits() > allowed.most {
-		v.invalid(at, text, "the prefix must have from %d to %d bits", allowed.least, allowed.most)
+		v.invalidf(at, text, "the prefix must have from %d to %d bits", allowed.least, allowed.most)
 		return p, false
 	}
 	for _, special := range outbound.SpecialRanges() {
 		// Single addresses of clouds may be in a range that is used otherwise.
 		if p.Overlaps(special) && !special.IsSingleIP() {
-			v.invalid(at, text, "overlaps %s, which has a special meaning", special)
+			v.invalidf(at, text, "overlaps %s, which has a special meaning", special)
 			return p, false
 		}
 	}
@@ -145,7 +145,7 @@ func last(p netip.Prefix) netip.Addr {
 // sameFamilies reports families that are not those of the pods. Either may be nil if it is not valid.
 func (v *validator) sameFamilies(at *field.Path, value []string, have, pods []bool) {
 	if have != nil && pods != nil && !slices.Equal(have, pods) {
-		v.invalid(at, value, "must have the same IP families as network.podCIDRs, in the same order")
+		v.invalidf(at, value, "must have the same IP families as network.podCIDRs, in the same order")
 	}
 }
 
@@ -162,7 +162,7 @@ func (v *validator) loadBalancer(at *field.Path, text string) {
 		u.first, err = netip.ParseAddr(first)
 		u.last, wrong = netip.ParseAddr(end)
 		if err != nil || wrong != nil || u.first.Is6() != u.last.Is6() || u.last.Less(u.first) {
-			v.invalid(at, text, "must be FIRST-LAST, a range in CIDR notation, or an address")
+			v.invalidf(at, text, "must be FIRST-LAST, a range in CIDR notation, or an address")
 			return
 		}
 	}
@@ -203,11 +203,11 @@ func (v *validator) address(at *field.Path, text string) (netip.Addr, bool) {
 	}
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Is4In6() || a.Zone() != "" {
-		v.invalid(at, text, "must be an IP address")
+		v.invalidf(at, text, "must be an IP address")
 		return a, false
 	}
 	if why := (nodeclaims.Reserved{}).Address(a); why != "" || a.IsUnspecified() {
-		v.invalid(at, text, "must be an address at which other machines reach this one")
+		v.invalidf(at, text, "must be an address at which other machines reach this one")
 		return a, false
 	}
 	v.ranges = append(v.ranges, used{at, machine, a, a})
@@ -218,7 +218,7 @@ func (v *validator) address(at *field.Path, text string) (netip.Addr, bool) {
 		}
 	}
 	if len(allowed) > 0 && !slices.ContainsFunc(allowed, func(p netip.Prefix) bool { return p.Contains(a) }) {
-		v.invalid(at, text, "is in none of network.nodeCIDRs")
+		v.invalidf(at, text, "is in none of network.nodeCIDRs")
 	}
 	return a, true
 }

@@ -5,7 +5,6 @@ package preflight
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -43,11 +42,11 @@ type checker struct {
 	findings []Finding
 }
 
-func (c *checker) fail(check, remedy, format string, args ...any) {
+func (c *checker) failf(check, remedy, format string, args ...any) {
 	c.findings = append(c.findings, Finding{check, Error, fmt.Sprintf(format, args...), remedy})
 }
 
-func (c *checker) warn(check, remedy, format string, args ...any) {
+func (c *checker) warnf(check, remedy, format string, args ...any) {
 	c.findings = append(c.findings, Finding{check, Warning, fmt.Sprintf(format, args...), remedy})
 }
 
@@ -67,13 +66,15 @@ func (c *checker) exists(file string) bool {
 
 // hasFiles reports whether a path is a file, or a directory with a file in it or below it.
 func (c *checker) hasFiles(root string) bool {
-	found := errors.New("found")
-	return found == fs.WalkDir(c.Files, strings.TrimPrefix(root, "/"), func(_ string, d fs.DirEntry, err error) error {
+	found := false
+	_ = fs.WalkDir(c.Files, strings.TrimPrefix(root, "/"), func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			return found
+			found = true
+			return fs.SkipAll
 		}
 		return nil // what cannot be read does not exist, or is not ours
 	})
+	return found
 }
 
 // running returns the IDs of the processes with one of the given names, by name.
@@ -93,14 +94,14 @@ func (c *checker) running(names ...string) map[string]string {
 
 func (c *checker) root(context.Context) {
 	if !c.Root {
-		c.fail("IsPrivilegedUser", "run the command as root, for example with sudo",
+		c.failf("IsPrivilegedUser", "run the command as root, for example with sudo",
 			"the command does not run as root; some checks are incomplete")
 	}
 }
 
 func (c *checker) systemd(context.Context) {
 	if !c.exists("/run/systemd/system") {
-		c.fail("Systemd", "use a distribution with systemd, or make a cluster for tests with \"ctl cluster up\"",
+		c.failf("Systemd", "use a distribution with systemd, or make a cluster for tests with \"ctl cluster up\"",
 			"the machine was not booted by systemd, whose units start all programs")
 	}
 }
@@ -109,7 +110,7 @@ func (c *checker) swap(context.Context) {
 	lines := strings.Split(c.text("/proc/swaps"), "\n")
 	for _, line := range lines[1:] {
 		if device := strings.Fields(line); len(device) > 0 {
-			c.warn("Swap", "turn it off with \"swapoff -a\", and remove it from /etc/fstab and from systemd's swap units",
+			c.warnf("Swap", "turn it off with \"swapoff -a\", and remove it from /etc/fstab and from systemd's swap units",
 				"swap is on (%s): the kubelet does not let pods use it with cgroup version 2, but cannot prevent it with "+
 					"version 1; what pods keep in memory can then reach the disk", device[0])
 		}
@@ -120,10 +121,10 @@ func (c *checker) clock(context.Context) {
 	const remedy = "set the clock, and follow a time server, for example with systemd-timesyncd or chrony"
 	switch {
 	case c.Now.Before(c.Built):
-		c.warn("Time", remedy, "the clock shows %s, before this release was built (%s): certificates will not be valid",
+		c.warnf("Time", remedy, "the clock shows %s, before this release was built (%s): certificates will not be valid",
 			c.Now.UTC().Format(time.DateTime), c.Built.UTC().Format(time.DateTime))
 	case !c.Synchronised:
-		c.warn("Time", remedy, "the clock follows no time server: machines whose clocks differ reject each other's "+
+		c.warnf("Time", remedy, "the clock follows no time server: machines whose clocks differ reject each other's "+
 			"certificates and tokens")
 	}
 }
@@ -153,11 +154,11 @@ func (c *checker) disk(context.Context) {
 		}
 		s, err := c.Space(dir)
 		if err != nil {
-			c.fail("Disk", "make the directory readable", "%v", err)
+			c.failf("Disk", "make the directory readable", "%v", err)
 			return
 		}
 		if bad := badFileSystems()[s.Type]; bad != "" {
-			c.fail("FileSystem", "mount a disk with ext4, XFS or Btrfs at "+dir,
+			c.failf("FileSystem", "mount a disk with ext4, XFS or Btrfs at "+dir,
 				"%s is on the file system %s, on which containers' layers do not work", dir, bad)
 			return
 		}
@@ -176,12 +177,12 @@ func (c *checker) enough(dir string, s Space) bool {
 	_, err := fmt.Sscanf(threshold, "%f%%", &percent)
 	switch {
 	case s.Free < least:
-		c.fail("Disk", remedy, "the disk of %s has only %s of free space, less than %d GiB", dir, free, least>>30)
+		c.failf("Disk", remedy, "the disk of %s has only %s of free space, less than %d GiB", dir, free, least>>30)
 	case err == nil && float64(s.Free) < float64(s.Total)*percent/100:
-		c.fail("Disk", remedy, "the disk of %s has %s of free space, less than %s: the kubelet would evict all pods at once",
+		c.failf("Disk", remedy, "the disk of %s has %s of free space, less than %s: the kubelet would evict all pods at once",
 			dir, free, threshold)
 	case s.Free < comfortable:
-		c.warn("Disk", remedy, "the disk of %s has only %s of free space", dir, free)
+		c.warnf("Disk", remedy, "the disk of %s has only %s of free space", dir, free)
 	default:
 		return true
 	}
@@ -198,7 +199,7 @@ func (c *checker) programs(context.Context) {
 			found = found || c.exists(dir+p.name)
 		}
 		if !found {
-			c.fail("FileExisting-"+p.name, "install the package "+p.pack,
+			c.failf("FileExisting-"+p.name, "install the package "+p.pack,
 				"the program %s, with which the kubelet mounts volumes, is not installed", p.name)
 		}
 	}

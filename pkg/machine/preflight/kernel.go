@@ -21,16 +21,16 @@ func (c *checker) kernel(context.Context) {
 	var major, minor int
 	if _, err := fmt.Sscanf(c.Kernel, "%d.%d", &major, &minor); err != nil || major < oldestMajor ||
 		major == oldestMajor && minor < oldestMinor {
-		c.fail("KernelVersion", "boot a newer kernel, for example that of Debian 12 or Ubuntu 22.04",
+		c.failf("KernelVersion", "boot a newer kernel, for example that of Debian 12 or Ubuntu 22.04",
 			"the kernel is %s, want %d.%d or newer", c.Kernel, oldestMajor, oldestMinor)
 	}
 	if !slices.Contains(strings.Fields(c.text("/proc/filesystems")), "overlay") && !c.loadable("overlay") {
-		c.fail("Kernel-overlay", "load the module with \"modprobe overlay\", or boot a kernel that has it",
+		c.failf("Kernel-overlay", "load the module with \"modprobe overlay\", or boot a kernel that has it",
 			"the kernel has no file system overlay, with which containers' layers are made")
 	}
 	for _, family := range c.Config.Network.PodCIDRs {
 		if strings.Contains(family, ":") && c.text("/proc/sys/net/ipv6/conf/all/disable_ipv6") != "0" {
-			c.fail("Kernel-ipv6", "set the kernel setting net.ipv6.conf.all.disable_ipv6 to 0, or use only IPv4 ranges",
+			c.failf("Kernel-ipv6", "set the kernel setting net.ipv6.conf.all.disable_ipv6 to 0, or use only IPv4 ranges",
 				"IPv6 is disabled, but pods get IPv6 addresses (%s)", family)
 		}
 	}
@@ -54,7 +54,7 @@ func (c *checker) kernel(context.Context) {
 			remedy = fmt.Sprintf("load the module with \"modprobe %s\" and list it in /etc/modules-load.d/keelson.conf, or "+
 				"install the package with the kernel's modules, or boot a kernel that has it", k.module)
 		}
-		c.fail(name, remedy, "the kernel cannot make %s: %v", k.kind, err)
+		c.failf(name, remedy, "the kernel cannot make %s: %v", k.kind, err)
 		if k.kind == NetworkNamespace {
 			return
 		}
@@ -88,12 +88,12 @@ func (c *checker) cgroups(context.Context) {
 				dir = root + "/" + name
 			}
 			if c.Root && !c.Writable(dir) {
-				c.fail("Cgroups", "run the command on the machine itself, or in a container whose cgroups are writable",
+				c.failf("Cgroups", "run the command on the machine itself, or in a container whose cgroups are writable",
 					"%s is not writable", dir)
 				return
 			}
 		default:
-			c.fail("Cgroups", fmt.Sprintf("boot the kernel with the argument cgroup_enable=%s, without "+
+			c.failf("Cgroups", fmt.Sprintf("boot the kernel with the argument cgroup_enable=%s, without "+
 				"cgroup_disable=%s", name, name), "the cgroup controller %s does not exist: containers cannot be limited", name)
 		}
 	}

@@ -54,7 +54,7 @@ func space(path string) (Space, error) {
 		return Space{}, fmt.Errorf("file system of %s: %w", path, err)
 	}
 	size := uint64(st.Bsize)
-	return Space{Type: int64(st.Type), Free: st.Bavail * size, Total: st.Blocks * size}, nil
+	return Space{Type: st.Type, Free: st.Bavail * size, Total: st.Blocks * size}, nil
 }
 
 func listen(ctx context.Context, network, address string) error {

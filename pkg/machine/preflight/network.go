@@ -70,7 +70,7 @@ func (c *checker) ports(ctx context.Context) {
 		if l.host != "" {
 			where = " at " + l.host
 		}
-		c.fail(fmt.Sprintf("Port-%d", l.port),
+		c.failf(fmt.Sprintf("Port-%d", l.port),
 			fmt.Sprintf("find the program with \"ss -lnp 'sport = :%d'\", and stop it or move it to another port", l.port),
 			"the %s port %d%s, which %s needs, is in use", l.network, l.port, where, l.what)
 	}
@@ -93,7 +93,7 @@ func (c *checker) hostName(ctx context.Context) {
 		if a.IsLoopback() || a.IsLinkLocalUnicast() || slices.Contains(c.Config.Node.Addresses, a.String()) || c.has(a) {
 			continue
 		}
-		c.warn("Hostname", "correct the entry in /etc/hosts or of the name server, or choose another node.name (--node-name)",
+		c.warnf("Hostname", "correct the entry in /etc/hosts or of the name server, or choose another node.name (--node-name)",
 			"the node's name %s is the name of another machine: it has the address %s", c.Config.Node.Name, a)
 	}
 }
@@ -115,7 +115,7 @@ func (c *checker) ownAddresses(context.Context) {
 	}
 	for _, each := range all {
 		if a, err := netip.ParseAddr(each.text); err == nil && !c.has(a) {
-			c.fail("Addresses", "set it to an address that \"ip address\" shows",
+			c.failf("Addresses", "set it to an address that \"ip address\" shows",
 				"%s is %s, but no interface of this machine has this address", each.path, a)
 		}
 	}
@@ -136,7 +136,7 @@ func (c *checker) clashes(context.Context) {
 				continue // the configuration is valid
 			}
 			if other := c.overlapping(p); other != "" {
-				c.fail("AddressClash", fmt.Sprintf("choose another range in %s (%s); if an installation that was here before "+
+				c.failf("AddressClash", fmt.Sprintf("choose another range in %s (%s); if an installation that was here before "+
 					"has left the address or route, remove it", r.path, r.flag), "%s %s overlaps %s", r.path, p, other)
 			}
 		}

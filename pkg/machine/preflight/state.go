@@ -24,7 +24,7 @@ func (c *checker) oldState(context.Context) {
 		"/etc/kubernetes", "/etc/keelson", "/etc/containerd/config.toml", "/var/lib/kubelet", "/var/lib/etcd",
 	} {
 		if c.hasFiles(dir) {
-			c.fail("DirAvailable-"+strings.ReplaceAll(dir, "/", "-"), resetRemedy,
+			c.failf("DirAvailable-"+strings.ReplaceAll(dir, "/", "-"), resetRemedy,
 				"%s has files of an earlier installation", dir)
 		}
 	}
@@ -32,20 +32,20 @@ func (c *checker) oldState(context.Context) {
 		// The runtime uses the first file of this directory.
 		files, _ := fs.Glob(c.Files, "etc/cni/net.d/*.conf*") // the pattern is valid
 		if len(files) > 0 {
-			c.fail("DirAvailable--etc-cni-net.d", "delete the file, or set network.plugin to external (--network-plugin)",
+			c.failf("DirAvailable--etc-cni-net.d", "delete the file, or set network.plugin to external (--network-plugin)",
 				"/%s configures another pod network", files[0])
 		}
 	}
 	found := c.running("kubelet", "kube-apiserver", "kube-proxy", "k3s-server", "k3s-agent", "k0s", "rke2", "kubelite")
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		c.fail("Process-"+name, resetRemedy, "%s of an earlier installation runs with the process ID %s", name, found[name])
+		c.failf("Process-"+name, resetRemedy, "%s of an earlier installation runs with the process ID %s", name, found[name])
 	}
 }
 
 // runtimes looks for other container runtimes.
 func (c *checker) runtimes(context.Context) {
 	if id := c.running("containerd")["containerd"]; id != "" || c.exists("/run/containerd/containerd.sock") {
-		c.fail("CRI", "stop it with \"systemctl disable --now containerd\"; if Docker needs it, remove Docker too",
+		c.failf("CRI", "stop it with \"systemctl disable --now containerd\"; if Docker needs it, remove Docker too",
 			"another containerd runs, or has left its socket /run/containerd/containerd.sock, which Keelson's containerd needs")
 	}
 	for _, other := range []struct{ name, socket string }{
@@ -53,7 +53,7 @@ func (c *checker) runtimes(context.Context) {
 		{"the containerd of k3s", "/run/k3s/containerd/containerd.sock"},
 	} {
 		if c.exists(other.socket) {
-			c.warn("OtherRuntime", "remove it if nothing needs it",
+			c.warnf("OtherRuntime", "remove it if nothing needs it",
 				"%s runs (%s): its containers and rules for packets are not known to the cluster; Docker's rules drop packets "+
 					"that are forwarded between pods", other.name, other.socket)
 		}
@@ -69,11 +69,11 @@ func (c *checker) firewalls(context.Context) {
 	remedy := "allow these ports from the other machines, and forwarding from and to pods: " + open +
 		"; or turn it off"
 	if c.running("firewalld")["firewalld"] != "" {
-		c.warn("Firewalld", remedy, "firewalld is active")
+		c.warnf("Firewalld", remedy, "firewalld is active")
 	}
 	for line := range strings.Lines(c.text("/etc/ufw/ufw.conf")) {
 		if strings.EqualFold(strings.TrimSpace(line), "ENABLED=yes") {
-			c.warn("Ufw", remedy, "ufw is active")
+			c.warnf("Ufw", remedy, "ufw is active")
 		}
 	}
 }

@@ -1,0 +1,175 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machines
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coreos/go-systemd/v22/unit"
+)
+
+// unitDir is the directory of the systemd units, relative to this package.
+const unitDir = "../../deploy/systemd"
+
+// unitFile has the settings of a unit, by section and name, such as Service.Restart. A setting that
+// occurs several times has several values.
+type unitFile map[string][]string
+
+func readUnit(t *testing.T, name string) unitFile {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(unitDir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	options, err := unit.DeserializeOptions(bytes.NewReader(data))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	out := unitFile{}
+	for _, o := range options {
+		key := o.Section + "." + o.Name
+		out[key] = append(out[key], o.Value)
+	}
+	return out
+}
+
+// want checks that a setting has exactly the given values.
+func (u unitFile) want(t *testing.T, key string, values ...string) {
+	t.Helper()
+	if !slices.Equal(u[key], values) {
+		t.Errorf("%s=%q, want %q", key, u[key], values)
+	}
+}
+
+// program is a program of a machine, with what is special about its unit.
+type program struct {
+	path  string // below /usr/lib/keelson/current
+	kind  string // Service.Type
+	after []string
+	// strict is true if the unit has all restrictions. Then it has only these capabilities.
+	strict       bool
+	capabilities string
+}
+
+// programs returns the programs by the names of their units, without the prefix keelson-.
+func programs() map[string]program {
+	return map[string]program{
+		"etcd":               {path: "tools/etcd", kind: "notify", strict: true},
+		"apiserver":          {path: "bin/apiserver", kind: "exec", after: []string{"etcd"}, strict: true},
+		"controller-manager": {path: "bin/controller-manager", kind: "exec", after: []string{"agent", "apiserver"}, strict: true},
+		"scheduler":          {path: "bin/scheduler", kind: "exec", after: []string{"agent", "apiserver"}, strict: true},
+		"agent":              {path: "bin/ctl", kind: "exec", strict: true},
+		"proxy": {path: "bin/proxy", kind: "exec", after: []string{"agent"}, strict: true,
+			capabilities: "CAP_NET_ADMIN CAP_NET_RAW"},
+		"kubelet":    {path: "bin/kubelet", kind: "exec", after: []string{"agent", "containerd"}},
+		"containerd": {path: "tools/containerd", kind: "notify"},
+	}
+}
+
+// TestUnits checks what all units have in common: each is started with arguments from a file, and is
+// restarted for ever.
+func TestUnits(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(unitDir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) != len(programs())+1 { // the slice
+		t.Errorf("files %q", files)
+	}
+	for name, p := range programs() {
+		t.Run(name, func(t *testing.T) {
+			u := readUnit(t, "keelson-"+name+".service")
+			arguments := "/etc/keelson/" + name + ".env"
+			u.want(t, "Unit.ConditionPathExists", arguments)
+			u.want(t, "Unit.StartLimitIntervalSec", "0")
+			u.want(t, "Service.EnvironmentFile", arguments)
+			u.want(t, "Service.ExecStart", "/usr/lib/keelson/current/"+p.path+" $ARGS")
+			u.want(t, "Service.Type", p.kind)
+			u.want(t, "Service.Restart", "always")
+			u.want(t, "Service.RestartSec", "1")
+			u.want(t, "Service.Slice", "keelson.slice")
+			u.want(t, "Install.WantedBy", "multi-user.target")
+			for _, other := range p.after {
+				if !slices.Contains(strings.Fields(strings.Join(u["Unit.After"], " ")), "keelson-"+other+".service") {
+					t.Errorf("After=%q, want keelson-%s.service", u["Unit.After"], other)
+				}
+			}
+			for _, key := range []string{"Unit.Requires", "Unit.BindsTo", "Unit.PartOf", "Service.StandardOutput",
+				"Service.StandardError", "Service.MemoryMax"} {
+				u.want(t, key) // a program does not end with another one, and all log to the journal
+			}
+			for key, values := range u {
+				for _, word := range []string{"token", "password", "secret"} {
+					if strings.Contains(strings.ToLower(strings.Join(values, " ")), word) {
+						t.Errorf("%s=%q: may contain a secret", key, values)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestRestrictions checks the restrictions of programs that run no containers.
+func TestRestrictions(t *testing.T) {
+	for name, p := range programs() {
+		if !p.strict {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			u := readUnit(t, "keelson-"+name+".service")
+			for key, value := range map[string]string{
+				"UMask": "0077", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "ProtectHome": "yes", "PrivateTmp": "yes",
+				"PrivateDevices": "yes", "ProtectControlGroups": "yes", "ProtectKernelModules": "yes",
+				"ProtectKernelLogs": "yes", "ProtectClock": "yes", "ProtectHostname": "yes", "ProtectProc": "invisible",
+				"RestrictNamespaces": "yes", "RestrictRealtime": "yes", "RestrictSUIDSGID": "yes", "LockPersonality": "yes",
+				"MemoryDenyWriteExecute": "yes", "KeyringMode": "private", "SystemCallArchitectures": "native",
+				"SystemCallErrorNumber": "EPERM", "CapabilityBoundingSet": p.capabilities,
+			} {
+				u.want(t, "Service."+key, value)
+			}
+			if name != "proxy" { // it changes settings of the network
+				u.want(t, "Service.ProtectKernelTunables", "yes")
+			}
+			if f := u["Service.SystemCallFilter"]; len(f) < 2 || f[0] != "@system-service" || f[1] != "~@privileged @resources" {
+				t.Errorf("SystemCallFilter=%q", f)
+			}
+			if len(u["Service.RestrictAddressFamilies"]) != 1 {
+				t.Errorf("RestrictAddressFamilies=%q", u["Service.RestrictAddressFamilies"])
+			}
+			hidden := strings.Fields(strings.Join(u["Service.InaccessiblePaths"], " "))
+			want := []string{"-/run/containerd", "-/run/docker.sock"}
+			if name != "agent" { // it restarts units
+				want = append(want, "-/run/systemd/private", "-/run/dbus")
+			}
+			for _, path := range want {
+				if !slices.Contains(hidden, path) {
+					t.Errorf("%s is accessible: the program is root, and can start processes with all rights there", path[1:])
+				}
+			}
+		})
+	}
+}
+
+// TestContainersAreNotRestricted checks that units whose settings containers would inherit, or whose
+// mounts containers must see, have no such settings.
+func TestContainersAreNotRestricted(t *testing.T) {
+	mounts := []string{"ProtectSystem", "ProtectHome", "PrivateTmp", "PrivateDevices", "PrivateMounts", "ReadWritePaths",
+		"ReadOnlyPaths", "InaccessiblePaths", "ProtectKernelTunables", "ProtectKernelModules", "ProtectKernelLogs",
+		"ProtectControlGroups", "ProtectProc", "ProtectClock", "ProtectHostname", "RestrictSUIDSGID", "RestrictNamespaces"}
+	inherited := []string{"NoNewPrivileges", "CapabilityBoundingSet", "SystemCallFilter", "SystemCallArchitectures",
+		"RestrictAddressFamilies", "RestrictRealtime", "LockPersonality", "MemoryDenyWriteExecute", "LimitNOFILE"}
+	for name, settings := range map[string][]string{"kubelet": mounts, "containerd": append(inherited, mounts...)} {
+		u := readUnit(t, "keelson-"+name+".service")
+		for _, key := range settings {
+			u.want(t, "Service."+key)
+		}
+		u.want(t, "Service.KillMode", "process")
+	}
+	readUnit(t, "keelson-containerd.service").want(t, "Service.Delegate", "yes")
+}
