@@ -55,16 +55,22 @@ type program struct {
 	// strict is true if the unit has all restrictions. Then it has only these capabilities.
 	strict       bool
 	capabilities string
+	// visible has the only files in /run that the program sees, if the unit has all restrictions.
+	visible []string
 }
 
 // programs returns the programs by the names of their units, without the prefix keelson-.
 func programs() map[string]program {
+	// The file /etc/resolv.conf may be a link to one of these.
+	names := []string{"/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager"}
 	return map[string]program{
-		"etcd":               {path: "tools/etcd", kind: "notify", strict: true},
-		"apiserver":          {path: "bin/apiserver", kind: "exec", after: []string{"etcd"}, strict: true},
-		"controller-manager": {path: "bin/controller-manager", kind: "exec", after: []string{"agent", "apiserver"}, strict: true},
-		"scheduler":          {path: "bin/scheduler", kind: "exec", after: []string{"agent", "apiserver"}, strict: true},
-		"agent":              {path: "bin/ctl", kind: "exec", strict: true},
+		"etcd":      {path: "tools/etcd", kind: "notify", strict: true, visible: []string{"/run/systemd/notify"}},
+		"apiserver": {path: "bin/apiserver", kind: "exec", after: []string{"etcd"}, strict: true, visible: names},
+		"controller-manager": {path: "bin/controller-manager", kind: "exec", after: []string{"agent", "apiserver"},
+			strict: true, visible: names},
+		"scheduler": {path: "bin/scheduler", kind: "exec", after: []string{"agent", "apiserver"}, strict: true,
+			visible: names},
+		"agent": {path: "bin/ctl", kind: "exec", strict: true, visible: []string{"/run/systemd"}},
 		"proxy": {path: "bin/proxy", kind: "exec", after: []string{"agent"}, strict: true,
 			capabilities: "CAP_NET_ADMIN CAP_NET_RAW"},
 		"kubelet":    {path: "bin/kubelet", kind: "exec", after: []string{"agent", "containerd"}},
@@ -142,14 +148,13 @@ func TestRestrictions(t *testing.T) {
 			if len(u["Service.RestrictAddressFamilies"]) != 1 {
 				t.Errorf("RestrictAddressFamilies=%q", u["Service.RestrictAddressFamilies"])
 			}
-			hidden := strings.Fields(strings.Join(u["Service.InaccessiblePaths"], " "))
-			want := []string{"-/run/containerd", "-/run/docker.sock"}
-			if name != "agent" { // it restarts units
-				want = append(want, "-/run/systemd/private", "-/run/dbus")
-			}
-			for _, path := range want {
-				if !slices.Contains(hidden, path) {
-					t.Errorf("%s is accessible: the program is root, and can start processes with all rights there", path[1:])
+			// The program is root, and could start processes with all rights through sockets in /run. What does
+			// not exist yet when the program starts must be hidden too.
+			u.want(t, "Service.TemporaryFileSystem", "/run")
+			visible := strings.Fields(strings.Join(append(u["Service.BindPaths"], u["Service.BindReadOnlyPaths"]...), " "))
+			for _, path := range visible {
+				if !slices.Contains(p.visible, strings.TrimPrefix(path, "-")) {
+					t.Errorf("%s is visible, want only %q", path, p.visible)
 				}
 			}
 		})
