@@ -55,7 +55,8 @@ type program struct {
 	// strict is true if the unit has all restrictions. Then it has only these capabilities.
 	strict       bool
 	capabilities string
-	// visible has the only files in /run that the program sees, if the unit has all restrictions.
+	// visible has the only files that the program sees in directories that are hidden from programs with
+	// all restrictions.
 	visible []string
 }
 
@@ -64,15 +65,17 @@ func programs() map[string]program {
 	// The file /etc/resolv.conf may be a link to one of these.
 	names := []string{"/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager"}
 	return map[string]program{
-		"etcd":      {path: "tools/etcd", kind: "notify", strict: true, visible: []string{"/run/systemd/notify"}},
-		"apiserver": {path: "bin/apiserver", kind: "exec", after: []string{"etcd"}, strict: true, visible: names},
+		"etcd": {path: "tools/etcd", kind: "notify", strict: true,
+			visible: []string{"/run/systemd/notify", "/var/lib/etcd"}},
+		"apiserver": {path: "bin/apiserver", kind: "exec", after: []string{"etcd"}, strict: true,
+			visible: append(names, "/var/lib/etcd")},
 		"controller-manager": {path: "bin/controller-manager", kind: "exec", after: []string{"agent", "apiserver"},
 			strict: true, visible: names},
 		"scheduler": {path: "bin/scheduler", kind: "exec", after: []string{"agent", "apiserver"}, strict: true,
 			visible: names},
 		"agent": {path: "bin/ctl", kind: "exec", strict: true, visible: []string{"/run/systemd"}},
 		"proxy": {path: "bin/proxy", kind: "exec", after: []string{"agent"}, strict: true,
-			capabilities: "CAP_NET_ADMIN CAP_NET_RAW"},
+			capabilities: "CAP_NET_ADMIN CAP_NET_RAW", visible: []string{"/var/lib/kube-proxy"}},
 		"kubelet":    {path: "bin/kubelet", kind: "exec", after: []string{"agent", "containerd"}},
 		"containerd": {path: "tools/containerd", kind: "notify"},
 	}
@@ -150,7 +153,11 @@ func TestRestrictions(t *testing.T) {
 			}
 			// The program is root, and could start processes with all rights through sockets in /run. What does
 			// not exist yet when the program starts must be hidden too.
-			u.want(t, "Service.TemporaryFileSystem", "/run")
+			hidden := "/run /var/lib:ro"
+			if name == "agent" { // it renews the certificates of all programs
+				hidden = "/run"
+			}
+			u.want(t, "Service.TemporaryFileSystem", hidden)
 			visible := strings.Fields(strings.Join(append(u["Service.BindPaths"], u["Service.BindReadOnlyPaths"]...), " "))
 			for _, path := range visible {
 				if !slices.Contains(p.visible, strings.TrimPrefix(path, "-")) {
