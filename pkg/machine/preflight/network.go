@@ -72,7 +72,7 @@ func (c *checker) ports(ctx context.Context) {
 		}
 		c.failf(fmt.Sprintf("Port-%d", l.port),
 			fmt.Sprintf("find the program with \"ss -lnp 'sport = :%d'\", and stop it or move it to another port", l.port),
-			"the %s port %d%s, which %s needs, is in use", l.network, l.port, where, l.what)
+			"the %s port %d%s, for %s, is in use", l.network, l.port, where, l.what)
 	}
 }
 

@@ -168,7 +168,7 @@ func TestRun(t *testing.T) {
 		"free clock": {func(m *machine) { m.Synchronised = false }, []string{"warning Time: follows no time server"}},
 
 		"ports": {func(m *machine) { m.taken = []string{"tcp :6443", "tcp :10250", "udp :4789", "tcp 127.0.0.1:7443"} },
-			[]string{"error Port-10250: the kubelet", "error Port-7443: 127.0.0.1, which the load balancer",
+			[]string{"error Port-10250: the kubelet", "error Port-7443: 127.0.0.1, for the load balancer",
 				"error Port-6443: the API server", "error Port-4789: udp"}},
 		"ports of etcd": {func(m *machine) { m.taken = []string{"tcp :2379", "tcp :2380"} },
 			[]string{"error Port-2379: etcd", "error Port-2380: etcd"}},

@@ -32,8 +32,8 @@ func (c *checker) oldState(context.Context) {
 		// The runtime uses the first file of this directory.
 		files, _ := fs.Glob(c.Files, "etc/cni/net.d/*.conf*") // the pattern is valid
 		if len(files) > 0 {
-			c.failf("DirAvailable--etc-cni-net.d", "delete the file, or set network.plugin to external (--network-plugin)",
-				"/%s configures another pod network", files[0])
+			c.failf("DirAvailable--etc-cni-net.d", "delete the file, with \"ctl reset\" if it is of Keelson, or set "+
+				"network.plugin to external (--network-plugin)", "/%s configures a pod network", files[0])
 		}
 	}
 	found := c.running("kubelet", "kube-apiserver", "kube-proxy", "k3s-server", "k3s-agent", "k0s", "rke2", "kubelite")
