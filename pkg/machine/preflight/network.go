@@ -93,7 +93,7 @@ func (c *checker) hostName(ctx context.Context) {
 		if a.IsLoopback() || a.IsLinkLocalUnicast() || slices.Contains(c.Config.Node.Addresses, a.String()) || c.has(a) {
 			continue
 		}
-		c.warnf("Hostname", "correct the entry in /etc/hosts or of the name server, or choose another node.name (--node-name)",
+		c.warnf("Hostname", "correct the entry in /etc/hosts or of the name server, or choose another name (--node-name)",
 			"the node's name %s is the name of another machine: it has the address %s", c.Config.Node.Name, a)
 	}
 }
