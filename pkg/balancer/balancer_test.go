@@ -1,0 +1,228 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/balancer"
+)
+
+// front is a balancer under test with its listener.
+type front struct {
+	*testing.T
+	*balancer.Balancer
+	listener net.Listener
+	stop     context.CancelFunc
+	ended    chan error
+}
+
+func serve(t *testing.T, servers ...string) *front {
+	t.Helper()
+	f := &front{T: t, Balancer: balancer.New(clock.Real(), slog.New(slog.DiscardHandler)), listener: listen(t),
+		ended: make(chan error, 1)}
+	f.SetServers(servers)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	f.stop = cancel
+	go func() { f.ended <- f.Serve(ctx, f.listener) }()
+	t.Cleanup(func() {
+		f.stop()
+		if err := <-f.ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// client is a connection through the balancer.
+type client struct {
+	net.Conn
+	server string // name of the server at the other end; empty if there is none
+}
+
+func (f *front) connect() client {
+	f.Helper()
+	conn, err := net.Dial("tcp", f.listener.Addr().String())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = conn.Close() })
+	name := make([]byte, 1)
+	if _, err := io.ReadFull(conn, name); err != nil {
+		return client{Conn: conn}
+	}
+	return client{Conn: conn, server: string(name)}
+}
+
+// servers returns the names of the servers of n new connections, sorted.
+func (f *front) servers(n int) string {
+	f.Helper()
+	var out []string
+	for range n {
+		out = append(out, f.connect().server)
+	}
+	slices.Sort(out)
+	return strings.Join(out, "")
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// talker starts a server. It answers each connection with its name, and then sends back all bytes
+// that it receives.
+func talker(t *testing.T, name string) (address string, stop func()) {
+	t.Helper()
+	l := listen(t)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				if _, err := io.WriteString(conn, name); err == nil {
+					_, _ = io.Copy(conn, conn)
+				}
+			}()
+		}
+	}()
+	return l.Addr().String(), func() { _ = l.Close() }
+}
+
+func (c client) echoes(t *testing.T) {
+	t.Helper()
+	said := "hello"
+	if _, err := io.WriteString(c, said); err != nil {
+		t.Fatal(err)
+	}
+	heard := make([]byte, len(said))
+	if _, err := io.ReadFull(c, heard); err != nil || string(heard) != said {
+		t.Errorf("server %s: %q, %v", c.server, heard, err)
+	}
+}
+
+// ends waits until the connection is closed.
+func (c client) ends(t *testing.T) {
+	t.Helper()
+	if n, err := c.Read(make([]byte, 1)); err == nil {
+		t.Errorf("read %d bytes from server %s, want the end of the connection", n, c.server)
+	}
+}
+
+func TestConnectionsGoToServersInTurn(t *testing.T) {
+	one, stopOne := talker(t, "1")
+	two, stopTwo := talker(t, "2")
+	f := serve(t, one, two, one)
+	if got := f.servers(4); got != "1122" {
+		t.Errorf("servers %s, want two connections to each", got)
+	}
+	f.connect().echoes(t)
+	stopOne()
+	if got := f.servers(3); got != "222" {
+		t.Errorf("servers %s, with the first one down", got)
+	}
+	stopTwo()
+	if got := f.servers(2); got != "" {
+		t.Errorf("servers %s, with all of them down", got)
+	}
+}
+
+func TestListOfServersChanges(t *testing.T) {
+	one, _ := talker(t, "1")
+	two, _ := talker(t, "2")
+	f := serve(t)
+	if got := f.servers(1); got != "" {
+		t.Errorf("server %s without a list", got)
+	}
+	f.SetServers([]string{one})
+	old := f.connect()
+	f.SetServers([]string{two, one})
+	old.echoes(t)
+	if got := f.servers(4); got != "1122" {
+		t.Errorf("servers %s, want two connections to each", got)
+	}
+	f.SetServers([]string{two})
+	old.ends(t)
+	if got := f.servers(2); got != "22" {
+		t.Errorf("servers %s after the first one has left", got)
+	}
+	if got := f.Servers(); !slices.Equal(got, []string{two}) {
+		t.Errorf("servers %v", got)
+	}
+}
+
+func TestUnusableServers(t *testing.T) {
+	one, _ := talker(t, "1")
+	two, _ := talker(t, "2")
+	f := serve(t, one, two)
+	f.SetUsable("192.0.2.1:6443", false) // not in the list
+	first, second := f.connect(), f.connect()
+	if first.server != "1" {
+		first, second = second, first
+	}
+	f.SetUsable(one, false)
+	first.ends(t)
+	second.echoes(t)
+	if got := f.servers(4); got != "2222" {
+		t.Errorf("servers %s, with the first one unusable", got)
+	}
+	f.SetUsable(two, false)
+	second.echoes(t)
+	if got := f.servers(2); got != "12" {
+		t.Errorf("servers %s, want all of them, because none is usable", got)
+	}
+	f.SetUsable(one, true)
+	second.ends(t)
+	if got := f.servers(2); got != "11" {
+		t.Errorf("servers %s, with the second one unusable", got)
+	}
+}
+
+func TestConnectionEndsWithItsPeer(t *testing.T) {
+	l := listen(t)
+	f := serve(t, l.Addr().String())
+	conn, err := net.Dial("tcp", f.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = peer.Close()
+	client{Conn: conn}.ends(t)
+
+	conn, err = net.Dial("tcp", f.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if peer, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+	client{Conn: peer}.ends(t)
+}
+
+func TestConnectionsEndWithTheBalancer(t *testing.T) {
+	one, _ := talker(t, "1")
+	f := serve(t, one)
+	open := f.connect()
+	f.stop()
+	open.ends(t)
+}
