@@ -226,6 +226,11 @@ func TestNodeOnControlPlaneHost(t *testing.T) {
 	n.Status.Addresses = newNode(n.Name, "10.96.0.77").Status.Addresses
 	n, err = l.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
 	check(t, err)
+	// A kubelet uses a Node that exists if its own is refused for this reason.
+	again := newNode(n.Name, "10.96.0.77")
+	if _, err := kubelet.Create(t.Context(), again, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("a kubelet registers the Node that an administrator has created: %v", err)
+	}
 	n.Status.NodeInfo.OSImage = "reported"
 	n, err = kubelet.UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
 	check(t, err)

@@ -51,6 +51,11 @@ func (p *nodeOwnership) Validate(ctx context.Context, a admission.Attributes, _ 
 	}
 	old, _ := a.GetOldObject().(*corev1.Node)
 	if old == nil {
+		// A kubelet tries to create its Node at each start. If the Node exists, the request fails by
+		// itself, and what an administrator has written into the Node is not a claim of the kubelet.
+		if _, err := p.client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{}); err == nil {
+			return nil
+		}
 		if why := p.reserved.Name(n.Name); why != "" {
 			return forbid(a, "the name %q is not allowed for a node: %s", n.Name, why)
 		}

@@ -86,6 +86,9 @@ func (c *approving) sync(ctx context.Context, name string) error {
 	if csr.Spec.SignerName == certificatesv1.KubeletServingSignerName && c.Options.ApproveServing {
 		return c.approveServing(ctx, csr, req)
 	}
+	if csr.Spec.SignerName == certificatesv1.KubeAPIServerClientSignerName && c.Options.ApproveProxies {
+		return c.approveProxy(ctx, csr, req)
+	}
 	kinds := kindsOf(csr, req)
 	for _, k := range kinds {
 		may, err := c.mayAsk(ctx, csr, k.subresource)

@@ -4,9 +4,9 @@
 // Package certificates contains three independent controllers for CertificateSigningRequests to
 // Kubernetes' own signers: one approves requests, one signs them, and one deletes old requests.
 //
-// Only requests from kubelets are approved automatically, and only if the requester is allowed to
-// make them. A CertificateSigningRequest that violates the rules of its signer is marked as failed
-// when it is approved.
+// Only requests from nodes, for their kubelet and their proxy, are approved automatically, and only
+// if the requester is allowed to make them. A CertificateSigningRequest that violates the rules of
+// its signer is marked as failed when it is approved.
 package certificates
 
 import (

@@ -4,6 +4,7 @@
 package certificates
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"fmt"
@@ -38,10 +39,13 @@ func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.Cert
 		return fmt.Errorf("own endpoints: %w", err)
 	}
 	reserved := c.reserved()
-	addresses := slices.Concat(own.Spec.ClusterIPs, c.Options.ServerNames)
-	for _, s := range ends.Subsets {
-		for _, a := range s.Addresses {
-			addresses = append(addresses, a.IP)
+	addresses := own.Spec.ClusterIPs
+	if !c.ownServingAuthority() {
+		addresses = slices.Concat(addresses, c.Options.ServerNames)
+		for _, s := range ends.Subsets {
+			for _, a := range s.Addresses {
+				addresses = append(addresses, a.IP)
+			}
 		}
 	}
 	for _, text := range addresses {
@@ -55,6 +59,15 @@ func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.Cert
 		return nil
 	}
 	return c.approve(ctx, csr, "Auto approving kubelet serving certificate for the node's own names and addresses.")
+}
+
+// ownServingAuthority reports whether serving certificates of kubelets are signed by an authority that
+// signs nothing else. Clients of the API server do not trust it. So a node that is also the machine of
+// an API server may have a certificate for the address that it shares with the API server.
+func (c *approving) ownServingAuthority() bool {
+	serving := c.Options.Signers[certificatesv1.KubeletServingSignerName].Cert
+	clients := c.Options.Signers[certificatesv1.KubeAPIServerClientKubeletSignerName].Cert
+	return len(c.Options.SigningCert) == 0 && len(serving) > 0 && !bytes.Equal(serving, clients)
 }
 
 // refuseServing returns the reason why a CertificateSigningRequest must not be approved

@@ -4,15 +4,23 @@
 package certificates
 
 import (
+	"context"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/controllertest"
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
@@ -81,6 +89,76 @@ func TestRefuseServing(t *testing.T) {
 			}
 			if why := refuseServing(csr, req, nodes, reserved); (why == "") != tc.ok {
 				t.Errorf("reason %q, want ok %t", why, tc.ok)
+			}
+		})
+	}
+}
+
+// TestServingOnControlPlane checks that a node that has the address of an API server gets a serving
+// certificate for it only if the authority of serving certificates signs nothing else.
+func TestServingOnControlPlane(t *testing.T) {
+	for name, own := range map[string]bool{"own authority": true, "common authority": false} {
+		t.Run(name, func(t *testing.T) {
+			s := testserver.Start(t, testserver.Options{})
+			clientCert, clientKey := authority(t, time.Hour)
+			servingCert, servingKey := clientCert, clientKey
+			if own {
+				servingCert, servingKey = authority(t, time.Hour)
+			}
+			controllertest.Run(t, s, controller.Options{ApproveServing: true, SigningDuration: time.Hour,
+				Signers: map[string]controller.KeyPair{
+					certificatesv1.KubeletServingSignerName:             {Cert: servingCert, Key: servingKey},
+					certificatesv1.KubeAPIServerClientKubeletSignerName: {Cert: clientCert, Key: clientKey},
+				}}, NewApproving)
+			ends, err := s.Client.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			address := ends.Subsets[0].Addresses[0].IP
+			for name, address := range map[string]string{"n1": address, "n2": "192.0.2.77"} {
+				n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{
+					Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address}}}}
+				if _, err := s.Client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			requests := s.Client.CertificatesV1().CertificateSigningRequests()
+			ask := func(node, address string) {
+				t.Helper()
+				rc := rest.CopyConfig(s.Config)
+				rc.Impersonate = rest.ImpersonationConfig{UserName: nodePrefix + node,
+					Groups: []string{nodesGroup, "system:authenticated"}}
+				c, err := kubernetes.NewForConfig(rc)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = c.CertificatesV1().CertificateSigningRequests().Create(t.Context(),
+					&certificatesv1.CertificateSigningRequest{
+						ObjectMeta: metav1.ObjectMeta{Name: node},
+						Spec: certificatesv1.CertificateSigningRequestSpec{
+							SignerName: certificatesv1.KubeletServingSignerName,
+							Usages:     []certificatesv1.KeyUsage{sign, server},
+							Request: newRequest(t, &x509.CertificateRequest{
+								Subject:     pkix.Name{CommonName: nodePrefix + node, Organization: []string{nodesGroup}},
+								IPAddresses: []net.IP{net.ParseIP(address)},
+							}),
+						},
+					}, metav1.CreateOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			approved := func(node string) bool {
+				got, err := requests.Get(t.Context(), node, metav1.GetOptions{})
+				return err == nil && is(got, certificatesv1.CertificateApproved)
+			}
+			ask("n1", address)
+			ask("n2", "192.0.2.77")
+			controllertest.Eventually(t, "approval", func(context.Context) (any, bool) {
+				return nil, approved("n2") && (!own || approved("n1"))
+			})
+			if !own && approved("n1") {
+				t.Error("the request was approved")
 			}
 		})
 	}

@@ -92,6 +92,9 @@ func (o *options) addSigningFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.controller.ApproveServing, "approve-kubelet-serving", false,
 		"approve a kubelet's request for a serving certificate if the request contains only names and "+
 			"addresses of the kubelet's own node; otherwise such requests wait for manual approval")
+	fs.BoolVar(&o.controller.ApproveProxies, "approve-proxy-clients", false,
+		"approve a node's request for the client certificate of its own proxy: the user "+
+			"system:kube-proxy:NODE in the group keelson:proxies; if false, such requests wait for manual approval")
 	fs.BoolVar(&o.controller.ProtectNodes, "protect-node-identities", false,
 		"approve a kubelet's request for a client certificate only if the node is new, or renews its own "+
 			"certificate; all other requests wait for manual approval")

@@ -60,6 +60,9 @@ type Options struct {
 	// ApproveServing makes the controller approve kubelets' requests for serving certificates if
 	// all requested names and addresses are those of the kubelet's own node.
 	ApproveServing bool
+	// ApproveProxies makes the controller approve a node's request for the client certificate of its
+	// own proxy.
+	ApproveProxies bool
 	// ProtectNodes limits the automatic approval of kubelets' client certificates to new nodes and
 	// to renewals by a node itself. Requests for the name of an existing node by other users wait
 	// for manual approval.
