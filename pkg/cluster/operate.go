@@ -171,7 +171,7 @@ func LoadImages(ctx context.Context, c *Config, archives []string) error {
 		group.Go(func() error {
 			for _, a := range archives {
 				socket := fmt.Sprintf("/proc/%d/root%s", n.Pid, provision.ContainerdSocket)
-				if err := importArchive(ctx, c.ToolsDir, socket, a); err != nil {
+				if err := provision.ImportImage(ctx, c.ToolsDir, socket, a); err != nil {
 					return fmt.Errorf("node %s: %w", n.Name, err)
 				}
 			}

@@ -144,7 +144,7 @@ func SeedHost(ctx context.Context, tools, images, root string, deps Deps) error 
 		return err
 	}
 	for _, a := range archives {
-		if err := importArchive(ctx, tools, provision.ContainerdSocket, a); err != nil {
+		if err := provision.ImportImage(ctx, tools, provision.ContainerdSocket, a); err != nil {
 			return err
 		}
 	}
@@ -153,18 +153,6 @@ func SeedHost(ctx context.Context, tools, images, root string, deps Deps) error 
 	}
 	if err := daemon.Wait(); err != nil {
 		return fmt.Errorf("containerd: %w", err)
-	}
-	return nil
-}
-
-// importArchive imports an OCI image archive with the containerd at socket, into the containerd
-// namespace that the kubelet uses.
-func importArchive(ctx context.Context, tools, socket, archive string) error {
-	ctr := exec.CommandContext(ctx, filepath.Join(tools, "ctr"), "--address", socket, "--namespace", "k8s.io",
-		"images", "import", archive)
-	out, err := ctr.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("import %s: %w\n%s", filepath.Base(archive), err, tail(out, 10))
 	}
 	return nil
 }

@@ -59,6 +59,8 @@ type Leaf struct {
 	// certificate authenticates a server.
 	Client bool
 	Hosts  []string // DNS names and IP addresses
+	// WithAuthority adds the authority's certificate to the file, so that a server presents it too.
+	WithAuthority bool
 }
 
 // OpenAuthority reads a certificate authority from base.crt and base.key. It creates a self-signed
@@ -165,6 +167,9 @@ func (a *Authority) IssueTo(certFile, keyFile string, l Leaf, c clock.Clock) err
 	if err != nil {
 		return err
 	}
+	if l.WithAuthority {
+		cert = append(cert, encodeCertificate(a.Cert.Raw)...)
+	}
 	return writePair(certFile, cert, keyFile, key)
 }
 
@@ -233,7 +238,11 @@ func sign(template, parent *x509.Certificate, key *ecdsa.PrivateKey, by crypto.S
 	if keyPEM, err = keyutil.MarshalPrivateKeyToPEM(key); err != nil {
 		return nil, nil, fmt.Errorf("encode key: %w", err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM, nil
+	return encodeCertificate(der), keyPEM, nil
+}
+
+func encodeCertificate(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 func newKey() (*ecdsa.PrivateKey, error) {

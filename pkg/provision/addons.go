@@ -42,6 +42,7 @@ func addonResource(kind schema.GroupVersionKind) (schema.GroupVersionResource, b
 		"ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "Service": "services",
 		"Deployment": "deployments", "DaemonSet": "daemonsets",
 		"IngressClass": "ingressclasses", "PodDisruptionBudget": "poddisruptionbudgets",
+		"Role": "roles", "RoleBinding": "rolebindings",
 		"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
 		"CSIDriver": "csidrivers", "StorageClass": "storageclasses",
 		"ValidatingAdmissionPolicy":        "validatingadmissionpolicies",
@@ -76,6 +77,9 @@ func (c *Cluster) manifestFiles() []string {
 	files := []string{"manifests/rbac.yaml", "manifests/coredns.yaml", "manifests/storage.yaml"}
 	if c.ownNetwork() { // only Keelson's own pod network enforces these policies
 		files = append(files, "manifests/clusternetworkpolicy.yaml")
+	}
+	if c.Machines {
+		files = append(files, "manifests/machines.yaml")
 	}
 	if c.Ingress {
 		files = append(files, "manifests/ingress.yaml")
@@ -168,7 +172,9 @@ const ownRights = "keelson:"
 // rights that it needs after an upgrade. If the object has Kubernetes' annotation against automatic
 // updates of RBAC objects, updateRights does not change it.
 func updateRights(present, want *unstructured.Unstructured) bool {
-	field, ok := map[string]string{"ClusterRole": "rules", "ClusterRoleBinding": "subjects"}[want.GetKind()]
+	field, ok := map[string]string{
+		"Role": "rules", "RoleBinding": "subjects", "ClusterRole": "rules", "ClusterRoleBinding": "subjects",
+	}[want.GetKind()]
 	if !ok || !strings.HasPrefix(want.GetName(), ownRights) ||
 		present.GetAnnotations()[rbacv1.AutoUpdateAnnotationKey] == "false" {
 		return false

@@ -32,7 +32,7 @@ func TestManifests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := exampleCluster()
-			c.ForwardDNS, c.Ingress = tc.forward, true
+			c.ForwardDNS, c.Ingress, c.Machines = tc.forward, true, true
 			objects := map[string]*unstructured.Unstructured{}
 			for _, file := range c.manifestFiles() {
 				list, err := c.readManifest(file)
@@ -63,6 +63,7 @@ func TestManifests(t *testing.T) {
 // of the cluster's own components.
 func TestApplyAddons(t *testing.T) {
 	c := exampleCluster()
+	c.Machines = true
 	s := testserver.Start(t, testserver.Options{Configure: func(cfg *config.Config) {
 		cfg.ServiceClusterIPRanges = []netip.Prefix{c.Families[0].Services, c.Families[1].Services}
 	}})

@@ -89,6 +89,9 @@ func (p *ControlPlane) ControllerManagerArgs() []string {
 		"--use-service-account-credentials=true", fmt.Sprintf("--leader-elect=%t", p.LeaderElect),
 		"--approve-kubelet-serving=true", "--protect-node-identities=true",
 	)
+	if p.Cluster.Machines {
+		out = append(out, "--approve-proxy-clients=true")
+	}
 	return slices.Concat(out, p.signerArgs(), p.managerArgs(ControllerManager), p.Cluster.emulation())
 }
 

@@ -52,6 +52,11 @@ func TestArgsOnMachines(t *testing.T) {
 				"--outbound-deny=special,fd60::1/128", "--node-address-ranges=10.60.0.0/24", "--emulated-version=1.36",
 			},
 		},
+		"controller manager of machines": {
+			change: func(p *ControlPlane) { p.Cluster.Machines = true },
+			args:   (*ControlPlane).ControllerManagerArgs,
+			want:   []string{"--approve-proxy-clients=true"},
+		},
 		"controller manager": {
 			args: (*ControlPlane).ControllerManagerArgs,
 			want: []string{

@@ -44,6 +44,9 @@ type Cluster struct {
 	EmulatedVersion string
 	// Ingress enables the ingress controller for the IngressClass keelson.
 	Ingress bool
+	// Machines is true for a cluster of real machines. On each of them, an agent (pkg/machine/agent)
+	// follows the API servers and requests the certificate of the proxy.
+	Machines bool
 	// ForwardDNS makes the cluster's DNS servers forward names outside Domain to the name servers of
 	// their nodes. Without it, such names do not exist.
 	ForwardDNS bool

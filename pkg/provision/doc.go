@@ -24,7 +24,7 @@
 //     part of the description. Below a control plane's directory and on nodes, files have the names
 //     that kubeadm gives them.
 //
-// The package does not start processes, does not choose addresses, and does not request
+// The package does not start the cluster's processes, does not choose addresses, and does not request
 // certificates from a cluster. It uses the API only to create tokens and add-on objects. Its
 // functions are not safe for concurrent use on the same files.
 package provision

@@ -69,7 +69,7 @@ func TestServers(t *testing.T) {
 		p.Dir.Kubeconfig(Scheduler):     {p.Server, "scheduler@prod", p.Dir.PKI("scheduler-client.crt")},
 		p.Dir.Kubeconfig("admin"):       {p.AdminServer, "kubernetes-admin@prod", ""},
 		p.Dir.Kubeconfig("super-admin"): {p.AdminServer, "kubernetes-super-admin@prod", ""},
-		n.path(kubeletConf): {n.Server, "system:node:m1@prod",
+		n.path(KubeletKubeconfig): {n.Server, "system:node:m1@prod",
 			"/var/lib/kubelet/pki/kubelet-client-current.pem"},
 		n.path(proxyConf): {n.Server, "system:kube-proxy:m1@prod", "/var/lib/kube-proxy/client.crt"},
 	} {

@@ -22,16 +22,21 @@ const (
 	// first certificate.
 	BootstrapKubeconfig = "/etc/kubernetes/bootstrap-kubelet.conf"
 	// ProxyCertificate is the proxy's client certificate, without the extensions .crt and .key.
-	ProxyCertificate = proxyRoot + "/client"
+	ProxyCertificate = ProxyRoot + "/client"
+	// ProxyRoot is the directory of the proxy's files.
+	ProxyRoot = "/var/lib/kube-proxy"
+	// AgentProxyPair is the file with the proxy's client certificate and its key, if the machine's
+	// agent has requested the certificate.
+	AgentProxyPair = ProxyRoot + "/kube-proxy-client-current.pem"
+	// KubeletKubeconfig is the kubelet's kubeconfig.
+	KubeletKubeconfig = "/etc/kubernetes/kubelet.conf"
 
-	kubeletConf    = "/etc/kubernetes/kubelet.conf"
 	kubeletYAML    = "/var/lib/kubelet/config.yaml"
 	kubeletCerts   = "/var/lib/kubelet/pki"
 	nodeCA         = "/etc/kubernetes/pki/ca.crt"
 	staticPods     = "/etc/kubernetes/manifests"
-	proxyRoot      = "/var/lib/kube-proxy"
-	proxyConf      = proxyRoot + "/kubeconfig.conf"
-	proxyYAML      = proxyRoot + "/config.conf"
+	proxyConf      = ProxyRoot + "/kubeconfig.conf"
+	proxyYAML      = ProxyRoot + "/config.conf"
 	networkPlugins = "/opt/cni/bin"
 )
 
@@ -74,7 +79,7 @@ func (n *Node) WriteFiles() error {
 	}{
 		{"/var/lib/kubelet", 0o755}, {kubeletCerts, 0o700}, {"/var/lib/cni", 0o755}, {"/var/log/pods", 0o755},
 		{"/var/log/containers", 0o755}, {networkPlugins, 0o755}, {"/etc/cni/net.d", 0o755}, {registryConfig, 0o755},
-		{staticPods, 0o755}, {proxyRoot, 0o700},
+		{staticPods, 0o755}, {ProxyRoot, 0o700},
 	} {
 		if err := os.MkdirAll(n.path(dir.path), dir.mode); err != nil {
 			return fmt.Errorf("node directory: %w", err)
@@ -140,7 +145,7 @@ func (n *Node) linkPlugins() error {
 // KubeletArgs returns the flags of the kubelet.
 func (n *Node) KubeletArgs() []string {
 	out := []string{
-		"--config=" + kubeletYAML, "--kubeconfig=" + kubeletConf,
+		"--config=" + kubeletYAML, "--kubeconfig=" + KubeletKubeconfig,
 		"--node-ip=" + strings.Join(n.Addresses, ","), "--cert-dir=" + kubeletCerts,
 		"--disk-volumes=true",
 	}

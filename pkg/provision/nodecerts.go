@@ -11,6 +11,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/nodeclaims"
 	"keelson.dev/keelson/pkg/pki"
 )
 
@@ -35,10 +36,9 @@ func (n *Node) kubeletLeaf(serving bool) pki.Leaf {
 	return l
 }
 
-// proxyLeaf returns the description of the client certificate of the node's proxy. The group has the
-// proxy's rights. The name shows in audit logs which node sent a request.
+// proxyLeaf returns the description of the client certificate of the node's proxy.
 func (n *Node) proxyLeaf() pki.Leaf {
-	return pki.Leaf{Name: "system:kube-proxy:" + n.Name, Organizations: []string{"keelson:proxies"}, Client: true}
+	return pki.Leaf{Name: nodeclaims.ProxyUser(n.Name), Organizations: []string{nodeclaims.ProxyGroup}, Client: true}
 }
 
 // WriteKubeconfigs writes the certificate of the cluster's authority, and the kubeconfig files of the
@@ -50,11 +50,14 @@ func (n *Node) WriteKubeconfigs(ca []byte) error {
 	}
 	if pair := currentPair(kubeletClient); !n.Joins {
 		cfg := n.Cluster.kubeconfig(n.Server, ca, n.kubeletLeaf(false).Name, fileUser(pair, pair))
-		if err := saveKubeconfig(cfg, n.path(kubeletConf)); err != nil {
+		if err := saveKubeconfig(cfg, n.path(KubeletKubeconfig)); err != nil {
 			return err
 		}
 	}
 	user := fileUser(ProxyCertificate+".crt", ProxyCertificate+".key")
+	if n.Cluster.Machines {
+		user = fileUser(AgentProxyPair, AgentProxyPair)
+	}
 	return saveKubeconfig(n.Cluster.kubeconfig(n.Server, ca, n.proxyLeaf().Name, user), n.path(proxyConf))
 }
 
@@ -81,6 +84,9 @@ func (n *Node) IssueCertificates(authorities Dir, force bool, clk clock.Clock) e
 		if err := n.issuePair(by, name, clk); err != nil {
 			return fmt.Errorf("certificate %s: %w", name, err)
 		}
+	}
+	if n.Cluster.Machines {
+		return nil // the agent requests the proxy's certificate
 	}
 	return n.renewProxy(signer, force, clk)
 }

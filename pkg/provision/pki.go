@@ -75,7 +75,9 @@ func (p *ControlPlane) authorities() map[string]string {
 func (p *ControlPlane) certificates() []certificate {
 	local := with(append([]string{"localhost", "::1"}, p.Hosts.Managers...), p.Local)
 	out := []certificate{
-		{file: APIServer, leaf: pki.Leaf{Name: "kube-apiserver", Hosts: p.serverHosts()}, authority: "ca"},
+		// A machine that joins knows only the hash of the authority, so the server presents it.
+		{file: APIServer, leaf: pki.Leaf{Name: "kube-apiserver", Hosts: p.serverHosts(), WithAuthority: true},
+			authority: "ca"},
 		// The API server's RBAC rules give the user with this name access to kubelets.
 		{file: "apiserver-kubelet-client", leaf: pki.Leaf{Name: "kube-apiserver-kubelet-client", Client: true},
 			authority: "ca"},

@@ -5,11 +5,14 @@ package provision
 
 import (
 	"bytes"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"os"
 	"slices"
 	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/pki"
@@ -65,7 +68,7 @@ func TestPKI(t *testing.T) {
 // node's name, even if an older version had issued a certificate with one subject for all nodes.
 func TestCertificatesOfProxies(t *testing.T) {
 	p, n1 := machine(t.TempDir())
-	n2, clk := &Node{Name: "m2", Root: t.TempDir(), Joins: true}, clock.Real()
+	n2, clk := &Node{Cluster: n1.Cluster, Name: "m2", Root: t.TempDir(), Joins: true}, clock.Real()
 	if err := errors.Join(p.IssueCertificates(false, clk), n1.IssueCertificates(p.Dir, false, clk),
 		n2.IssueCertificates(p.Dir, false, clk)); err != nil {
 		t.Fatal(err)
@@ -234,11 +237,54 @@ func TestJoiningNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]bool{
-		currentPair(kubeletClient): false, currentPair(kubeletServer): false, kubeletConf: false, proxyConf: true,
+		currentPair(kubeletClient): false, currentPair(kubeletServer): false, KubeletKubeconfig: false, proxyConf: true,
 		ProxyCertificate + ".crt": true, nodeCA: true,
 	} {
 		if got := exists(n.path(file)); got != want {
 			t.Errorf("%s exists: %t, want %t", file, got, want)
 		}
+	}
+}
+
+// TestProxyOfMachine checks that a machine's proxy uses the certificate that the machine's agent
+// requests, and that no other one is issued.
+func TestProxyOfMachine(t *testing.T) {
+	p, n := machine(t.TempDir())
+	n.Cluster.Machines = true
+	if err := errors.Join(p.IssueCertificates(false, clock.Real()), n.IssueCertificates(p.Dir, true, clock.Real()),
+		n.WriteKubeconfigs([]byte("authority"))); err != nil {
+		t.Fatal(err)
+	}
+	if exists(n.path(ProxyCertificate + ".crt")) {
+		t.Error("a certificate was issued")
+	}
+	cfg, err := clientcmd.LoadFromFile(n.path(proxyConf))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range cfg.AuthInfos {
+		if user.ClientCertificate != AgentProxyPair || user.ClientKey != AgentProxyPair {
+			t.Errorf("certificate %s, key %s", user.ClientCertificate, user.ClientKey)
+		}
+	}
+}
+
+// TestServerPresentsAuthority checks that the API server presents its authority, whose hash is all
+// that a machine knows about the cluster that it joins.
+func TestServerPresentsAuthority(t *testing.T) {
+	p, _ := machine(t.TempDir())
+	if err := p.IssueCertificates(false, clock.Real()); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(p.Dir.PKI("apiserver.crt"), p.Dir.PKI("apiserver.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := pki.ReadCertificate(p.Dir.PKI("ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(pair.Certificate) != 2 || !bytes.Equal(pair.Certificate[1], ca.Raw) {
+		t.Errorf("the server presents %d certificates", len(pair.Certificate))
 	}
 }
