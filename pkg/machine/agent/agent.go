@@ -1,0 +1,206 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agent runs on each machine of a cluster. It gives the programs of its machine one address
+// of the API that works while any API server does, and obtains the certificate of the machine's
+// proxy.
+//
+// Invariants:
+//
+//   - The agent knows the API servers from the endpoints of the Service kubernetes. It keeps them in
+//     a file, so that it can start when no API server it knows from elsewhere is reachable.
+//   - The list is never replaced by an empty one.
+//   - The agent has no rights of its own: it uses the credentials of the machine's kubelet, as soon
+//     as the kubelet has some.
+//   - If the agent ends, pods and the other programs go on running. Only their connections to API
+//     servers end.
+//
+// It does not start or stop programs; systemd does.
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/balancer"
+	"keelson.dev/keelson/pkg/follow"
+)
+
+// apiService is the Service of the API servers, in the namespace default. The API servers keep its
+// endpoints up to date.
+const apiService = "kubernetes"
+
+// credentialPoll is how often the agent looks whether the kubelet has got its credentials.
+const credentialPoll = 250 * time.Millisecond
+
+// Config configures an agent.
+type Config struct {
+	// Node is the name of the machine's node.
+	Node string
+	// Listener accepts the connections of this machine's programs. Run closes it.
+	Listener net.Listener
+	// Servers is the file with the addresses of the API servers: a JSON list of HOST:PORT. The agent
+	// replaces it when the servers change.
+	Servers string
+	// Kubeconfig is the kubelet's kubeconfig. It may not exist yet.
+	Kubeconfig string
+	// ProxyPair is the file for the certificate of the machine's proxy and its key. Its name must end
+	// with -current.pem. Older certificates are in the same directory.
+	ProxyPair string
+	Clock     clock.Clock
+	Log       *slog.Logger
+}
+
+// Run runs the agent until ctx ends, and then returns nil. It returns an error if the file of servers
+// cannot be read, or if the listener or the certificate store fails.
+func Run(ctx context.Context, c Config) error {
+	servers, err := ReadServers(c.Servers)
+	if err != nil {
+		return err
+	}
+	b := balancer.New(c.Clock, c.Log)
+	b.SetServers(servers)
+	c.Log.Info("Load balancer of the API servers started", "address", c.Listener.Addr(), "servers", servers)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return b.Serve(ctx, c.Listener) })
+	group.Go(func() error { return c.withCredentials(ctx, b) })
+	return group.Wait()
+}
+
+// withCredentials does what needs the kubelet's credentials, as soon as they exist.
+func (c *Config) withCredentials(ctx context.Context, b *balancer.Balancer) error {
+	rc, err := c.await(ctx)
+	if err != nil {
+		return nil // ctx has ended
+	}
+	client, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	checks, err := newChecks(rc, b, c.Clock, c.Log)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { c.follow(ctx, client, b); return nil })
+	group.Go(func() error { checks.run(ctx); return nil })
+	group.Go(func() error { return c.keepProxyCertificate(ctx, client) })
+	return group.Wait()
+}
+
+// await returns the kubelet's client configuration as soon as the kubelet has credentials. Its error
+// is that of ctx.
+func (c *Config) await(ctx context.Context) (*rest.Config, error) {
+	for {
+		rc, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+		if err == nil {
+			if _, err = rest.TLSConfigFor(rc); err == nil {
+				return rc, nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-c.Clock.After(credentialPoll):
+		}
+	}
+}
+
+// follow keeps the balancer's servers and their file up to date until ctx ends.
+func (c *Config) follow(ctx context.Context, client kubernetes.Interface, b *balancer.Balancer) {
+	slices := follow.NewCache(follow.Config[discoveryv1.EndpointSlice, []string]{
+		Source: follow.Source(client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault), follow.Named(apiService)),
+		Keep: func(s *discoveryv1.EndpointSlice) *[]string {
+			servers := serversIn(s)
+			return &servers
+		},
+		Changed: func(_ types.NamespacedName, _, servers *[]string) {
+			if servers != nil {
+				c.use(b, *servers)
+			}
+		},
+		Clock: c.Clock, Log: c.Log,
+	})
+	slices.Run(ctx)
+}
+
+// use makes servers the balancer's servers, and stores them, unless there are none.
+func (c *Config) use(b *balancer.Balancer, servers []string) {
+	if len(servers) == 0 || slices.Equal(b.Servers(), servers) {
+		return
+	}
+	c.Log.Info("API servers changed", "servers", servers)
+	b.SetServers(servers)
+	if err := WriteServers(c.Servers, servers); err != nil {
+		c.Log.Error("Failed to store the addresses of the API servers", "err", err)
+	}
+}
+
+// serversIn returns the addresses in an EndpointSlice, sorted.
+func serversIn(s *discoveryv1.EndpointSlice) []string {
+	var out []string
+	for _, p := range s.Ports {
+		if p.Port == nil {
+			continue
+		}
+		for _, e := range s.Endpoints {
+			for _, address := range e.Addresses {
+				out = append(out, net.JoinHostPort(address, strconv.Itoa(int(*p.Port))))
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+var errNoServers = errors.New("no API server in it")
+
+// ReadServers reads a file of API servers. It returns an error if the file has no server, or an
+// entry that is not HOST:PORT with an IP address as HOST.
+func ReadServers(file string) ([]string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("API servers: %w", err)
+	}
+	var servers []string
+	if err := json.Unmarshal(data, &servers); err != nil {
+		return nil, fmt.Errorf("API servers: %s: %w", file, err)
+	}
+	if len(servers) == 0 {
+		return nil, fmt.Errorf("API servers: %s: %w", file, errNoServers)
+	}
+	for _, s := range servers {
+		if _, err := netip.ParseAddrPort(s); err != nil {
+			return nil, fmt.Errorf("API servers: %s: %w", file, err)
+		}
+	}
+	return servers, nil
+}
+
+// WriteServers writes a file of API servers.
+func WriteServers(file string, servers []string) error {
+	data, err := json.Marshal(servers)
+	if err != nil {
+		return fmt.Errorf("API servers: %w", err)
+	}
+	return atomicfile.WriteDurably(file, append(data, '\n'), 0o600)
+}

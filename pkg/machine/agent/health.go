@@ -1,0 +1,114 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/balancer"
+)
+
+const (
+	// checkInterval is how often the agent asks each API server whether it is ready. The balancer
+	// notices dead servers by itself; the check finds servers that accept connections and are not
+	// ready. Each machine of the cluster sends one such request to each server in this time.
+	checkInterval = 5 * time.Second
+	checkTimeout  = 4 * time.Second
+	// failuresUntilUnusable is how many consecutive checks must fail before a server is not used any
+	// more. A single failure can be a restart of the API server's own clients.
+	failuresUntilUnusable = 2
+)
+
+// checks finds out which of a balancer's servers are ready.
+type checks struct {
+	balancer *balancer.Balancer
+	client   *http.Client
+	clock    clock.Clock
+	log      *slog.Logger
+	failures map[string]int // consecutive failures by server
+}
+
+func newChecks(rc *rest.Config, b *balancer.Balancer, clk clock.Clock, log *slog.Logger) (*checks, error) {
+	rc = rest.CopyConfig(rc)
+	rc.Timeout = checkTimeout
+	client, err := rest.HTTPClientFor(rc)
+	if err != nil {
+		return nil, fmt.Errorf("client of health checks: %w", err)
+	}
+	return &checks{balancer: b, client: client, clock: clk, log: log, failures: map[string]int{}}, nil
+}
+
+// run checks the servers periodically until ctx ends.
+func (c *checks) run(ctx context.Context) {
+	ticker := c.clock.NewTicker(checkInterval)
+	defer ticker.Stop()
+	defer c.client.CloseIdleConnections()
+	for {
+		c.round(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+	}
+}
+
+// round checks each server once, all at the same time.
+func (c *checks) round(ctx context.Context) {
+	servers := c.balancer.Servers()
+	errs := make([]error, len(servers))
+	var wait sync.WaitGroup
+	for i, s := range servers {
+		wait.Go(func() { errs[i] = c.ready(ctx, s) })
+	}
+	wait.Wait()
+	if ctx.Err() != nil {
+		return
+	}
+	next := map[string]int{}
+	for i, s := range servers {
+		before := c.failures[s]
+		if errs[i] != nil {
+			next[s] = min(before+1, failuresUntilUnusable)
+		}
+		switch {
+		case next[s] == failuresUntilUnusable && before < failuresUntilUnusable:
+			c.log.Warn("API server is not ready", "server", s, "err", errs[i])
+			c.balancer.SetUsable(s, false)
+		case next[s] == 0 && before == failuresUntilUnusable:
+			c.log.Info("API server is ready again", "server", s)
+			c.balancer.SetUsable(s, true)
+		}
+	}
+	c.failures = next
+}
+
+// ready returns nil if the server says that it is ready.
+func (c *checks) ready(ctx context.Context, server string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+server+"/readyz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	// A server that does not accept the kubelet's credentials works. Other clients may have better
+	// ones.
+	if resp.StatusCode >= http.StatusInternalServerError {
+		return fmt.Errorf("%s: %s", req.URL, resp.Status)
+	}
+	return nil
+}
