@@ -3,9 +3,10 @@
 
 // Package ctl implements the command-line program ctl. It has kubectl's verbs, from kubectl's
 // library, and Keelson's own verbs: "check-downgrade" lists objects that the previous release of
-// Kubernetes does not support, "cluster" creates clusters on this machine, "preflight" checks whether
-// this machine can become part of a cluster, "webhooks" shows the health of admission webhooks, and
-// "why" explains decisions of the scheduler and of network policies.
+// Kubernetes does not support, "cluster" creates clusters on this machine, "init" and "join" make
+// this machine a part of a cluster of machines, "preflight" checks whether that is possible,
+// "webhooks" shows the health of admission webhooks, and "why" explains decisions of the scheduler
+// and of network policies.
 //
 // If the program file is named kubectl, the program has only kubectl's verbs. Plug-ins with names
 // kubectl-NAME are found in the same way as by kubectl.
@@ -83,7 +84,8 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 	if filepath.Base(args[0]) != "kubectl" {
 		root.Use = "ctl"
 		root.AddCommand(checkDowngradeCommand(flags, stdout), clusterCommand(stdin, stdout, stderr),
-			preflightCommand(stdout), webhooksCommand(flags, stdout), whyCommand(flags, stdout))
+			agentCommand(stderr), initCommand(stdout, stderr), joinCommand(stdout, stderr), preflightCommand(stdout),
+			webhooksCommand(flags, stdout), whyCommand(flags, stdout))
 		addRelease(root, stdout)
 	}
 	return root

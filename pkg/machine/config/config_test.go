@@ -39,7 +39,7 @@ func load(t *testing.T, text string, args ...string) (*KeelsonConfiguration, err
 	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	return flags.Load(facts())
+	return flags.Load(facts(), nil)
 }
 
 // paths returns the paths of the fields of a struct type, as in a file.
@@ -243,6 +243,42 @@ func TestPrint(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		if len(line) > printWidth+1 {
 			t.Errorf("line of %d characters: %s", len(line), line)
+		}
+	}
+}
+
+// TestShared checks that a machine that joins adopts what all machines of the cluster have in common,
+// and that it may repeat these values but not set others.
+func TestShared(t *testing.T) {
+	cluster, err := load(t, "clusterName: prod\nnetwork: {podCIDRs: [10.20.0.0/16], dnsDomain: example.internal}\n"+
+		"node: {name: first}\nkubelet: {maxPods: 50}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := cluster.Shared()
+	if shared.Node.Name != "" || shared.Kubelet.MaxPods != 0 {
+		t.Errorf("the configuration of one machine is shared: %+v", shared)
+	}
+	joins := func(args ...string) (*KeelsonConfiguration, error) {
+		fs := pflag.NewFlagSet("join", pflag.ContinueOnError)
+		flags := AddFlags(fs)
+		if err := fs.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		return flags.Load(facts(), shared)
+	}
+	c, err := joins("--max-pods=60", "--pod-network-cidr=10.20.0.0/16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.ClusterName != "prod" || c.Network.DNSDomain != "example.internal" || c.Kubelet.MaxPods != 60 ||
+		c.Node.Name == "first" {
+		t.Errorf("configuration %+v", c)
+	}
+	_, err = joins("--pod-network-cidr=10.21.0.0/16", "--cluster-name=other")
+	for _, want := range []string{"network.podCIDRs", "--pod-network-cidr", "10.21.0.0/16", "clusterName"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
 		}
 	}
 }

@@ -55,8 +55,9 @@ func AddFlags(fs *pflag.FlagSet) *Flags {
 }
 
 // Load returns the configuration of the file and the flags, with defaults. It returns an error that
-// lists all faults if the configuration is not valid.
-func (f *Flags) Load(m Facts) (*KeelsonConfiguration, error) {
+// lists all faults if the configuration is not valid. For a machine that joins a cluster, shared is
+// what Shared returned for the cluster's configuration; otherwise it is nil.
+func (f *Flags) Load(m Facts, shared *KeelsonConfiguration) (*KeelsonConfiguration, error) {
 	c := &KeelsonConfiguration{}
 	if f.file != "" {
 		data, err := os.ReadFile(f.file)
@@ -70,6 +71,11 @@ func (f *Flags) Load(m Facts) (*KeelsonConfiguration, error) {
 	for _, each := range Fields() {
 		if each.value != nil && f.set.Changed(each.Flag) {
 			each.of(c).Set(each.of(f.values))
+		}
+	}
+	if shared != nil {
+		if err := c.adopt(shared); err != nil {
+			return nil, fmt.Errorf("the configuration does not fit the cluster:\n%w", err)
 		}
 	}
 	Default(c, m)

@@ -20,7 +20,8 @@ ip address add fd60::1/64 dev machines nodad
 ip link set machines up
 
 # "from" and "to" have the links whose packets are dropped. "strays" counts and drops packets to
-# addresses outside the lab.
+# addresses outside the lab. Packets to the default ranges of pods and Services are dropped without being
+# counted, because they leave a machine until its proxy and its pod network have started.
 nft -f - <<-'RULES'
 	table bridge cut {
 		set from { type ifname; }
@@ -36,6 +37,7 @@ nft -f - <<-'RULES'
 		chain check {
 			ip daddr { 10.60.0.0/24, 127.0.0.0/8, 224.0.0.0/4, 255.255.255.255 } accept
 			ip6 daddr { fd60::/64, ::1, fe80::/10, ff00::/8 } accept
+			ip daddr { 10.96.0.0/16, 10.244.0.0/16 } drop
 			counter name strays drop
 		}
 	}

@@ -1,0 +1,216 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/machine"
+	"keelson.dev/keelson/pkg/machine/config"
+	"keelson.dev/keelson/pkg/machine/discovery"
+	"keelson.dev/keelson/pkg/machine/preflight"
+)
+
+// install has the flags of the commands that make a machine part of a cluster.
+type install struct {
+	flags  *config.Flags
+	ignore []string
+	stdout io.Writer
+}
+
+func newInstall(fs *pflag.FlagSet, stdout io.Writer) *install {
+	i := &install{flags: config.AddFlags(fs), stdout: stdout}
+	fs.StringSliceVar(&i.ignore, "ignore-preflight-errors", nil,
+		"checks whose errors do not prevent the installation, separated by commas, or all")
+	return i
+}
+
+// check makes the configuration and checks the machine. shared is the configuration of the cluster
+// that the machine joins, or nil.
+func (i *install) check(ctx context.Context, controlPlane bool, shared *config.KeelsonConfiguration) (
+	*config.KeelsonConfiguration, error) {
+	system, err := preflight.Local(clock.Real())
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := i.flags.Load(system.Facts(), shared)
+	if err != nil {
+		return nil, err
+	}
+	o := preflight.Options{Config: cfg, ControlPlane: controlPlane, Built: built()}
+	return cfg, preflight.Report(i.stdout, preflight.Run(ctx, system, o), i.ignore)
+}
+
+// printDefaults prints the configuration of this machine.
+func (i *install) printDefaults() error {
+	system, err := preflight.Local(clock.Real())
+	if err != nil {
+		return err
+	}
+	cfg, err := i.flags.Load(system.Facts(), nil)
+	if err != nil {
+		return err
+	}
+	return config.Print(i.stdout, cfg)
+}
+
+// built returns when the release was built, or the zero time. The files of a release have this time.
+func built() time.Time {
+	self, err := os.Executable()
+	if err != nil {
+		return time.Time{}
+	}
+	info, err := os.Stat(self)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+func machineDeps(stdout, stderr io.Writer) machine.Deps {
+	return machine.Deps{Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(stderr, nil)), Out: stdout}
+}
+
+// preflightCommand returns the command "ctl preflight".
+func preflightCommand(stdout io.Writer) *cobra.Command {
+	var worker bool
+	c := &cobra.Command{
+		Use:   "preflight",
+		Short: "Check whether this machine can become part of a cluster",
+		Long: `Check whether this machine can become part of a cluster. The command prints each
+problem and its remedy, and changes nothing. It exits with an error if there are
+problems that prevent the installation. The configuration comes from a file, from
+flags, or from both; flags win over the file.`,
+		Args: cobra.NoArgs,
+	}
+	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
+	i := newInstall(c.Flags(), stdout)
+	c.Flags().BoolVar(&worker, "worker", false, "check for a machine without a control plane")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if _, err := i.check(c.Context(), !worker, nil); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintln(stdout, "This machine can become part of a cluster.")
+		return err
+	}
+	return c
+}
+
+// initCommand returns the command "ctl init".
+func initCommand(stdout, stderr io.Writer) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "init",
+		Short: "Create a cluster whose first control plane is this machine",
+		Long: `Create a cluster whose first control plane is this machine. The command checks the
+machine, writes certificates and configuration, and starts the programs of the
+installed release as units of systemd. At its end, it prints how other machines join.
+The configuration comes from a file, from flags, or from both; flags win over the file.`,
+		Args: cobra.NoArgs,
+	}
+	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
+	i := newInstall(c.Flags(), stdout)
+	printDefaults := c.Flags().Bool("print-defaults", false,
+		"print the configuration with all defaults and a comment for each field, and exit")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if *printDefaults {
+			return i.printDefaults()
+		}
+		cfg, err := i.check(c.Context(), true, nil)
+		if err != nil {
+			return err
+		}
+		return machine.Init(c.Context(), cfg, machineDeps(stdout, stderr))
+	}
+	return c
+}
+
+// joinCommand returns the command "ctl join".
+func joinCommand(stdout, stderr io.Writer) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "join ADDRESS:PORT --token TOKEN --ca-cert-hash HASH",
+		Short: "Make this machine a node of a cluster",
+		Long: `Make this machine a node of the cluster that the API server at ADDRESS:PORT belongs to.
+"ctl init" prints the complete command. The configuration of the network comes from the
+cluster; that of this machine comes from a file, from flags, or from both.`,
+		Args: cobra.ExactArgs(1),
+	}
+	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
+	i := newInstall(c.Flags(), stdout)
+	invitation := &machine.Invitation{}
+	c.Flags().StringVar(&invitation.Token, "token", "", "join token, as \"ctl init\" prints it")
+	c.Flags().StringSliceVar(&invitation.Hashes, "ca-cert-hash", nil,
+		"hash of the public key of the cluster's authority: sha256:HEX; several are separated by commas, and one must fit")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		invitation.Server = args[0]
+		if err := checkInvitation(invitation); err != nil {
+			return err
+		}
+		shared, authority, err := machine.Discover(c.Context(), invitation)
+		if err != nil {
+			return err
+		}
+		cfg, err := i.check(c.Context(), false, shared)
+		if err != nil {
+			return err
+		}
+		return machine.Join(c.Context(), cfg, invitation, authority, machineDeps(stdout, stderr))
+	}
+	return c
+}
+
+var (
+	errNoToken = errors.New("--token is missing")
+	errNoHash  = errors.New("--ca-cert-hash is missing: without it, this machine would trust any server")
+)
+
+// checkInvitation returns an error if an argument of "ctl join" is missing or malformed.
+func checkInvitation(i *machine.Invitation) error {
+	if _, err := netip.ParseAddrPort(i.Server); err != nil {
+		return fmt.Errorf("API server %q: want an IP address and a port: %w", i.Server, err)
+	}
+	if i.Token == "" {
+		return errNoToken
+	}
+	if len(i.Hashes) == 0 {
+		return errNoHash
+	}
+	for _, h := range i.Hashes {
+		if err := discovery.CheckHash(h); err != nil {
+			return fmt.Errorf("--ca-cert-hash: %w", err)
+		}
+	}
+	return nil
+}
+
+// agentCommand returns the command "ctl agent", which the unit keelson-agent runs.
+func agentCommand(stderr io.Writer) *cobra.Command {
+	var node string
+	c := &cobra.Command{
+		Use:    "agent --node NAME",
+		Short:  "Run the agent of a machine; systemd runs this command",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+	}
+	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
+	c.Flags().StringVar(&node, "node", "", "name of the machine's node")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+		defer stop()
+		return machine.RunAgent(ctx, node, machineDeps(io.Discard, stderr))
+	}
+	return c
+}

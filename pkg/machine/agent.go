@@ -1,0 +1,27 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+
+	"keelson.dev/keelson/pkg/machine/agent"
+	"keelson.dev/keelson/pkg/machine/config"
+	"keelson.dev/keelson/pkg/provision"
+)
+
+// RunAgent runs the agent of this machine, whose node has the given name, until ctx ends.
+func RunAgent(ctx context.Context, node string, d Deps) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(config.AgentPort)))
+	if err != nil {
+		return fmt.Errorf("load balancer: %w", err)
+	}
+	return agent.Run(ctx, agent.Config{
+		Node: node, Listener: l, Servers: serverList, Kubeconfig: provision.KubeletKubeconfig,
+		ProxyPair: provision.AgentProxyPair, Clock: d.Clock, Log: d.Log,
+	})
+}

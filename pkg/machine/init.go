@@ -1,0 +1,332 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/machine/agent"
+	"keelson.dev/keelson/pkg/machine/config"
+	"keelson.dev/keelson/pkg/machine/discovery"
+	"keelson.dev/keelson/pkg/pki"
+	"keelson.dev/keelson/pkg/provision"
+)
+
+// Time limits for the steps of Init and Join.
+const (
+	apiTimeout  = time.Minute
+	nodeTimeout = 2 * time.Minute
+	poll        = 50 * time.Millisecond
+)
+
+// configMap is the ConfigMap in kube-system with the configuration that all machines of the cluster
+// have in common, under configKey. Machines that join read it.
+const (
+	configMap = "keelson-config"
+	configKey = "config.yaml"
+)
+
+// Deps has what the package needs from its environment.
+type Deps struct {
+	Clock clock.Clock
+	Log   *slog.Logger
+	Out   io.Writer // receives progress messages
+}
+
+// Init creates a cluster whose first control plane is on this machine. c is valid and has all
+// defaults. It returns when the machine's node is ready, and prints how other machines join.
+func Init(ctx context.Context, c *config.KeelsonConfiguration, d Deps) error {
+	dir, err := release()
+	if err != nil {
+		return err
+	}
+	of, err := cluster(c)
+	if err != nil {
+		return err
+	}
+	s := &steps{Deps: d}
+	err = s.run("certificates and configuration", func() error { return writeControlPlane(ctx, dir, c, of, d.Clock) })
+	if err != nil {
+		return err
+	}
+	if err := s.run("containerd", func() error { return startUnits(ctx, containerd) }); err != nil {
+		return err
+	}
+	api, err := s.startControlPlane(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.addObjects(ctx, api, of, c); err != nil {
+		return err
+	}
+	return s.invite(ctx, api.client, dir, c)
+}
+
+// addObjects creates the add-ons and the machine's node, and waits until the node is ready.
+func (s *steps) addObjects(ctx context.Context, api administrator, of *provision.Cluster,
+	c *config.KeelsonConfiguration) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return s.run("add-ons", func() error {
+			if err := of.ApplyAddons(ctx, api.objects, s.Clock); err != nil {
+				return err
+			}
+			return api.share(ctx, c)
+		})
+	})
+	group.Go(func() error {
+		return s.run("node "+c.Node.Name, func() error {
+			if err := api.createNode(ctx, c); err != nil {
+				return err
+			}
+			return s.startNode(ctx, func(ctx context.Context) error { return nodeReady(ctx, api.client, c.Node.Name) })
+		})
+	})
+	return group.Wait()
+}
+
+// writeControlPlane writes all files of a machine with the first control plane.
+func writeControlPlane(ctx context.Context, dir string, c *config.KeelsonConfiguration, of *provision.Cluster,
+	clk clock.Clock) error {
+	p, n := controlPlane(c, of), node(c, of, false)
+	if err := errors.Join(p.IssueCertificates(false, clk), p.WriteConfiguration()); err != nil {
+		return err
+	}
+	if err := p.WriteKubeconfigs(clk); err != nil {
+		return err
+	}
+	if err := writeMachine(ctx, dir, c, n); err != nil {
+		return err
+	}
+	authority, err := os.ReadFile(controlDir.PKI("ca.crt"))
+	if err != nil {
+		return fmt.Errorf("authority: %w", err)
+	}
+	if err := errors.Join(n.IssueCertificates(controlDir, false, clk), n.WriteKubeconfigs(authority)); err != nil {
+		return err
+	}
+	for program, args := range map[string][]string{
+		provision.APIServer: p.APIServerArgs(), provision.ControllerManager: p.ControllerManagerArgs(),
+		provision.Scheduler: p.SchedulerArgs(),
+	} {
+		if err := writeArgs(program, args); err != nil {
+			return err
+		}
+	}
+	return agent.WriteServers(serverList, []string{apiAddress(c)})
+}
+
+// writeMachine writes the files that each machine needs, except credentials, and makes the units of
+// the release in dir known to systemd.
+func writeMachine(ctx context.Context, dir string, c *config.KeelsonConfiguration, n *provision.Node) error {
+	for _, dir := range []string{state, ownConfig} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("directory: %w", err)
+		}
+	}
+	var own bytes.Buffer
+	if err := config.Print(&own, c); err != nil {
+		return err
+	}
+	if err := atomicfile.WriteDurably(configFile, own.Bytes(), 0o600); err != nil {
+		return err
+	}
+	if err := useRelease(dir); err != nil {
+		return err
+	}
+	if err := n.WriteFiles(); err != nil {
+		return err
+	}
+	for program, args := range map[string][]string{
+		containerd: n.ContainerdArgs(), kubelet: kubeletArgs(c, n), proxy: n.ProxyArgs(), agentName: agentArgs(c),
+	} {
+		if err := writeArgs(program, args); err != nil {
+			return err
+		}
+	}
+	return linkUnits(ctx)
+}
+
+// importImages imports the images of the release into containerd.
+func importImages(ctx context.Context) error {
+	archives, err := filepath.Glob(filepath.Join(current, "images", "*.tar*"))
+	if err != nil {
+		return fmt.Errorf("images: %w", err)
+	}
+	for _, a := range archives {
+		if err := provision.ImportImage(ctx, filepath.Join(current, "tools"), provision.ContainerdSocket, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// administrator is a client of the cluster with all rights.
+type administrator struct {
+	client  kubernetes.Interface
+	objects dynamic.Interface
+}
+
+// startControlPlane starts the control plane and imports the images of the release meanwhile. It
+// returns when the API server is ready.
+func (s *steps) startControlPlane(ctx context.Context) (administrator, error) {
+	var api administrator
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.run("images", func() error { return importImages(ctx) }) })
+	group.Go(func() error {
+		return s.run("control plane", func() (err error) {
+			err = startUnits(ctx, agentName, provision.APIServer, provision.ControllerManager, provision.Scheduler)
+			if err != nil {
+				return err
+			}
+			if api, err = newAdministrator(); err != nil {
+				return err
+			}
+			return s.await(ctx, apiTimeout, api.ready)
+		})
+	})
+	return api, group.Wait()
+}
+
+// newAdministrator returns a client with the credentials of a user that has all rights, also before
+// the add-ons give some to other administrators.
+func newAdministrator() (a administrator, err error) {
+	rc, err := clientcmd.BuildConfigFromFlags("", controlDir.Kubeconfig("super-admin"))
+	if err != nil {
+		return a, fmt.Errorf("administrator's kubeconfig: %w", err)
+	}
+	rc.QPS = -1
+	if a.client, err = kubernetes.NewForConfig(rc); err != nil {
+		return a, fmt.Errorf("client: %w", err)
+	}
+	if a.objects, err = dynamic.NewForConfig(rc); err != nil {
+		return a, fmt.Errorf("client: %w", err)
+	}
+	return a, nil
+}
+
+// ready returns nil if the API server is ready.
+func (a administrator) ready(ctx context.Context) error {
+	return a.client.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+}
+
+// share stores what machines that join must know about the cluster.
+func (a administrator) share(ctx context.Context, c *config.KeelsonConfiguration) error {
+	var data bytes.Buffer
+	if err := config.Print(&data, c.Shared()); err != nil {
+		return err
+	}
+	_, err := a.client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Create(ctx, &v1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: configMap}, Data: map[string]string{configKey: data.String()},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("configuration of the cluster: %w", err)
+	}
+	return nil
+}
+
+// createNode creates the Node of this machine, with its addresses. Nodes may not report addresses of
+// an API server, which this machine has; an administrator may give them.
+func (a administrator) createNode(ctx context.Context, c *config.KeelsonConfiguration) error {
+	n := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: c.Node.Name, Labels: c.Node.Labels},
+		Status:     v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: c.Node.Name}}},
+	}
+	for _, address := range c.Node.Addresses {
+		n.Status.Addresses = append(n.Status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: address})
+	}
+	for _, text := range c.Node.Taints { // KEY=VALUE:EFFECT or KEY:EFFECT
+		at := strings.LastIndex(text, ":")
+		key, value, _ := strings.Cut(text[:at], "=")
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: key, Value: value, Effect: v1.TaintEffect(text[at+1:])})
+	}
+	_, err := a.client.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("node: %w", err)
+	}
+	return nil
+}
+
+// startNode starts the programs of a node. ready returns nil when the node is ready.
+func (s *steps) startNode(ctx context.Context, ready func(context.Context) error) error {
+	if err := startUnits(ctx, kubelet); err != nil {
+		return err
+	}
+	if err := s.await(ctx, nodeTimeout, ready); err != nil {
+		return err
+	}
+	// The agent requests the proxy's certificate as soon as the node exists.
+	err := s.await(ctx, nodeTimeout, func(context.Context) error {
+		_, err := os.Stat(provision.AgentProxyPair)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("certificate of the proxy: %w", err)
+	}
+	return startUnits(ctx, proxy)
+}
+
+var errNotReady = errors.New("the node is not ready")
+
+func nodeReady(ctx context.Context, client kubernetes.Interface, name string) error {
+	n, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady })
+	switch {
+	case i < 0:
+		return errNotReady
+	case n.Status.Conditions[i].Status != v1.ConditionTrue:
+		return fmt.Errorf("%w: %s", errNotReady, n.Status.Conditions[i].Message)
+	}
+	return nil
+}
+
+// invite prints what an operator can do with the new cluster. dir is the directory of the release.
+func (s *steps) invite(ctx context.Context, client kubernetes.Interface, dir string,
+	c *config.KeelsonConfiguration) error {
+	token, err := provision.CreateToken(ctx, client, provision.DefaultTokenLife, s.Clock)
+	if err != nil {
+		return err
+	}
+	authority, err := pki.ReadCertificate(controlDir.PKI("ca.crt"))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Out, `
+The cluster %s is ready. To use it on this machine:
+
+  export PATH=%s/bin:$PATH KUBECONFIG=%s
+  ctl get nodes
+
+To add a machine, install the same release there, and run as root, within %s:
+
+  %s/bin/ctl join %s --token %s \
+    --ca-cert-hash %s
+`, c.ClusterName, current, controlDir.Kubeconfig("admin"), duration.HumanDuration(provision.DefaultTokenLife), dir,
+		apiAddress(c), token, discovery.Hash(authority))
+	return nil
+}
