@@ -9,6 +9,8 @@ import (
 	"net"
 	"strconv"
 
+	"golang.org/x/sync/errgroup"
+
 	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/provision"
@@ -20,8 +22,13 @@ func RunAgent(ctx context.Context, node string, d Deps) error {
 	if err != nil {
 		return fmt.Errorf("load balancer: %w", err)
 	}
-	return agent.Run(ctx, agent.Config{
-		Node: node, Listener: l, Servers: serverList, Kubeconfig: provision.KubeletKubeconfig,
-		ProxyPair: provision.AgentProxyPair, Clock: d.Clock, Log: d.Log,
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { keepCertificates(ctx, d); return nil })
+	group.Go(func() error {
+		return agent.Run(ctx, agent.Config{
+			Node: node, Listener: l, Servers: serverList, Kubeconfig: provision.KubeletKubeconfig,
+			ProxyPair: provision.AgentProxyPair, Clock: d.Clock, Log: d.Log,
+		})
 	})
+	return group.Wait()
 }

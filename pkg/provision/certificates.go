@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/pki"
 )
 
@@ -67,6 +68,30 @@ func (p *ControlPlane) Trust() *Trust {
 		t.serving.AddCert(ca)
 	}
 	return t
+}
+
+// Renew renews the control plane's certificates that expire soon, those in the administrators' kubeconfig
+// files included. It returns an error, and writes nothing, if an authority is missing.
+func (p *ControlPlane) Renew(clk clock.Clock) error {
+	for file := range p.authorities() {
+		if _, err := pki.ReadAuthority(p.Dir.PKI(file)); err != nil {
+			return fmt.Errorf("authority: %w", err)
+		}
+	}
+	if err := p.IssueCertificates(false, clk); err != nil {
+		return err
+	}
+	_, kubeconfigs, err := p.Dir.CertificateFiles()
+	if err != nil {
+		return err
+	}
+	trust := p.Trust()
+	for _, file := range kubeconfigs {
+		if trust.Check("", file, clk.Now()).Problem != "" {
+			return p.WriteKubeconfigs(clk)
+		}
+	}
+	return nil
 }
 
 // Check reads the certificate in a certificate file or kubeconfig, and checks that it is valid. If the
