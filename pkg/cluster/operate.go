@@ -235,7 +235,9 @@ func CreateToken(ctx context.Context, c *Config, life time.Duration, deps Deps) 
 	if err != nil {
 		return "", err
 	}
-	return provision.CreateToken(ctx, client, life, deps.Clock)
+	return provision.CreateToken(ctx, client, provision.TokenOptions{
+		Life: life, Description: "created by ctl cluster",
+	}, deps.Clock)
 }
 
 // BootstrapKubeconfig returns the kubeconfig with which a kubelet joins (--bootstrap-kubeconfig).

@@ -308,7 +308,9 @@ func nodeReady(ctx context.Context, client kubernetes.Interface, name string) er
 // invite prints what an operator can do with the new cluster. dir is the directory of the release.
 func (s *steps) invite(ctx context.Context, client kubernetes.Interface, dir string,
 	c *config.KeelsonConfiguration) error {
-	token, err := provision.CreateToken(ctx, client, provision.DefaultTokenLife, s.Clock)
+	token, err := provision.CreateToken(ctx, client, provision.TokenOptions{
+		Life: provision.DefaultTokenLife, Description: "created by ctl init",
+	}, s.Clock)
 	if err != nil {
 		return err
 	}
