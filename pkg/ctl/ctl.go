@@ -84,7 +84,7 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 	if filepath.Base(args[0]) != "kubectl" {
 		root.Use = "ctl"
 		root.AddCommand(checkDowngradeCommand(flags, stdout), clusterCommand(stdin, stdout, stderr),
-			agentCommand(stderr), initCommand(stdout, stderr), joinCommand(stdout, stderr), preflightCommand(stdout),
+			agentCommand(stderr), initCommand(stdout, stderr), joinCommand(streams), preflightCommand(stdout),
 			webhooksCommand(flags, stdout), whyCommand(flags, stdout))
 		addRelease(root, stdout)
 	}

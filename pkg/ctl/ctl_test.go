@@ -37,7 +37,7 @@ func TestVerbs(t *testing.T) {
 			if f := root.PersistentFlags().Lookup("v"); f == nil || f.Shorthand != "v" {
 				t.Errorf("verbosity: %v", f)
 			}
-			for _, v := range []string{"check-downgrade", "cluster", "webhooks", "why"} {
+			for _, v := range []string{"check-downgrade", "cluster", "init", "join", "webhooks", "why"} {
 				if have[v] != own {
 					t.Errorf("%s: %t, want %t", v, have[v], own)
 				}

@@ -12,11 +12,13 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/machine"
@@ -139,23 +141,33 @@ The configuration comes from a file, from flags, or from both; flags win over th
 }
 
 // joinCommand returns the command "ctl join".
-func joinCommand(stdout, stderr io.Writer) *cobra.Command {
+func joinCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	c := &cobra.Command{
-		Use:   "join ADDRESS:PORT --token TOKEN --ca-cert-hash HASH",
+		Use:   "join ADDRESS:PORT (--token TOKEN | --token-file FILE) --ca-cert-hash HASH",
 		Short: "Make this machine a node of a cluster",
 		Long: `Make this machine a node of the cluster that the API server at ADDRESS:PORT belongs to.
-"ctl init" prints the complete command. The configuration of the network comes from the
-cluster; that of this machine comes from a file, from flags, or from both.`,
+"ctl init" and "ctl token create --print-join-command" print the complete command. The
+configuration of the network comes from the cluster; that of this machine comes from a
+file, from flags, or from both.`,
 		Args: cobra.ExactArgs(1),
 	}
 	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
-	i := newInstall(c.Flags(), stdout)
+	i := newInstall(c.Flags(), streams.Out)
 	invitation := &machine.Invitation{}
-	c.Flags().StringVar(&invitation.Token, "token", "", "join token, as \"ctl init\" prints it")
+	c.Flags().StringVar(&invitation.Token, "token", "",
+		"join token, as \"ctl token create\" prints it; all users of this machine can see it in the list of processes")
+	tokenFile := c.Flags().String("token-file", "", "file with the join token; - reads it from the standard input")
+	c.MarkFlagsMutuallyExclusive("token", "token-file")
 	c.Flags().StringSliceVar(&invitation.Hashes, "ca-cert-hash", nil,
 		"hash of the public key of the cluster's authority: sha256:HEX; several are separated by commas, and one must fit")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		invitation.Server = args[0]
+		if *tokenFile != "" {
+			var err error
+			if invitation.Token, err = readToken(*tokenFile, streams.In); err != nil {
+				return err
+			}
+		}
 		if err := checkInvitation(invitation); err != nil {
 			return err
 		}
@@ -167,15 +179,41 @@ cluster; that of this machine comes from a file, from flags, or from both.`,
 		if err != nil {
 			return err
 		}
-		return machine.Join(c.Context(), cfg, invitation, authority, machineDeps(stdout, stderr))
+		return machine.Join(c.Context(), cfg, invitation, authority, machineDeps(streams.Out, streams.ErrOut))
 	}
 	return c
 }
 
 var (
-	errNoToken = errors.New("--token is missing")
-	errNoHash  = errors.New("--ca-cert-hash is missing: without it, this machine would trust any server")
+	errNoToken    = errors.New("--token or --token-file is missing")
+	errEmptyToken = errors.New("the file of --token-file has no token")
+	errNoHash     = errors.New("--ca-cert-hash is missing: without it, this machine would trust any server")
 )
+
+// maxTokenFile is the maximum number of bytes of a token that readToken reads.
+const maxTokenFile = 4096
+
+// readToken reads the join token in a file, or from stdin if the file is "-". The file may contain
+// white space around the token.
+func readToken(file string, stdin io.Reader) (string, error) {
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return "", fmt.Errorf("--token-file: %w", err)
+		}
+		defer f.Close() // Close cannot fail in a way that matters, because the file was only read
+		stdin = f
+	}
+	data, err := io.ReadAll(io.LimitReader(stdin, maxTokenFile))
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if token == "" {
+		return "", errEmptyToken
+	}
+	return token, nil
+}
 
 // checkInvitation returns an error if an argument of "ctl join" is missing or malformed.
 func checkInvitation(i *machine.Invitation) error {
