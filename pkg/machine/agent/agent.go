@@ -130,7 +130,7 @@ func (c *Config) follow(ctx context.Context, client kubernetes.Interface, b *bal
 	slices := follow.NewCache(follow.Config[discoveryv1.EndpointSlice, []string]{
 		Source: follow.Source(client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault), follow.Named(apiService)),
 		Keep: func(s *discoveryv1.EndpointSlice) *[]string {
-			servers := serversIn(s)
+			servers := ServersIn(s)
 			return &servers
 		},
 		Changed: func(_ types.NamespacedName, _, servers *[]string) {
@@ -155,8 +155,8 @@ func (c *Config) use(b *balancer.Balancer, servers []string) {
 	}
 }
 
-// serversIn returns the addresses in an EndpointSlice, sorted.
-func serversIn(s *discoveryv1.EndpointSlice) []string {
+// ServersIn returns the addresses in an EndpointSlice, sorted.
+func ServersIn(s *discoveryv1.EndpointSlice) []string {
 	var out []string
 	for _, p := range s.Ports {
 		if p.Port == nil {

@@ -118,10 +118,10 @@ func TestServersIn(t *testing.T) {
 			{Addresses: []string{"192.0.2.1"}}, {Addresses: []string{"192.0.2.2"}}},
 	}
 	want := []string{"192.0.2.1:6443", "192.0.2.2:6443", "[2001:db8::1]:6443"}
-	if got := serversIn(slice); !slices.Equal(got, want) {
+	if got := ServersIn(slice); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if got := serversIn(&discoveryv1.EndpointSlice{}); len(got) > 0 {
+	if got := ServersIn(&discoveryv1.EndpointSlice{}); len(got) > 0 {
 		t.Errorf("%v in an empty slice", got)
 	}
 }

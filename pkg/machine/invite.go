@@ -1,0 +1,71 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/cert"
+
+	"keelson.dev/keelson/pkg/machine/agent"
+	"keelson.dev/keelson/pkg/machine/discovery"
+)
+
+// rootCA is the ConfigMap in each namespace with the certificate of the cluster's authority, under
+// rootCAKey. The controller manager keeps it up to date.
+const (
+	rootCA    = "kube-root-ca.crt"
+	rootCAKey = "ca.crt"
+)
+
+var (
+	errNoServer    = errors.New("the EndpointSlice default/kubernetes has no address of an API server")
+	errNoAuthority = errors.New("no certificate authority found")
+)
+
+// Invite returns what machines need to join the cluster, except a token. authority has the
+// certificates in PEM that the client trusts, one of them that of the cluster's authority. If it is
+// empty, Invite reads them from the cluster.
+func Invite(ctx context.Context, client kubernetes.Interface, authority []byte) (*Invitation, error) {
+	slice, err := client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("API servers: %w", err)
+	}
+	servers := agent.ServersIn(slice)
+	if len(servers) == 0 {
+		return nil, errNoServer
+	}
+	if len(authority) == 0 {
+		m, err := client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, rootCA, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("certificate authority: %w", err)
+		}
+		authority = []byte(m.Data[rootCAKey])
+	}
+	certs, err := cert.ParseCertsPEM(authority)
+	if err != nil {
+		return nil, fmt.Errorf("certificate authority: %w", err)
+	}
+	out := &Invitation{Server: servers[0]}
+	for _, c := range certs {
+		if h := discovery.Hash(c); c.IsCA && !slices.Contains(out.Hashes, h) {
+			out.Hashes = append(out.Hashes, h)
+		}
+	}
+	if len(out.Hashes) == 0 {
+		return nil, errNoAuthority
+	}
+	return out, nil
+}
+
+// Command returns the command with which a machine accepts the invitation.
+func (i *Invitation) Command() string {
+	return fmt.Sprintf("ctl join %s --token %s --ca-cert-hash %s", i.Server, i.Token, strings.Join(i.Hashes, ","))
+}
