@@ -73,12 +73,12 @@ func (s *clusters) tellCertificates(list []provision.Certificate) error {
 // tokenCommand returns the command "ctl cluster token".
 func (s *clusters) tokenCommand() *cobra.Command {
 	c := &cobra.Command{Use: "token", Short: "Create tokens with which nodes join the cluster"}
-	var life time.Duration
 	var kubeconfig bool
+	var life *time.Duration
 	create := &cobra.Command{
 		Use: "create", Short: "Create a join token and print it", Args: cobra.NoArgs,
 		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, _ []string) error {
-			token, err := cluster.CreateToken(c.Context(), cfg, life, s.deps)
+			token, err := cluster.CreateToken(c.Context(), cfg, *life, s.deps)
 			if err != nil {
 				return err
 			}
@@ -94,7 +94,7 @@ func (s *clusters) tokenCommand() *cobra.Command {
 			return err
 		}),
 	}
-	create.Flags().DurationVar(&life, "ttl", provision.DefaultTokenLife, "how long the token is valid after its creation")
+	life = addLife(create.Flags())
 	create.Flags().BoolVar(&kubeconfig, "kubeconfig", false, "print a kubeconfig that contains the token, "+
 		"for kubelet --bootstrap-kubeconfig, instead of the token alone")
 	c.AddCommand(create)

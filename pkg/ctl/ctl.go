@@ -85,7 +85,7 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 		root.Use = "ctl"
 		root.AddCommand(checkDowngradeCommand(flags, stdout), clusterCommand(stdin, stdout, stderr),
 			agentCommand(stderr), initCommand(stdout, stderr), joinCommand(streams), preflightCommand(stdout),
-			webhooksCommand(flags, stdout), whyCommand(flags, stdout))
+			tokenCommand(flags, stdout), webhooksCommand(flags, stdout), whyCommand(flags, stdout))
 		addRelease(root, stdout)
 	}
 	return root
