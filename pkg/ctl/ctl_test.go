@@ -37,7 +37,7 @@ func TestVerbs(t *testing.T) {
 			if f := root.PersistentFlags().Lookup("v"); f == nil || f.Shorthand != "v" {
 				t.Errorf("verbosity: %v", f)
 			}
-			for _, v := range []string{"check-downgrade", "cluster", "init", "join", "token", "webhooks", "why"} {
+			for _, v := range []string{"check-downgrade", "cluster", "init", "join", "node", "token", "webhooks", "why"} {
 				if have[v] != own {
 					t.Errorf("%s: %t, want %t", v, have[v], own)
 				}
@@ -58,7 +58,7 @@ func TestClusterErrors(t *testing.T) {
 		"egress":          {args: []string{"up", "--egress"}, is: errEgress},
 		"exec, no dash":   {args: []string{"exec", "n1", "true"}, want: "and a command"},
 		"exec, nothing":   {args: []string{"exec", "n1", "--"}, want: "and a command"},
-		"node, no name":   {args: []string{"kill"}, want: "accepts 1 arg"},
+		"node, no name":   {args: []string{"node", "kill"}, want: "accepts 1 arg"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := Run(t.Context(), append([]string{"ctl", "cluster"}, tc.args...), strings.NewReader(""),

@@ -1,0 +1,68 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ctl
+
+import (
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/kubectl/pkg/cmd/drain"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/machine/nodes"
+)
+
+// nodeCommand returns the command "ctl node".
+func nodeCommand(flags genericclioptions.RESTClientGetter, streams genericiooptions.IOStreams) *cobra.Command {
+	c := &cobra.Command{Use: "node", Short: "Drain and remove nodes"}
+	c.AddCommand(drainCommand(flags, streams), removeCommand(flags, streams))
+	return c
+}
+
+// drainCommand returns the command "ctl node drain", which is kubectl's with other defaults.
+func drainCommand(flags genericclioptions.RESTClientGetter, streams genericiooptions.IOStreams) *cobra.Command {
+	c := drain.NewCmdDrain(cmdutil.NewFactory(flags), streams)
+	c.Use, c.Short = "drain NAME", "Evict the pods of a node, for maintenance or before its removal"
+	c.Long = `Evict the pods of a node, for maintenance or before its removal. No new pods are
+scheduled to the node until "ctl uncordon". The command is "ctl drain" with other
+defaults: pods of DaemonSets stay, and the command gives up after some minutes. It fails
+without evicting a pod if a pod would be lost, unless a flag allows that.`
+	c.Example = "  ctl node drain m2 --delete-emptydir-data"
+	for name, value := range map[string]string{"ignore-daemonsets": "true", "timeout": nodes.DrainTimeout.String()} {
+		f := c.Flags().Lookup(name)
+		_ = f.Value.Set(value) // a test checks the values
+		f.DefValue = value
+	}
+	return c
+}
+
+// removeCommand returns the command "ctl node remove".
+func removeCommand(flags genericclioptions.RESTClientGetter, streams genericiooptions.IOStreams) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "remove NAME",
+		Short: "Evict the pods of a node, and remove it from the cluster",
+		Long: `Evict the pods of a node, and remove it from the cluster: the command deletes the node's
+certificate requests and the Node. Run "ctl reset" on the machine afterwards. The pods
+are not evicted with --force, or if the node has not been ready for 5 minutes; the
+cluster then deletes them after the Node, while their containers may still run.`,
+		Example: "  ctl node remove m2",
+		Args:    cobra.ExactArgs(1),
+	}
+	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
+	o := nodes.Options{Clock: clock.Real(), Out: streams.Out, ErrOut: streams.ErrOut}
+	c.Flags().BoolVar(&o.Force, "force", false, "do not evict the node's pods, and remove the node even if the only API "+
+		"server runs on its machine")
+	c.Flags().BoolVar(&o.DeleteEmptyDirData, "delete-emptydir-data", false,
+		"also evict pods that lose data in volumes of the type emptyDir")
+	c.Flags().DurationVar(&o.Timeout, "timeout", nodes.DrainTimeout,
+		"how long to wait for the end of the pods; 0 means no limit")
+	c.RunE = func(c *cobra.Command, args []string) (err error) {
+		if o.Client, _, err = connect(flags); err != nil {
+			return err
+		}
+		return nodes.Remove(c.Context(), args[0], o)
+	}
+	return c
+}
