@@ -22,7 +22,7 @@ func tree() *cobra.Command {
 
 // ownCommands returns the names of the commands that kubectl does not have.
 func ownCommands() []string {
-	return []string{"check-downgrade", "cluster", "preflight", "webhooks", "why"}
+	return []string{"check-downgrade", "cluster", "init", "join", "node", "token", "webhooks", "why"}
 }
 
 func ctlPage() string {
