@@ -318,6 +318,7 @@ func (s *steps) invite(ctx context.Context, client kubernetes.Interface, dir str
 	if err != nil {
 		return err
 	}
+	invitation := &Invitation{Server: apiAddress(c), Token: token, Hashes: []string{discovery.Hash(authority)}}
 	fmt.Fprintf(s.Out, `
 The cluster %s is ready. To use it on this machine:
 
@@ -326,9 +327,8 @@ The cluster %s is ready. To use it on this machine:
 
 To add a machine, install the same release there, and run as root, within %s:
 
-  %s/bin/ctl join %s --token %s \
-    --ca-cert-hash %s
+  %s/bin/%s
 `, c.ClusterName, current, controlDir.Kubeconfig("admin"), duration.HumanDuration(provision.DefaultTokenLife), dir,
-		apiAddress(c), token, discovery.Hash(authority))
+		invitation.Command())
 	return nil
 }

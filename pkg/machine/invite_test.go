@@ -11,13 +11,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson.dev/apiserver/leaktest"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/machine/discovery"
 	"keelson.dev/keelson/pkg/pki"
 )
-
-func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestInvite checks the address of the API server and the hash of the authority, from the client's
 // configuration and from the cluster.

@@ -30,7 +30,6 @@ var budget = map[string]int{
 	"pkg/kubelet":                       16670,
 	"pkg/machine":                       1440,
 	"pkg/netpolicy":                     1040,
-	"pkg/machine":                       1440,
 	"pkg/network":                       1260,
 	"pkg/provision":                     600,
 	"pkg/proxy":                         2360,
