@@ -53,7 +53,13 @@ func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.Cert
 			reserved.Ranges = append(reserved.Ranges, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}
-	if why := refuseServing(csr, req, nodes.Items, reserved); why != "" {
+	why, early := refuseServing(csr, req, nodes.Items, reserved)
+	if early {
+		// A kubelet requests the certificate before it has reported its addresses. The error makes the
+		// queue try again.
+		return fmt.Errorf("serving certificate for %s: %s", csr.Spec.Username, why)
+	}
+	if why != "" {
 		c.Log.Info("Request for a serving certificate needs manual approval", "request", csr.Name, "user",
 			csr.Spec.Username, "reason", why)
 		return nil
@@ -73,41 +79,43 @@ func (c *approving) ownServingAuthority() bool {
 // refuseServing returns the reason why a CertificateSigningRequest must not be approved
 // automatically, or "" if all names and addresses in it are the node's own. A node writes its names
 // and addresses into its status itself, so they cannot be trusted: reserved ones are rejected, and
-// if several nodes report the same address, it belongs to the oldest of them.
+// if several nodes report the same address, it belongs to the oldest of them. early is true if the
+// reason may only be that the node has not reported its addresses yet.
 func refuseServing(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, nodes []v1.Node,
-	reserved nodeclaims.Reserved) string {
+	reserved nodeclaims.Reserved) (why string, early bool) {
 	if err := checkKubelet(req, csr.Spec.Usages, true); err != nil {
-		return err.Error()
+		return err.Error(), false
 	}
 	if csr.Spec.Username != req.Subject.CommonName || !slices.Contains(csr.Spec.Groups, nodesGroup) {
-		return "the requester is not the node"
+		return "the requester is not the node", false
 	}
 	name := strings.TrimPrefix(csr.Spec.Username, nodePrefix)
 	at := slices.IndexFunc(nodes, func(n v1.Node) bool { return n.Name == name })
 	if at < 0 {
-		return "there is no such node"
+		return "there is no such node", true
 	}
 	for _, dns := range req.DNSNames {
 		if dns != name {
-			return "the name " + dns + " is not the node's"
+			return "the name " + dns + " is not the node's", false
 		}
 		if why := reserved.Name(dns); why != "" {
-			return "the name " + dns + " is not for nodes: " + why
+			return "the name " + dns + " is not for nodes: " + why, false
 		}
 	}
 	for _, ip := range req.IPAddresses {
+		if !hasAddress(&nodes[at], ip) {
+			return "the address " + ip.String() + " is not the node's", true
+		}
 		if why := refuseAddress(&nodes[at], ip, nodes, reserved); why != "" {
-			return "the address " + ip.String() + " " + why
+			return "the address " + ip.String() + " " + why, false
 		}
 	}
-	return ""
+	return "", false
 }
 
-// refuseAddress returns the reason why an address does not belong to a node, or "" if it does.
+// refuseAddress returns the reason why an address that a node reports does not belong to it, or "" if
+// it does.
 func refuseAddress(n *v1.Node, ip net.IP, nodes []v1.Node, reserved nodeclaims.Reserved) string {
-	if !hasAddress(n, ip) {
-		return "is not the node's"
-	}
 	own := nodeclaims.Of(n)
 	for i := range nodes {
 		other := &nodes[i]

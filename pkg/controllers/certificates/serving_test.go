@@ -44,21 +44,25 @@ func TestRefuseServing(t *testing.T) {
 		netip.MustParsePrefix("10.0.0.100/32")}}
 	for name, tc := range map[string]struct {
 		user      string
+		subject   string
 		groups    []string
 		dns       []string
 		addresses []string
 		usage     certificatesv1.KeyUsage
 		ok        bool
+		early     bool
 	}{
-		"its own":                   {dns: []string{"n1"}, addresses: []string{"10.0.0.1"}, ok: true},
-		"both families":             {dns: []string{"n1"}, addresses: []string{"10.0.0.1", "fd00::1"}, ok: true},
-		"no name":                   {addresses: []string{"10.0.0.1"}, ok: true},
-		"another node's name":       {dns: []string{"n2"}, addresses: []string{"10.0.0.1"}},
-		"a service's name":          {dns: []string{"n1", "kubernetes.default.svc"}, addresses: []string{"10.0.0.1"}},
-		"another node's address":    {dns: []string{"n1"}, addresses: []string{"10.0.0.2"}},
-		"an older node's address":   {dns: []string{"n1"}, addresses: []string{"10.0.0.9"}},
-		"the API server's address":  {dns: []string{"n1"}, addresses: []string{"10.0.0.100"}},
-		"an address of no node":     {dns: []string{"n1"}, addresses: []string{"10.0.0.3"}},
+		"its own":                  {dns: []string{"n1"}, addresses: []string{"10.0.0.1"}, ok: true},
+		"both families":            {dns: []string{"n1"}, addresses: []string{"10.0.0.1", "fd00::1"}, ok: true},
+		"no name":                  {addresses: []string{"10.0.0.1"}, ok: true},
+		"another node's name":      {dns: []string{"n2"}, addresses: []string{"10.0.0.1"}},
+		"a service's name":         {dns: []string{"n1", "kubernetes.default.svc"}, addresses: []string{"10.0.0.1"}},
+		"another node's address":   {dns: []string{"n1"}, addresses: []string{"10.0.0.2"}, early: true},
+		"an older node's address":  {dns: []string{"n1"}, addresses: []string{"10.0.0.9"}},
+		"the API server's address": {dns: []string{"n1"}, addresses: []string{"10.0.0.100"}},
+		"an address of no node":    {dns: []string{"n1"}, addresses: []string{"10.0.0.3"}, early: true},
+		"a node that does not exist yet": {user: "system:node:n4", subject: "system:node:n4", dns: []string{"n4"},
+			addresses: []string{"10.0.0.4"}, early: true},
 		"requested by another node": {user: "system:node:n2", dns: []string{"n1"}, addresses: []string{"10.0.0.1"}},
 		"requested by no node": {groups: []string{"system:bootstrappers"}, dns: []string{"n1"},
 			addresses: []string{"10.0.0.1"}},
@@ -71,6 +75,9 @@ func TestRefuseServing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := &x509.CertificateRequest{Subject: nodeSubject(), DNSNames: tc.dns}
+			if tc.subject != "" {
+				req.Subject.CommonName = tc.subject
+			}
 			for _, a := range tc.addresses {
 				req.IPAddresses = append(req.IPAddresses, net.ParseIP(a))
 			}
@@ -87,15 +94,17 @@ func TestRefuseServing(t *testing.T) {
 			if tc.usage != "" {
 				csr.Spec.Usages[1] = tc.usage
 			}
-			if why := refuseServing(csr, req, nodes, reserved); (why == "") != tc.ok {
-				t.Errorf("reason %q, want ok %t", why, tc.ok)
+			why, early := refuseServing(csr, req, nodes, reserved)
+			if (why == "") != tc.ok || early != tc.early {
+				t.Errorf("reason %q, early %t, want ok %t, early %t", why, early, tc.ok, tc.early)
 			}
 		})
 	}
 }
 
 // TestServingOnControlPlane checks that a node that has the address of an API server gets a serving
-// certificate for it only if the authority of serving certificates signs nothing else.
+// certificate for it only if the authority of serving certificates signs nothing else. Another node
+// gets one in any case.
 func TestServingOnControlPlane(t *testing.T) {
 	for name, own := range map[string]bool{"own authority": true, "common authority": false} {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +124,8 @@ func TestServingOnControlPlane(t *testing.T) {
 				t.Fatal(err)
 			}
 			address := ends.Subsets[0].Addresses[0].IP
-			for name, address := range map[string]string{"n1": address, "n2": "192.0.2.77"} {
+			create := func(name, address string) {
+				t.Helper()
 				n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{
 					Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address}}}}
 				if _, err := s.Client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
@@ -152,8 +162,10 @@ func TestServingOnControlPlane(t *testing.T) {
 				got, err := requests.Get(t.Context(), node, metav1.GetOptions{})
 				return err == nil && is(got, certificatesv1.CertificateApproved)
 			}
+			create("n1", address)
 			ask("n1", address)
 			ask("n2", "192.0.2.77")
+			create("n2", "192.0.2.77") // a node may report its addresses after its request
 			controllertest.Eventually(t, "approval", func(context.Context) (any, bool) {
 				return nil, approved("n2") && (!own || approved("n1"))
 			})
