@@ -14,10 +14,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/cgrouptree"
 )
 
 // cgroups has the machine's cgroup hierarchies: one for each controller in cgroup version 1, a
@@ -148,62 +147,9 @@ func (c *cgroups) enter(group string, pid int) error {
 	return nil
 }
 
-// remove kills all processes in a group and its descendants, and removes the groups, children
-// first. It retries, because the kernel keeps a group busy for a moment after its last process has
-// ended.
+// remove kills all processes in a group and its descendants, and removes the groups.
 func (c *cgroups) remove(ctx context.Context, group string, clk clock.Clock) error {
-	var err error
-	for range 100 {
-		err = nil
-		for _, mount := range c.used() {
-			err = errors.Join(err, removeGroup(filepath.Join(mount, group)))
-		}
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-clk.After(20 * time.Millisecond):
-		}
-	}
-	return err
-}
-
-func removeGroup(dir string) error {
-	var dirs []string
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err == nil && d.IsDir() {
-			dirs = append(dirs, path)
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("cgroup: %w", err)
-	}
-	slices.Reverse(dirs) // the walk lists parents first, but children must be removed first
-	for _, d := range dirs {
-		killGroup(d)
-		if rmErr := os.Remove(d); rmErr != nil && !errors.Is(rmErr, fs.ErrNotExist) {
-			err = rmErr
-		}
-	}
-	return err
-}
-
-func killGroup(dir string) {
-	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	if err != nil {
-		return
-	}
-	for p := range strings.FieldsSeq(string(procs)) {
-		if pid, err := strconv.Atoi(p); err == nil && pid > 1 {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
+	return cgrouptree.RemoveAll(ctx, c.used(), group, clk)
 }
 
 // prune removes the group of a cluster, and the common parent group of all clusters if that is

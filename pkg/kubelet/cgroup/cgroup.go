@@ -19,16 +19,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/cgrouptree"
 	"keelson.dev/keelson/pkg/kubelet/metrics"
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
@@ -214,7 +213,7 @@ func (m *Manager) Remove(ctx context.Context, pod types.UID) error {
 			}
 		}
 		for _, root := range append(slices.Clip(m.roots), m.hybrid()...) {
-			errs = append(errs, removeTree(filepath.Join(root, path)))
+			errs = append(errs, cgrouptree.Remove(filepath.Join(root, path)))
 		}
 	}
 	return errors.Join(errs...)
@@ -373,43 +372,4 @@ func inheritCPUSet(parent, child string) error {
 		}
 	}
 	return nil
-}
-
-// removeTree removes a cgroup and the cgroups below it. If a cgroup still contains processes, it
-// cannot be removed. In this case, removeTree kills the processes and returns an error, and the
-// caller must try again.
-func removeTree(dir string) error {
-	var dirs []string
-	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err == nil && d.IsDir() {
-			dirs = append(dirs, p)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	slices.Reverse(dirs)
-	for _, d := range dirs {
-		if err := os.Remove(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			killAll(d)
-			return fmt.Errorf("remove cgroup: %w", err)
-		}
-	}
-	return nil
-}
-
-func killAll(dir string) {
-	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	if err != nil {
-		return
-	}
-	for line := range strings.FieldsSeq(string(b)) {
-		if pid, err := strconv.Atoi(line); err == nil && pid > 1 {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
 }

@@ -5,16 +5,17 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
-	"time"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/cgrouptree"
 )
 
 // cgroupRoot is the cgroup of all labs, in every hierarchy.
@@ -22,20 +23,10 @@ const cgroupRoot = "keelson-machines"
 
 // hierarchies returns the mount points of the cgroup hierarchies.
 func hierarchies() ([]string, error) {
-	files, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
+	out, err := cgrouptree.Hierarchies("/sys/fs/cgroup")
 	if err != nil {
 		return nil, err
 	}
-	var out []string
-	for _, f := range files {
-		dir, err := filepath.EvalSymlinks(filepath.Dir(f)) // cpu may be a link to cpu,cpuacct
-		if err != nil {
-			return nil, fmt.Errorf("cgroups: %w", err)
-		}
-		out = append(out, dir)
-	}
-	slices.Sort(out)
-	out = slices.Compact(out)
 	if !slices.Contains(out, "/sys/fs/cgroup/systemd") {
 		return nil, errors.New("cgroups: a lab needs the hierarchies of version 1 below /sys/fs/cgroup")
 	}
@@ -96,77 +87,12 @@ func (l *Lab) entrances(group string) string {
 	return strings.Join(out, " ")
 }
 
-// removeGroup kills all processes in a group and the groups below it, and removes the groups. It
-// retries, because a group is in use until the kernel has removed its last process.
+// removeGroup kills all processes in a group and the groups below it, and removes the groups.
 func (l *Lab) removeGroup(group string) error {
-	var err error
-	for range 250 {
-		err = nil
-		for _, mount := range l.hierarchies {
-			err = errors.Join(err, removeTree(filepath.Join(mount, cgroupRoot, group)))
-		}
-		if err == nil {
-			return nil
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return fmt.Errorf("remove cgroups: %w", err)
+	return cgrouptree.RemoveAll(context.Background(), l.hierarchies, filepath.Join(cgroupRoot, group), clock.Real())
 }
 
-func removeTree(root string) error {
-	dirs, err := subgroups(root)
-	for _, dir := range slices.Backward(dirs) { // children first
-		kill(dir)
-		if rm := os.Remove(dir); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
-			err = errors.Join(err, rm)
-		}
-	}
-	return err
-}
-
-// subgroups returns a group and all groups below it, parents first.
-func subgroups(root string) ([]string, error) {
-	var dirs []string
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err == nil && d.IsDir() {
-			dirs = append(dirs, path)
-		}
-		return err
-	})
-	return dirs, err
-}
-
-// kill kills the processes of a group.
-func kill(dir string) {
-	thaw(dir)
-	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	if err != nil {
-		return
-	}
-	for field := range strings.FieldsSeq(string(procs)) {
-		// The ID is 0 if the process is in another PID namespace.
-		if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
-}
-
-// thaw thaws the processes of a group and the groups below it. Frozen processes, such as those of a
-// paused container, do not end.
+// thaw thaws the processes of a group and the groups below it, so that they can end.
 func (l *Lab) thaw(group string) {
-	dirs, _ := subgroups(filepath.Join("/sys/fs/cgroup/freezer", cgroupRoot, group))
-	for _, dir := range dirs {
-		thaw(dir)
-	}
-}
-
-// thaw thaws the processes of one group. The file exists only in the hierarchy freezer.
-func thaw(dir string) {
-	if f, err := os.OpenFile(filepath.Join(dir, "freezer.state"), os.O_WRONLY, 0); err == nil {
-		_, _ = f.WriteString("THAWED")
-		_ = f.Close()
-	}
+	cgrouptree.Thaw(filepath.Join("/sys/fs/cgroup/freezer", cgroupRoot, group))
 }
