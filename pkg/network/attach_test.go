@@ -82,7 +82,7 @@ func TestAttach(t *testing.T) {
 	if err := n.configure(t.Context(), wanted{podCIDRs: prefixes("10.244.9.0/29", "fd00:9::/64"), mtu: 1400}); err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, confName))
+	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, ConfigFile))
 	if err != nil {
 		t.Fatal(err)
 	}

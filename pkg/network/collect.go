@@ -28,7 +28,7 @@ type Attachment struct {
 // the sandboxes that CNI has recorded. Then the plugin frees addresses that CNI has not recorded.
 // No sandbox may be created meanwhile, so the kubelet calls Collect when it starts.
 func (n *Network) Collect(ctx context.Context, inUse []Attachment) error {
-	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, confName))
+	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, ConfigFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // no sandbox has ever been attached
 	}

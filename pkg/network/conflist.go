@@ -17,13 +17,15 @@ import (
 	"keelson.dev/keelson/pkg/network/attach"
 )
 
-// Names of the network, its plugin, its bridge and its configuration file. The file's name begins
-// with a low number, because the runtime uses the first file in the directory.
+// Names of the network's configuration file, the network, its plugin and its bridge. The file's name
+// begins with a low number, because the runtime uses the first file in the directory.
 const (
+	// ConfigFile is the name of the package's file in the directory of network configurations.
+	ConfigFile = "10-keelson.conflist"
+
 	networkName = "keelson"
 	pluginName  = "keelson"
 	bridgeName  = "cni0"
-	confName    = "10-keelson.conflist"
 	cniVersion  = "1.1.0" // the first version of CNI that has the commands STATUS and GC
 )
 
@@ -91,7 +93,7 @@ func linkPlugin(program, dir string) error {
 // writeConf writes the configuration if it differs from the file. The runtime never sees a partly
 // written file.
 func writeConf(dir string, content []byte) (changed bool, err error) {
-	path := filepath.Join(dir, confName)
+	path := filepath.Join(dir, ConfigFile)
 	old, err := os.ReadFile(path)
 	if err == nil && bytes.Equal(old, content) {
 		return false, nil
@@ -108,7 +110,7 @@ func writeConf(dir string, content []byte) (changed bool, err error) {
 }
 
 func removeConf(dir string) error {
-	if err := os.Remove(filepath.Join(dir, confName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(filepath.Join(dir, ConfigFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove CNI configuration: %w", err)
 	}
 	return nil

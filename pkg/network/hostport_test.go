@@ -46,7 +46,7 @@ func TestHostPort(t *testing.T) {
 	if err := n.configure(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
-	list, err := libcni.ConfListFromFile(filepath.Join(n.cfg.ConfDir, confName))
+	list, err := libcni.ConfListFromFile(filepath.Join(n.cfg.ConfDir, ConfigFile))
 	if err != nil {
 		t.Fatal(err)
 	}

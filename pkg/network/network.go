@@ -150,7 +150,7 @@ func (n *node) same(as *node) bool {
 // resume makes the network ready at once if an earlier process has left a valid configuration. It
 // sends no request to the API server.
 func (n *Network) resume(ctx context.Context) {
-	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, confName))
+	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, ConfigFile))
 	if err != nil {
 		return
 	}

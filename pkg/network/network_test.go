@@ -146,7 +146,7 @@ func TestRun(t *testing.T) {
 	assign(t, api, "n1", "10.244.0.0/24")
 	eventually(t, "ready", func() bool { return n.Ready() == nil })
 	var conf confList
-	content, err := os.ReadFile(filepath.Join(cfg.ConfDir, confName))
+	content, err := os.ReadFile(filepath.Join(cfg.ConfDir, ConfigFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestRun(t *testing.T) {
 	if err := n.Cleanup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(cfg.ConfDir, confName)); err == nil || len(routesTo(t)) != 0 {
+	if _, err := os.Stat(filepath.Join(cfg.ConfDir, ConfigFile)); err == nil || len(routesTo(t)) != 0 {
 		t.Errorf("left: %v", routesTo(t))
 	}
 }
@@ -239,7 +239,7 @@ func TestCollect(t *testing.T) {
 	if err := os.MkdirAll(results, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, confName))
+	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, ConfigFile))
 	if err != nil {
 		t.Fatal(err)
 	}
