@@ -4,9 +4,10 @@
 // Package ctl implements the command-line program ctl. It has kubectl's verbs, from kubectl's
 // library, and Keelson's own verbs: "check-downgrade" lists objects that the previous release of
 // Kubernetes does not support, "cluster" creates clusters on this machine, "init" and "join" make
-// this machine a part of a cluster of machines, "preflight" checks whether that is possible, "token"
-// manages the tokens to join with, "node" drains and removes nodes, "webhooks" shows the health of
-// admission webhooks, and "why" explains decisions of the scheduler and of network policies.
+// this machine a part of a cluster of machines, "preflight" checks whether that is possible, "reset"
+// removes all of it, "token" manages the tokens to join with, "node" drains and removes nodes,
+// "webhooks" shows the health of admission webhooks, and "why" explains decisions of the scheduler
+// and of network policies.
 //
 // If the program file is named kubectl, the program has only kubectl's verbs. Plug-ins with names
 // kubectl-NAME are found in the same way as by kubectl.
@@ -85,8 +86,8 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 		root.Use = "ctl"
 		root.AddCommand(checkDowngradeCommand(flags, stdout), clusterCommand(stdin, stdout, stderr),
 			agentCommand(stderr), initCommand(stdout, stderr), joinCommand(streams), nodeCommand(flags, streams),
-			preflightCommand(stdout), tokenCommand(flags, stdout), webhooksCommand(flags, stdout),
-			whyCommand(flags, stdout))
+			preflightCommand(stdout), resetCommand(stdin, stdout, stderr), tokenCommand(flags, stdout),
+			webhooksCommand(flags, stdout), whyCommand(flags, stdout))
 		addRelease(root, stdout)
 	}
 	return root

@@ -4,6 +4,7 @@
 package ctl
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -232,6 +234,50 @@ func checkInvitation(i *machine.Invitation) error {
 		}
 	}
 	return nil
+}
+
+// resetCommand returns the command "ctl reset".
+func resetCommand(stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
+	var force bool
+	c := &cobra.Command{
+		Use:   "reset",
+		Short: "Remove everything that \"ctl init\" or \"ctl join\" has made on this machine",
+		Long: `Remove everything that "ctl init" or "ctl join" and the machine's programs have made,
+except the installed releases: pods, programs, their data, and settings of the network.
+The command works without an API server. If it is interrupted or reports a fault, it
+can be repeated. The Node object remains in the cluster.`,
+		Args: cobra.NoArgs,
+	}
+	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
+	c.Flags().BoolVarP(&force, "force", "f", false, "do not ask for confirmation")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if os.Geteuid() != 0 {
+			return errNotRoot
+		}
+		if !machine.Installed() {
+			_, err := fmt.Fprintln(stdout, "There is nothing to remove: this machine is not part of a cluster.")
+			return err
+		}
+		if !force && !confirmed(stdin, stdout, machine.ResetWarning) {
+			return errNotConfirmed
+		}
+		return machine.Reset(c.Context(), machine.Deps{
+			Clock: clock.Real(), Log: slog.New(slog.NewJSONHandler(stderr, nil)), Out: stdout,
+		})
+	}
+	return c
+}
+
+var (
+	errNotRoot      = errors.New("only root can reset a machine")
+	errNotConfirmed = errors.New("not confirmed: nothing was changed (--force does not ask)")
+)
+
+// confirmed prints a warning and reports whether the user wants to continue.
+func confirmed(in io.Reader, out io.Writer, warning string) bool {
+	fmt.Fprintf(out, "%sContinue? [y/N] ", warning)
+	answer, _ := bufio.NewReader(in).ReadString('\n') // without an answer, it is empty
+	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 }
 
 // agentCommand returns the command "ctl agent", which the unit keelson-agent runs.

@@ -84,3 +84,17 @@ func TestCheckInvitation(t *testing.T) {
 		}
 	}
 }
+
+func TestConfirmed(t *testing.T) {
+	for answer, want := range map[string]bool{
+		"y\n": true, "Yes\n": true, " yes": true, "": false, "\n": false, "n\n": false, "no\ny\n": false, "yeah\n": false,
+	} {
+		var out bytes.Buffer
+		if got := confirmed(strings.NewReader(answer), &out, "It is gone then. "); got != want {
+			t.Errorf("answer %q: got %t, want %t", answer, got, want)
+		}
+		if got := out.String(); got != "It is gone then. Continue? [y/N] " {
+			t.Errorf("printed %q", got)
+		}
+	}
+}

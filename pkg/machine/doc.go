@@ -17,6 +17,8 @@
 //
 //   - Init and Join keep keys, authorities, certificates and configuration files that exist already.
 //     So if they are interrupted, they can be repeated, if the checks for old files are ignored.
+//   - Reset removes everything that Init, Join and the programs have made, and can be interrupted and
+//     repeated. It recognizes the machine by /etc/keelson, which is made first and removed last.
 //   - Flags contain no secrets.
 //
 // The package does not check whether a machine is suitable: package preflight does. What the programs

@@ -111,13 +111,14 @@ func (s *steps) addObjects(ctx context.Context, api administrator, of *provision
 func writeControlPlane(ctx context.Context, dir string, c *config.KeelsonConfiguration, of *provision.Cluster,
 	clk clock.Clock) error {
 	p, n := controlPlane(c, of), node(c, of, false)
+	// First, because it makes the files by which Reset recognizes the machine.
+	if err := writeMachine(ctx, dir, c, n); err != nil {
+		return err
+	}
 	if err := errors.Join(p.IssueCertificates(false, clk), p.WriteConfiguration()); err != nil {
 		return err
 	}
 	if err := p.WriteKubeconfigs(clk); err != nil {
-		return err
-	}
-	if err := writeMachine(ctx, dir, c, n); err != nil {
 		return err
 	}
 	authority, err := os.ReadFile(controlDir.PKI("ca.crt"))
@@ -141,7 +142,7 @@ func writeControlPlane(ctx context.Context, dir string, c *config.KeelsonConfigu
 // writeMachine writes the files that each machine needs, except credentials, and makes the units of
 // the release in dir known to systemd.
 func writeMachine(ctx context.Context, dir string, c *config.KeelsonConfiguration, n *provision.Node) error {
-	for _, dir := range []string{state, ownConfig} {
+	for _, dir := range []string{ownConfig, state} { // Reset recognizes the machine by ownConfig
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("directory: %w", err)
 		}

@@ -90,11 +90,59 @@ func units(programs []string) []string {
 	return out
 }
 
-// systemctl runs the command systemctl.
-func systemctl(ctx context.Context, args ...string) error {
-	out, err := exec.CommandContext(ctx, "systemctl", args...).CombinedOutput()
+// slice is the slice of all units.
+const slice = "keelson.slice"
+
+// stopUnits stops those of the given units that run, or that systemd starts again and again.
+func stopUnits(ctx context.Context, units ...string) error {
+	running, err := activeUnits(ctx, units...)
+	if err != nil || len(running) == 0 {
+		return err
+	}
+	return systemctl(ctx, append([]string{"stop"}, running...)...)
+}
+
+// activeUnits returns those of the given units that are not inactive. Units that have failed are not.
+func activeUnits(ctx context.Context, units ...string) ([]string, error) {
+	args := append([]string{"list-units", "--all", "--plain", "--no-legend", "--full"}, units...)
+	out, err := exec.CommandContext(ctx, "systemctl", args...).Output()
 	if err != nil {
-		return fmt.Errorf("systemctl %s: %w\n%s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+		return nil, fmt.Errorf("list units: %w", err)
+	}
+	return parseUnits(string(out)), nil
+}
+
+// parseUnits returns the units that are not inactive from lines with a unit's name, and whether it is
+// loaded and active.
+func parseUnits(lines string) (out []string) {
+	for line := range strings.Lines(lines) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[2] != "inactive" {
+			out = append(out, fields[0])
+		}
+	}
+	return out
+}
+
+// removeUnits stops all units, and removes the links by which systemd knows and starts them. It removes
+// the links itself, because systemctl does not if their target is missing.
+func removeUnits(ctx context.Context) error {
+	all := append(units(programs()), slice)
+	errs := []error{stopUnits(ctx, all...), removeLinksInto(unitsDir, releases), systemctl(ctx, "daemon-reload")}
+	failed, err := activeUnits(ctx, all...)
+	if errs = append(errs, err); len(failed) > 0 {
+		errs = append(errs, systemctl(ctx, append([]string{"reset-failed"}, failed...)...))
+	}
+	return errors.Join(errs...)
+}
+
+// systemctl runs the command systemctl.
+func systemctl(ctx context.Context, args ...string) error { return command(ctx, "systemctl", args...) }
+
+// command runs a command. Its error contains the command's output.
+func command(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }
