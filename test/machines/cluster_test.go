@@ -42,22 +42,20 @@ type cell struct {
 	lab *lab.Lab
 }
 
-func newCell(t *testing.T) *cell {
+// newCell makes the lab with the given name.
+func newCell(t *testing.T, name string) *cell {
 	t.Helper()
 	image, err := exec.Command("../../hack/machines.sh").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &cell{T: t}
-	c.lab, err = lab.New(c.within(), lab.Options{Dir: t.TempDir(), Name: "cluster", Image: string(bytes.TrimSpace(image)),
+	c.lab, err = lab.New(c.within(), lab.Options{Dir: t.TempDir(), Name: name, Image: string(bytes.TrimSpace(image)),
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if strays, err := c.lab.Strays(context.Background()); err != nil || strays > 0 {
-			t.Errorf("%d packets to addresses outside the lab, %v", strays, err)
-		}
 		if err := c.lab.Close(); err != nil {
 			t.Error(err)
 		}
@@ -69,6 +67,15 @@ func (c *cell) within() context.Context {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), limit)
 	c.Cleanup(cancel)
 	return ctx
+}
+
+// noStrays makes the test fail if a machine sends packets to addresses outside the lab.
+func (c *cell) noStrays() {
+	c.Cleanup(func() {
+		if strays, err := c.lab.Strays(context.Background()); err != nil || strays > 0 {
+			c.Errorf("%d packets to addresses outside the lab, %v", strays, err)
+		}
+	})
 }
 
 // machine boots a machine and installs the release on it.
@@ -132,7 +139,8 @@ func (c *cell) join(m *lab.Machine, command string) {
 // after a power failure of the control plane.
 func TestCluster(t *testing.T) {
 	release := releaseDir(t)
-	c := newCell(t)
+	c := newCell(t, "cluster")
+	c.noStrays()
 	machines := make([]*lab.Machine, 3)
 	var all sync.WaitGroup
 	for i, name := range []string{"m1", "m2", "m3"} {
