@@ -87,10 +87,10 @@ upgrade: deps tools build images ## from the previous release of Kubernetes to t
 	@hack/previous.sh
 	@KEELSON_UPGRADE=1 go test -count=1 -timeout 25m -v ./test/upgrade
 
-machines: deps ## machines with systemd in a network of their own, on which Keelson can be installed
+machines: deps tools build images ## machines with systemd in a network of their own, on which ctl installs Keelson
 	@hack/deps.sh machines
 	@hack/machines.sh >/dev/null
-	@KEELSON_MACHINES=1 go test -count=1 -timeout 10m -v ./test/machines/...
+	@KEELSON_MACHINES=1 go test -count=1 -timeout 25m -p 1 -v ./test/machines/...
 
 alerts: deps tools build images ## the alerts for a real cluster, first healthy and then with faults: 25 minutes
 	@KEELSON_MONITORING=10m hack/monitoring/test.sh -v -timeout 30m

@@ -25,15 +25,22 @@ const limit = 3 * time.Minute
 // version is the version of the release in tests.
 const version = "test"
 
-// releaseDir returns the directory with the files of a release.
+// releaseDir returns a directory with the files of a release: the one in the environment variable
+// KEELSON_RELEASE, or one with what make build, make tools and make images have built.
 func releaseDir(t *testing.T) string {
 	t.Helper()
-	dir := os.Getenv("KEELSON_RELEASE")
-	if dir == "" {
-		t.Skip("KEELSON_RELEASE is not set")
+	if os.Getenv("KEELSON_MACHINES") == "" {
+		t.Skip("KEELSON_MACHINES is not set")
 	}
 	unshare.NeedRoot(t)
-	return dir
+	if dir := os.Getenv("KEELSON_RELEASE"); dir != "" {
+		return dir
+	}
+	out, err := exec.Command("testdata/release.sh").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // cell is a lab with the machines of a cluster.

@@ -14,11 +14,8 @@ import (
 	"keelson.dev/keelson/test/machines/lab"
 )
 
-// initCommand creates a cluster on a machine whose disk may be almost full.
-const (
-	lowThresholds = " --eviction-hard='memory.available<100Mi,nodefs.available<1%,imagefs.available<1%'"
-	initCommand   = "ctl init" + lowThresholds
-)
+// initCommand creates a cluster.
+const initCommand = "ctl init " + eviction
 
 // snapshotScript prints what a machine has, without what changes by itself. Each line begins with its
 // kind.
@@ -135,14 +132,8 @@ func TestResetWorker(t *testing.T) {
 	c := newCell(t, "resetworker")
 	first, worker := c.machine("m1", release), c.machine("m2", release)
 	before := c.snapshot(worker)
-	join := regexp.MustCompile(`(?s)\S*/bin/(ctl join .*)$`).FindStringSubmatch(c.run(first, initCommand+
-		" --register-with-taints=node-role.kubernetes.io/control-plane:NoSchedule"))
-	if join == nil {
-		t.Fatal("init does not print how to join")
-	}
-	c.run(worker, join[1]+lowThresholds)
-	// The driver of volumes is called through the kubelet, which needs a serving certificate for that.
-	c.run(first, "ctl get csr -o name | xargs ctl certificate approve")
+	join := c.initialize(first, "--register-with-taints=node-role.kubernetes.io/control-plane:NoSchedule")
+	c.run(worker, join+" "+eviction)
 	c.pods(first)
 	if out, err := worker.Run(c.within(), "/usr/lib/keelson/"+version+"/bin/ctl", "reset"); err == nil {
 		t.Errorf("a reset that nobody has confirmed: %s", out)
@@ -156,7 +147,7 @@ func TestResetWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.run(first, "ctl wait --for=create node/m1 --timeout=60s && ctl delete node m2")
-	c.run(worker, join[1]+lowThresholds)
+	c.run(worker, join+" "+eviction)
 }
 
 // TestResetKeepsFileSystems checks that file systems that the operator has mounted at directories of the
