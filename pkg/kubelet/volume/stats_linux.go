@@ -131,7 +131,7 @@ func diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error
 			return stat.Dev == device
 		},
 		visit: func(_ int, stat *unix.Stat_t) error {
-			links := max(stat.Nlink, 1)
+			links := max(uint64(stat.Nlink), 1) //nolint:unconvert // the field has 32 bits on arm64
 			if stat.Mode&unix.S_IFMT == unix.S_IFDIR {
 				links = 1 // the other links are "." and the ".." of subdirectories
 			}
