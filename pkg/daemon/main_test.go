@@ -45,3 +45,13 @@ func TestVersionIsKubernetes(t *testing.T) {
 		t.Errorf("version %v", v)
 	}
 }
+
+// TestReleaseReportsItsCommit checks that /version shows the commit that the linker has set.
+func TestReleaseReportsItsCommit(t *testing.T) {
+	t.Cleanup(func() { release.Commit, release.Date = "", "" })
+	release.Commit, release.Date = "0123abc", "2026-11-30T12:00:00Z"
+	got := VersionInfo()
+	if got.GitCommit != "0123abc" || got.BuildDate != "2026-11-30T12:00:00Z" || got.GitTreeState != "clean" {
+		t.Errorf("version %+v", got)
+	}
+}

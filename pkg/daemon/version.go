@@ -13,12 +13,11 @@ import (
 )
 
 // The Kubernetes version with which the processes are compatible.
-const (
-	Major, Minor, Patch = "1", "37", "2"
-	// Version is the version that is reported to clients. It is a Kubernetes version, which clients
-	// can parse, followed by Keelson's version after the plus sign.
-	Version = "v" + Major + "." + Minor + "." + Patch + "+keelson." + release.Version
-)
+const Major, Minor, Patch = "1", "37", "2"
+
+// Version is the version that is reported to clients. It is a Kubernetes version, which clients can
+// parse, followed by Keelson's version after the plus sign.
+var Version = "v" + Major + "." + Minor + "." + Patch + "+keelson." + release.Version
 
 // VersionInfo returns the response for /version.
 func VersionInfo() version.Info {
@@ -29,6 +28,10 @@ func VersionInfo() version.Info {
 		GitVersion: Version, BuildDate: "1970-01-01T00:00:00Z",
 		GoVersion: runtime.Version(), Compiler: runtime.Compiler,
 		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	if release.Commit != "" {
+		info.GitCommit, info.BuildDate, info.GitTreeState = release.Commit, release.Date, "clean"
+		return info
 	}
 	if build, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range build.Settings {
