@@ -3,13 +3,29 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds six programs and the CNI plugin into bin/. It does nothing if no source has changed since
-# the last build, unless --force is given.
+# the last build, unless --force is given. With --release it builds them for a release instead.
 set -euo pipefail
+
+usage() {
+	cat <<-'USAGE'
+		usage: hack/build.sh [--force]
+		       hack/build.sh --release VERSION ARCH DIRECTORY
+
+		  --force    build even if no source has changed
+		  --release  build programs that report VERSION, for amd64 or arm64, into DIRECTORY
+	USAGE
+}
 
 case ${1:-} in
 -h | --help)
-	echo "usage: hack/build.sh [--force]"
+	usage
 	exit
+	;;
+--release)
+	(($# == 4)) || {
+		usage >&2
+		exit 2
+	}
 	;;
 esac
 
@@ -30,7 +46,7 @@ fresh() {
 		-print -quit) ]]
 }
 
-if fresh "$@"; then
+if [[ ${1:-} != --release ]] && fresh "$@"; then
 	exit
 fi
 
@@ -42,6 +58,19 @@ version=v1.37.2+keelson.$short
 v=k8s.io/component-base/version
 flags="-s -w -X $v.gitVersion=$version -X $v.gitMajor=1 -X $v.gitMinor=37"
 flags+=" -X $v.gitCommit=$commit -X $v.gitTreeState=clean"
+
+if [[ ${1:-} == --release ]]; then
+	# A release must not depend on tags and on files that git does not know, as go's own stamps do. So
+	# the linker sets what the programs report about their source.
+	r=keelson.dev/keelson/pkg/release
+	date=$(TZ=UTC git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ)
+	flags+=" -X $r.Version=$2 -X $r.Commit=$commit -X $r.Date=$date"
+	mkdir -p "$4"
+	out=$(realpath "$4")
+	GOARCH=$3 go build -v -buildvcs=false -ldflags "$flags" -o "$out/" "${programs[@]/#/./cmd/}"
+	ln -sf ctl "$out/kubectl"
+	exit
+fi
 
 mkdir -p bin
 began=$(mktemp bin/.began.XXXXXX)

@@ -10,9 +10,10 @@ set -euo pipefail
 
 usage() {
 	cat <<-'USAGE'
-		usage: hack/tools.sh [GROUP...]
+		usage: hack/tools.sh [--for ARCH DIRECTORY] [GROUP...]
 
-		Builds programs into bin/tools. Without a group: containerd crun cni coredns.
+		Builds programs into bin/tools. Without a group: containerd crun cni coredns. With --for, builds
+		them for amd64 or arm64 into DIRECTORY.
 
 		  containerd  containerd, its shim and ctr
 		  crun        the OCI runtime of nodes
@@ -29,6 +30,7 @@ usage() {
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/bin/tools
+arch=
 # shellcheck source=hack/progress.sh
 source "$root/hack/progress.sh"
 
@@ -106,6 +108,7 @@ digest() {
 			go version
 			echo "$cgo" "${flags[@]}" "${packages[@]}"
 		fi
+		[[ -z $arch ]] || echo "$arch"
 	} | sha256sum | cut -d' ' -f1
 }
 
@@ -129,7 +132,7 @@ fresh() {
 build() {
 	local tmp
 	if [[ $1 == crun ]]; then
-		"$root/hack/crun.sh" "$out/crun"
+		"$root/hack/crun.sh" "$out/crun" ${arch:+"$arch"}
 	else
 		mkdir -p "$dest"
 		tmp=$(mktemp -d "$dest/.build.XXXXXX")
@@ -145,6 +148,17 @@ case ${1:-} in
 -h | --help)
 	usage
 	exit
+	;;
+--for)
+	(($# >= 3)) || {
+		usage >&2
+		exit 2
+	}
+	arch=$2
+	mkdir -p "$3"
+	out=$(realpath "$3")
+	export GOARCH=$arch
+	shift 3
 	;;
 esac
 

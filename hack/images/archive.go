@@ -73,7 +73,7 @@ func (s spec) image() (v1.Image, error) {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Config = "linux", "amd64", s.Config
+	config.OS, config.Architecture, config.Config = "linux", s.Arch, s.Config
 	return mutate.ConfigFile(img, config)
 }
 

@@ -50,6 +50,8 @@ type inputs struct {
 	Sidecars string
 	// Debian is a directory with Debian packages, from which the base layer of agnhost is made.
 	Debian string
+	// Arch is the architecture of the programs.
+	Arch string
 }
 
 func run(args []string, stderr io.Writer) error {
@@ -59,7 +61,8 @@ func run(args []string, stderr io.Writer) error {
 	flags.StringVar(&in.Pause, "pause", "", "file with the program that runs in pod sandboxes")
 	flags.StringVar(&in.CoreDNS, "coredns", "", "file with the program CoreDNS")
 	flags.StringVar(&in.Ingress, "ingress", "", "file with the ingress proxy")
-	flags.StringVar(&in.Busybox, "busybox", "", "file with busybox, linked statically")
+	flags.StringVar(&in.Busybox, "busybox", "",
+		"file with busybox, linked statically; without it, only the images of the cluster itself are written")
 	flags.StringVar(&in.Web, "web", "", "file with the program of the web server")
 	flags.StringVar(&in.Index, "index", "", "file with the index page of the web server")
 	flags.StringVar(&in.Programs, "programs", "",
@@ -80,6 +83,7 @@ func run(args []string, stderr io.Writer) error {
 		"file with the database of the e2e tests; if set, only its image is written")
 	flags.StringVar(&in.Sidecars, "sidecars", "",
 		"directory with Kubernetes' CSI sidecars; if set, only their images are written")
+	flags.StringVar(&in.Arch, "arch", "amd64", "architecture of the programs")
 	out := flags.String("out", "", "directory in which the OCI archive of each image is written")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -114,6 +118,7 @@ func run(args []string, stderr io.Writer) error {
 		return fmt.Errorf("output directory: %w", err)
 	}
 	for _, s := range specs {
+		s.Arch = in.Arch
 		if err := s.write(filepath.Join(*out, s.File+".tar")); err != nil {
 			return fmt.Errorf("image %s: %w", s.File, err)
 		}

@@ -18,32 +18,24 @@ type spec struct {
 	Names  []string
 	Layers []layer
 	Config v1.Config
+	// Arch is the architecture of the programs in the image.
+	Arch string
 }
 
 const path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// specs returns the images with which every node starts.
+// specs returns the images with which every node starts. Without busybox, it returns only those that
+// the cluster itself needs, and not those for users' first pods.
 func (in inputs) specs() ([]spec, error) {
+	out := in.addons()
+	if in.Busybox == "" {
+		return out, nil
+	}
 	base, err := in.busyboxLayer()
 	if err != nil {
 		return nil, err
 	}
-	return []spec{
-		in.pause(),
-		{
-			File:  "coredns",
-			Names: []string{"registry.k8s.io/coredns/coredns:v1.15.0"},
-			// CoreDNS runs as root with only the capability NET_BIND_SERVICE, which it needs to
-			// serve port 53.
-			Layers: []layer{{program("coredns", in.CoreDNS), directory("etc", 0o755), directory("tmp", 0o1777)}},
-			Config: v1.Config{Entrypoint: []string{"/coredns"}, WorkingDir: "/", Env: []string{path}},
-		},
-		{
-			File:   "ingress",
-			Names:  []string{"keelson.dev/ingress:1.37"},
-			Layers: []layer{{program("ingress", in.Ingress), directory("tmp", 0o1777)}},
-			Config: v1.Config{Entrypoint: []string{"/ingress"}, User: "65532:65532", WorkingDir: "/", Env: []string{path}},
-		},
+	return append(out, []spec{
 		{
 			File:   "busybox",
 			Names:  names("docker.io/library/busybox", "latest", "1.28", "1.36", "1.37", "stable", "musl", "glibc"),
@@ -65,7 +57,28 @@ func (in inputs) specs() ([]spec, error) {
 				Env: []string{path}, ExposedPorts: map[string]struct{}{"80/tcp": {}},
 			},
 		},
-	}, nil
+	}...), nil
+}
+
+// addons returns the images of pod sandboxes and of the add-ons.
+func (in inputs) addons() []spec {
+	return []spec{
+		in.pause(),
+		{
+			File:  "coredns",
+			Names: []string{"registry.k8s.io/coredns/coredns:v1.15.0"},
+			// CoreDNS runs as root with only the capability NET_BIND_SERVICE, which it needs to
+			// serve port 53.
+			Layers: []layer{{program("coredns", in.CoreDNS), directory("etc", 0o755), directory("tmp", 0o1777)}},
+			Config: v1.Config{Entrypoint: []string{"/coredns"}, WorkingDir: "/", Env: []string{path}},
+		},
+		{
+			File:   "ingress",
+			Names:  []string{"keelson.dev/ingress:1.37"},
+			Layers: []layer{{program("ingress", in.Ingress), directory("tmp", 0o1777)}},
+			Config: v1.Config{Entrypoint: []string{"/ingress"}, User: "65532:65532", WorkingDir: "/", Env: []string{path}},
+		},
+	}
 }
 
 // pause returns the image of pod sandboxes.
