@@ -20,7 +20,7 @@ export CGO_ENABLED = 0
 export GOFLAGS = -trimpath -gcflags=all=-dwarf=false
 
 .PHONY: help up down cis monitoring deps build tools images envtest check test unit lint race fuzz perturb e2e soak \
-	upgrade machines alerts metrics conformance integration stores ecosystem turn clean
+	upgrade machines alerts metrics conformance integration stores ecosystem turn release release-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -116,5 +116,11 @@ ecosystem: ## the suites of other projects, unmodified, against Keelson
 turn: ## the long check that CI runs for this commit (see hack/turn.sh), or TURN=NAME
 	@hack/turn.sh $(TURN)
 
+release: deps ## archives and Debian packages of this commit for amd64 and arm64, into dist/
+	@hack/release.sh
+
+release-test: deps ## build a release twice, in two directories, and compare the bytes
+	@hack/release-test.sh
+
 clean: down ## remove what was built
-	@rm -rf bin .build
+	@rm -rf bin .build dist

@@ -4,12 +4,12 @@
 #
 # Checks for root and for Go, and installs the Debian packages that are missing and needed to build
 # and run a cluster. With the argument "machines", it also installs those that hack/machines.sh and
-# test/machines need.
+# test/machines need, and with "release" those that hack/release.sh needs.
 set -euo pipefail
 
 case ${1:-} in
 -h | --help)
-	echo "usage: hack/deps.sh [machines]"
+	echo "usage: hack/deps.sh [machines|release]"
 	exit
 	;;
 esac
@@ -51,6 +51,13 @@ LIST
 if [[ ${1:-} == machines ]]; then
 	[[ -e /usr/sbin/debootstrap ]] || missing+=(debootstrap)
 	[[ -e /usr/bin/systemd-nspawn ]] || missing+=(systemd-container)
+elif [[ ${1:-} == release ]]; then
+	[[ -e /usr/bin/aarch64-linux-gnu-gcc ]] || missing+=(gcc-aarch64-linux-gnu)
+	[[ -e /usr/bin/dpkg-architecture ]] || missing+=(dpkg-dev)
+	[[ -e /usr/bin/git ]] || missing+=(git)
+	[[ -e /usr/bin/lintian ]] || missing+=(lintian)
+	[[ -e /usr/bin/qemu-aarch64-static ]] || missing+=(qemu-user-static)
+	[[ -e /usr/bin/xz ]] || missing+=(xz-utils)
 fi
 if ((${#missing[@]})); then
 	echo "deps: installing ${missing[*]}"

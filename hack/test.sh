@@ -40,8 +40,8 @@ bin/tools/gotestsum --format pkgname --format-icons text --format-hide-empty-pkg
 	-p "$(($(nproc) + 2))" -vet=off -ldflags=-w -timeout 30m "$@" \
 	./test/security ./pkg/apiserver ./... ./staging/src/keelson.dev/{api,apiserver,scheduling}/...
 [[ -z $short ]] || exit 0
-# Three modules are not in go.work: the tests of the CSI drivers with csi-sanity, the tests of an
-# operator with envtest, and containerd's shim.
+# Four modules are not in go.work: the tests of the CSI drivers with csi-sanity, the tests of an
+# operator with envtest, containerd's shim, and the program that makes releases.
 echo "test: test/csi/sanity"
 (cd test/csi/sanity && GOWORK=off go test -timeout 30m "$@" .)
 echo "test: test/envtest"
@@ -51,3 +51,5 @@ echo "test: test/monitoring with promtool"
 hack/monitoring/test.sh "$@"
 echo "test: hack/tools/containerd-shim-runc-v2"
 (cd hack/tools && GOWORK=off go test -timeout 30m "$@" ./containerd-shim-runc-v2)
+echo "test: hack/release"
+(cd hack/release && GOWORK=off go test -timeout 30m "$@" .)

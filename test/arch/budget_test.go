@@ -17,7 +17,7 @@ import (
 // longer lines would reduce the number of lines. A commit that raises a number must say what users
 // or maintainers get for it.
 var budget = map[string]int{
-	"hack":                              590,
+	"hack":                              1060,
 	"pkg/api":                           10390,
 	"pkg/apiserver":                     12947,
 	"pkg/cluster":                       2200,

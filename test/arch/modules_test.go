@@ -20,7 +20,7 @@ func TestModulesAreComplete(t *testing.T) {
 		t.Fatal("no modules", err)
 	}
 	for _, m := range append(modules, "../../go.mod", "../../test/csi/sanity/go.mod", "../../test/envtest/go.mod",
-		"../../test/conformance/go.mod") {
+		"../../test/conformance/go.mod", "../../hack/release/go.mod") {
 		cmd := exec.Command("go", "list", "-mod=readonly", "-deps", "-test", "./...")
 		cmd.Dir, cmd.Env = filepath.Dir(m), append(os.Environ(), "GOWORK=off")
 		if out, err := cmd.CombinedOutput(); err != nil {
