@@ -22,6 +22,8 @@ import (
 	core "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/keelson/pkg/provision"
 )
 
 var (
@@ -29,22 +31,9 @@ var (
 	errDNSNotReady   = errors.New("no replica of CoreDNS is ready")
 )
 
-// wait calls check repeatedly until check returns nil. After the duration patience, wait returns an
-// error.
+// wait calls check until it returns nil, at most for the duration patience.
 func (p *progress) wait(ctx context.Context, patience time.Duration, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		err := check(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-p.deps.Clock.After(poll):
-		}
-	}
+	return provision.Wait(ctx, p.deps.Clock, patience, check)
 }
 
 // waitControlPlane waits until the API server is ready.

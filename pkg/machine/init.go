@@ -38,7 +38,6 @@ import (
 const (
 	apiTimeout  = time.Minute
 	nodeTimeout = 2 * time.Minute
-	poll        = 50 * time.Millisecond
 )
 
 // configMap is the ConfigMap in kube-system with the configuration that all machines of the cluster

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"keelson.dev/keelson/pkg/provision"
 )
 
 // steps runs the steps of a command and reports how long each of them took. Several steps can run
@@ -30,19 +32,10 @@ func (s *steps) run(name string, step func() error) error {
 	return nil
 }
 
-// await calls check until it returns nil. Its error is that of the last call.
+// await calls check until it returns nil. Its error is that of the last call, with a hint.
 func (s *steps) await(ctx context.Context, limit time.Duration, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for {
-		err := check(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("not ready after %s; see \"journalctl -u 'keelson-*'\": %w", limit, err)
-		case <-s.Clock.After(poll):
-		}
+	if err := provision.Wait(ctx, s.Clock, limit, check); err != nil {
+		return fmt.Errorf("not ready after %s; see \"journalctl -u 'keelson-*'\": %w", limit, err)
 	}
+	return nil
 }

@@ -31,7 +31,7 @@ var budget = map[string]int{
 	"pkg/machine":                       1620,
 	"pkg/netpolicy":                     1040,
 	"pkg/network":                       1300,
-	"pkg/provision":                     600,
+	"pkg/provision":                     605,
 	"pkg/proxy":                         2360,
 	"pkg/quota":                         330,
 	"pkg/relay":                         220,
