@@ -1,11 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cgrouptree finds cgroup hierarchies and removes cgroups with everything that runs in them.
+// Package cgrouptree finds cgroup hierarchies, makes new cgroups usable, and removes cgroups with
+// everything that runs in them.
 // It supports cgroup version 1, which has one hierarchy for each controller, and version 2.
 package cgrouptree
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +50,24 @@ func Hierarchies(mount string) ([]string, error) {
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
+}
+
+// InheritCpuset copies the CPUs and memory nodes of the cgroup parent to its child in dir, unless the
+// child has some. A new cgroup of version 1 has none, and processes cannot enter it until it has some.
+func InheritCpuset(parent, dir string) error {
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil || len(bytes.TrimSpace(value)) > 0 {
+			continue // the file is not in this hierarchy, or already has a value
+		}
+		if value, err = os.ReadFile(filepath.Join(parent, file)); err != nil || len(bytes.TrimSpace(value)) == 0 {
+			continue // in version 2, child groups inherit the CPUs and memory nodes
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), value, 0o644); err != nil {
+			return fmt.Errorf("cgroup %s: %w", file, err)
+		}
+	}
+	return nil
 }
 
 // RemoveAll removes a cgroup and all cgroups below it from several hierarchies. It kills the processes

@@ -4,7 +4,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -41,24 +40,19 @@ const (
 var errCgroups = errors.New("no cgroup hierarchy below /sys/fs/cgroup")
 
 func findCgroups(root string) (*cgroups, error) {
-	if exists(filepath.Join(root, "cgroup.controllers")) {
-		return &cgroups{mounts: []string{root}, unified: true}, nil
-	}
-	entries, err := os.ReadDir(root)
+	hierarchies, err := cgrouptree.Hierarchies(root)
 	if err != nil {
-		return nil, fmt.Errorf("cgroups: %w", err)
+		return nil, err
 	}
 	c := &cgroups{}
-	for _, e := range entries {
-		// A symbolic link such as cpu -> cpu,cpuacct is another name of a hierarchy that the loop
-		// finds anyway, so it is skipped.
-		dir := filepath.Join(root, e.Name())
-		switch {
-		case !e.IsDir() || !exists(filepath.Join(dir, "cgroup.procs")):
-		case exists(filepath.Join(dir, "cgroup.controllers")):
-			c.hybrid = dir
-		default:
+	for _, dir := range hierarchies {
+		switch v2 := exists(filepath.Join(dir, "cgroup.controllers")); {
+		case !v2:
 			c.mounts = append(c.mounts, dir)
+		case dir == root:
+			c.mounts, c.unified = append(c.mounts, dir), true
+		default:
+			c.hybrid = dir
 		}
 	}
 	if len(c.mounts) == 0 {
@@ -85,7 +79,7 @@ func (c *cgroups) create(group string) error {
 			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 				return fmt.Errorf("cgroup: %w", err)
 			}
-			if err := inheritCpuset(parent, dir); err != nil {
+			if err := cgrouptree.InheritCpuset(parent, dir); err != nil {
 				return err
 			}
 		}
@@ -104,24 +98,6 @@ func enableControllers(dir string) error {
 			if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+name), 0o644); err != nil {
 				return fmt.Errorf("cgroup controller %s: %w", name, err)
 			}
-		}
-	}
-	return nil
-}
-
-// inheritCpuset copies the CPUs and memory nodes of a group's parent. A new group of version 1 has
-// none, and processes cannot enter it until it has some.
-func inheritCpuset(parent, dir string) error {
-	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-		value, err := os.ReadFile(filepath.Join(dir, file))
-		if err != nil || len(bytes.TrimSpace(value)) > 0 {
-			continue // the file is not in this hierarchy, or already has a value
-		}
-		if value, err = os.ReadFile(filepath.Join(parent, file)); err != nil || len(bytes.TrimSpace(value)) == 0 {
-			continue // in version 2, child groups inherit the CPUs and memory nodes
-		}
-		if err := os.WriteFile(filepath.Join(dir, file), value, 0o644); err != nil {
-			return fmt.Errorf("cgroup %s: %w", file, err)
 		}
 	}
 	return nil

@@ -4,7 +4,6 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,27 +42,9 @@ func (l *Lab) createGroup(group string) error {
 			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 				return fmt.Errorf("cgroup: %w", err)
 			}
-			if err := inheritCpuset(parent, dir); err != nil {
+			if err := cgrouptree.InheritCpuset(parent, dir); err != nil {
 				return err
 			}
-		}
-	}
-	return nil
-}
-
-// inheritCpuset copies the CPUs and memory nodes of the parent. A new group of the hierarchy cpuset
-// has none, and no process can enter it.
-func inheritCpuset(parent, dir string) error {
-	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-		value, err := os.ReadFile(filepath.Join(parent, file))
-		if errors.Is(err, fs.ErrNotExist) || len(bytes.TrimSpace(value)) == 0 {
-			continue // another hierarchy
-		}
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, file), value, 0o644)
-		}
-		if err != nil {
-			return fmt.Errorf("cgroup: %w", err)
 		}
 	}
 	return nil
