@@ -185,7 +185,7 @@ func TestDecode(t *testing.T) {
 		"two unknown fields":  {header + "a: 1\nb: 2\n", []string{`unknown field "a"`, `unknown field "b"`}},
 		"duplicate key":       {header + "runtime: crun\nruntime: runc\n", []string{`key "runtime" already set`, "line 4"}},
 		"wrong type":          {header + "network: {podCIDRs: 10.0.0.0/16}\n", []string{"network.podCIDRs"}},
-		"number for a string": {header + "etcd: {quota: 5}\n", []string{"etcd.quota"}},
+		"number for a string": {header + "runtime: 5\n", []string{"runtime"}},
 		"wrong version":       {"apiVersion: v1\nkind: " + Kind, []string{`apiVersion is "v1"`}},
 		"wrong kind":          {"apiVersion: " + APIVersion + "\nkind: Pod", []string{`kind is "Pod"`}},
 		"empty":               {"", []string{`apiVersion is ""`, `kind is ""`}},

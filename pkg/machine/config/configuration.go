@@ -43,7 +43,6 @@ type KeelsonConfiguration struct {
 	Node            Node      `json:"node"`
 	Network         Network   `json:"network"`
 	APIServer       APIServer `json:"apiServer"`
-	Etcd            Etcd      `json:"etcd"`
 	Kubelet         Kubelet   `json:"kubelet"`
 	Runtime         string    `json:"runtime,omitempty"`
 	EmulatedVersion string    `json:"emulatedVersion,omitempty"`
@@ -73,11 +72,6 @@ type APIServer struct {
 	AdvertiseAddress string   `json:"advertiseAddress,omitempty"`
 	Port             int      `json:"port,omitempty"`
 	CertSANs         []string `json:"certSANs,omitempty"`
-}
-
-// Etcd has the settings of the store.
-type Etcd struct {
-	Quota string `json:"quota,omitempty"`
 }
 
 // Kubelet has the settings of the machine's kubelet.

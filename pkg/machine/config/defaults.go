@@ -32,7 +32,6 @@ func constants() *KeelsonConfiguration {
 		ClusterName: "keelson",
 		Network:     Network{DNSDomain: "cluster.local", Plugin: PluginKeelson},
 		APIServer:   APIServer{Port: 6443},
-		Etcd:        Etcd{Quota: "8Gi"},
 		Kubelet: Kubelet{MaxPods: 110, EvictionHard: map[string]string{
 			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
 			"imagefs.available": "15%", "imagefs.inodesFree": "5%",

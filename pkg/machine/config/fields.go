@@ -81,10 +81,6 @@ func Fields() []Field {
 			Help: "additional DNS names and IP addresses under which clients reach the API server, for its " +
 				"certificate",
 			value: func(c *KeelsonConfiguration) any { return &c.APIServer.CertSANs }},
-		{Path: "etcd", Help: "the store, if this machine is a control plane"},
-		{Path: "etcd.quota", Flag: "etcd-quota",
-			Help:  "maximum size of the store; when it is reached, the store accepts no more writes",
-			value: func(c *KeelsonConfiguration) any { return &c.Etcd.Quota }},
 		{Path: "kubelet", Help: "the kubelet on this machine"},
 		{Path: "kubelet.maxPods", Flag: "max-pods",
 			Help:  "maximum number of pods on this machine",

@@ -27,7 +27,6 @@ func Validate(c *KeelsonConfiguration) field.ErrorList {
 	v.node(field.NewPath("node"))
 	v.network(field.NewPath("network"))
 	v.apiServer(field.NewPath("apiServer"))
-	v.quota(field.NewPath("etcd", "quota"))
 	v.kubelet(field.NewPath("kubelet"))
 	v.oneOf(field.NewPath("runtime"), c.Runtime, RuntimeCrun, RuntimeRunc)
 	if c.EmulatedVersion != "" {
@@ -154,20 +153,6 @@ func (v *validator) apiServer(at *field.Path) {
 			names = validation.IsWildcardDNS1123Subdomain
 		}
 		v.check(at.Child("certSANs").Index(i), name, names)
-	}
-}
-
-// leastQuota is the smallest store with which a cluster starts and keeps its events of an hour.
-const leastQuota = 256 << 20
-
-func (v *validator) quota(at *field.Path) {
-	text := v.c.Etcd.Quota
-	q, err := resource.ParseQuantity(text)
-	switch {
-	case err != nil:
-		v.invalidf(at, text, "must be a size such as 8Gi: %v", err)
-	case q.Value() < leastQuota:
-		v.invalidf(at, text, "must be at least %dMi", leastQuota>>20)
 	}
 }
 
