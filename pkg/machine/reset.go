@@ -96,7 +96,8 @@ func farewell() string {
 	}
 	out := "\nKeelson's programs and files are removed from this machine. These remain:\n\n"
 	if !exists(controlDir.PKI("ca.key")) || exists(argsFile(etcd)) {
-		out += "  - the Node in the cluster. To remove it, run on a control plane:\n\n      ctl delete node " + name + "\n\n"
+		out += "  - the Node in the cluster. To remove it, run on a control plane:\n\n" +
+			"      ctl node remove --force " + name + "\n\n"
 	}
 	if exists(argsFile(etcd)) {
 		out += "  - this machine's membership in the cluster's etcd. Remove it there, too.\n"
