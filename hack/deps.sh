@@ -47,6 +47,7 @@ done <<-'LIST'
 	pkg-config /usr/bin/pkg-config
 	python3-minimal /usr/bin/python3
 	util-linux /usr/bin/nsenter
+	xz-utils /usr/bin/xz
 LIST
 if [[ ${1:-} == machines ]]; then
 	[[ -e /usr/sbin/debootstrap ]] || missing+=(debootstrap)
@@ -57,7 +58,6 @@ elif [[ ${1:-} == release ]]; then
 	[[ -e /usr/bin/git ]] || missing+=(git)
 	[[ -e /usr/bin/lintian ]] || missing+=(lintian)
 	[[ -e /usr/bin/qemu-aarch64-static ]] || missing+=(qemu-user-static)
-	[[ -e /usr/bin/xz ]] || missing+=(xz-utils)
 fi
 if ((${#missing[@]})); then
 	echo "deps: installing ${missing[*]}"
