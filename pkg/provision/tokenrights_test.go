@@ -4,6 +4,7 @@
 package provision
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -51,14 +52,43 @@ func machinesServer(t *testing.T) *testserver.Server {
 	return s
 }
 
-// joiner returns a client that authenticates with a new join token, which was created at a time.
-func joiner(t *testing.T, s *testserver.Server, created time.Time) kubernetes.Interface {
+// withToken returns a client that authenticates with a new join token, which was created at a time.
+func withToken(t *testing.T, s *testserver.Server, created time.Time) kubernetes.Interface {
 	t.Helper()
 	token, err := CreateToken(t.Context(), s.Client, TokenOptions{Life: time.Hour}, testclock.NewFakeClock(created))
 	if err != nil {
 		t.Fatal(err)
 	}
 	client, err := kubernetes.NewForConfig(s.TokenConfig(token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// joiner returns a client that authenticates with a valid join token. The server follows tokens and
+// rights through watches, so joiner waits until the server knows them.
+func joiner(t *testing.T, s *testserver.Server) kubernetes.Interface {
+	t.Helper()
+	client := withToken(t, s, time.Now())
+	err := Wait(t.Context(), clock.Real(), time.Minute, func(ctx context.Context) error {
+		for _, right := range []authorizationv1.ResourceAttributes{
+			{Verb: "get", Resource: "configmaps", Namespace: "kube-system", Name: "keelson-config"},
+			{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"},
+			{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests", Subresource: "nodeclient"},
+		} {
+			review := &authorizationv1.SelfSubjectAccessReview{}
+			review.Spec.ResourceAttributes = &right
+			got, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			if !got.Status.Allowed {
+				return fmt.Errorf("not allowed: %s %s", right.Verb, right.Resource)
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +104,7 @@ func TestTokenJoins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := joiner(t, s, time.Now())
+	client := joiner(t, s)
 	requests := client.CertificatesV1().CertificateSigningRequests()
 	sent, err := requests.Create(t.Context(), kubeletRequest(t, "m2"), metav1.CreateOptions{})
 	if err != nil {
@@ -91,7 +121,7 @@ func TestTokenJoins(t *testing.T) {
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("another ConfigMap: %v, want forbidden", err)
 	}
-	late := joiner(t, s, time.Now().Add(-2*time.Hour))
+	late := withToken(t, s, time.Now().Add(-2*time.Hour))
 	_, err = late.CoreV1().ConfigMaps("kube-system").Get(t.Context(), shared.Name, metav1.GetOptions{})
 	if !apierrors.IsUnauthorized(err) {
 		t.Errorf("expired token: %v, want unauthorized", err)
@@ -140,7 +170,7 @@ var joining = []string{
 // machine needs to join, in any namespace.
 func TestTokenRules(t *testing.T) {
 	s := machinesServer(t)
-	client := joiner(t, s, time.Now())
+	client := joiner(t, s)
 	reviews := client.AuthorizationV1().SelfSubjectRulesReviews()
 	namespaces, err := s.Client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -199,7 +229,7 @@ func rules(list []authorizationv1.ResourceRule) (out []string) {
 // are not the only source of rights.
 func TestTokenRights(t *testing.T) {
 	s := machinesServer(t)
-	client := joiner(t, s, time.Now())
+	client := joiner(t, s)
 	_, lists, err := client.Discovery().ServerGroupsAndResources()
 	if err != nil {
 		t.Fatal(err)
