@@ -66,8 +66,8 @@ func NewApproving(d controller.Deps) (controller.Controller, error) {
 func (c *approving) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *approving) sync(ctx context.Context, name string) error {
-	if node, gone := strings.CutPrefix(name, nodePart); gone {
-		return c.release(ctx, node)
+	if node, is := strings.CutPrefix(name, nodePart); is {
+		return c.syncNode(ctx, node)
 	}
 	csr, err := c.requests.Get(name)
 	if apierrors.IsNotFound(err) {

@@ -93,7 +93,7 @@ func (c *cleaning) guards(csr *certificatesv1.CertificateSigningRequest, now tim
 	names, _ := indexByNode(csr)
 	return slices.ContainsFunc(names, func(name string) bool {
 		_, err := c.nodes.Get(name)
-		return apierrors.IsNotFound(err)
+		return apierrors.IsNotFound(err) && !renews(csr, name)
 	})
 }
 

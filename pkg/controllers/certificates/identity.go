@@ -32,8 +32,8 @@ const (
 	byNode = "node"
 	// reasonProtected is the reason of the event on a request that is not approved automatically.
 	reasonProtected = "NodeIdentityProtected"
-	// nodePart is the prefix of queue keys that stand for deleted nodes. Other keys are names of
-	// requests, which contain no slash.
+	// nodePart is the prefix of queue keys that stand for nodes that have registered or were deleted.
+	// Other keys are names of requests, which contain no slash.
 	nodePart = "node/"
 )
 
@@ -53,11 +53,17 @@ func (c *approving) protect(d controller.Deps) error {
 	}
 	c.byNode, c.promised = informer.GetIndexer(), map[string]promise{}
 	return controller.OnChange(d.Informers.Core().V1().Nodes().Informer(), func(old, node *v1.Node) {
-		if node == nil {
+		switch {
+		case node == nil:
 			c.queue.Add(nodePart + old.Name)
+		case registered(node) && !registered(old):
+			c.queue.Add(nodePart + node.Name)
 		}
 	})
 }
+
+// registered reports whether a kubelet has registered the node. Administrators can create nodes, too.
+func registered(node *v1.Node) bool { return node != nil && node.Status.NodeInfo.KubeletVersion != "" }
 
 func indexByNode(obj any) ([]string, error) {
 	csr, ok := obj.(*certificatesv1.CertificateSigningRequest)
@@ -178,7 +184,7 @@ func (c *approving) claimed(csr *certificatesv1.CertificateSigningRequest, req *
 	}
 	for _, obj := range others {
 		other, ok := obj.(*certificatesv1.CertificateSigningRequest)
-		if !ok || other.Name == csr.Name || !holds(other, c.Clock.Now()) {
+		if !ok || other.Name == csr.Name || renews(other, name) || !holds(other, c.Clock.Now()) {
 			continue
 		}
 		if before, err := parse(other); err == nil &&
@@ -197,15 +203,19 @@ func holds(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 		!is(csr, certificatesv1.CertificateFailed) && !expired(csr, now)
 }
 
-// release makes the name of a deleted node available for a new machine: it deletes the decided
-// requests for the node and requeues the undecided ones. It does not revoke certificates.
-func (c *approving) release(ctx context.Context, name string) error {
-	_, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if err == nil {
-		return nil // the node was created again
-	}
-	if !apierrors.IsNotFound(err) {
+// syncNode deletes the requests that do not protect a node's name any more, and requeues those that
+// may have waited for this. It does not revoke certificates.
+//
+// A node that has registered protects its name itself. Its requests are deleted then, and not only
+// when the node is deleted, because the controller may not run at that moment.
+func (c *approving) syncNode(ctx context.Context, name string) error {
+	node, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	exists := err == nil
+	switch {
+	case err != nil && !apierrors.IsNotFound(err):
 		return fmt.Errorf("node: %w", err)
+	case exists && !registered(node):
+		return nil // an administrator has created it again
 	}
 	requests, err := c.byNode.ByIndex(byNode, name)
 	if err != nil {
@@ -213,8 +223,8 @@ func (c *approving) release(ctx context.Context, name string) error {
 	}
 	for _, obj := range requests {
 		csr, ok := obj.(*certificatesv1.CertificateSigningRequest)
-		if !ok || !decided(csr) {
-			continue
+		if !ok || !decided(csr) || exists && (renews(csr, name) || len(csr.Status.Certificate) == 0) {
+			continue // the node may be waiting for it
 		}
 		err := c.Client.CertificatesV1().CertificateSigningRequests().Delete(ctx, csr.Name, metav1.DeleteOptions{
 			Preconditions: metav1.NewUIDPreconditions(string(csr.UID)),
@@ -225,6 +235,12 @@ func (c *approving) release(ctx context.Context, name string) error {
 	}
 	c.requeueWaiting(name)
 	return nil
+}
+
+// renews reports whether a node makes the request for itself. It can only do so after it has
+// registered, so such a request does not protect the name of a node that does not exist.
+func renews(csr *certificatesv1.CertificateSigningRequest, node string) bool {
+	return csr.Spec.Username == nodePrefix+node
 }
 
 // reserved returns the names and addresses that no node may use: those of the API server and of

@@ -179,6 +179,40 @@ func TestNameIsReleased(t *testing.T) {
 	is("the certificate of the node that joins again", "again")
 }
 
+// TestNameIsReleasedUnseen checks that a node can join again if it was deleted while no controller ran.
+func TestNameIsReleasedUnseen(t *testing.T) {
+	s, c := joining(t)
+	cert, key := authority(t, 48*time.Hour)
+	o := controller.Options{SigningCert: cert, SigningKey: key, SigningDuration: time.Hour, ProtectNodes: true}
+	requests := s.Client.CertificatesV1().CertificateSigningRequests()
+	t.Run("node registers", func(t *testing.T) {
+		controllertest.Run(t, s, o, NewApproving, NewSigning)
+		askFor(t, c, "first", "n1")
+		controllertest.Eventually(t, "the first certificate", func(ctx context.Context) (any, bool) {
+			got, err := requests.Get(ctx, "first", metav1.GetOptions{})
+			return got, err == nil && len(got.Status.Certificate) > 0
+		})
+		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+		node.Status.NodeInfo.KubeletVersion = "v1.37.0"
+		if _, err := s.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, "the end of the request", func(ctx context.Context) (any, bool) {
+			got, err := requests.Get(ctx, "first", metav1.GetOptions{})
+			return got, apierrors.IsNotFound(err)
+		})
+	})
+	if err := s.Client.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	askFor(t, c, "again", "n1")
+	controllertest.Run(t, s, o, NewApproving)
+	controllertest.Eventually(t, "the certificate of the node that joins again", func(ctx context.Context) (any, bool) {
+		got := approved(ctx, t, s)
+		return got, got["again"]
+	})
+}
+
 // TestGuards checks that the cleaning controller keeps the request for a node's certificate until
 // the node has registered or the certificate has expired.
 func TestGuards(t *testing.T) {

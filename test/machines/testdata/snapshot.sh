@@ -1,3 +1,4 @@
+until [ -z "$(ip -6 address show tentative)" ]; do sleep 0.1; done
 list() { while IFS= read -r line; do printf '%s %s\n' "$kind" "$line"; done; }
 kind=file; find /etc /usr /opt /var /run /srv -xdev \
 	! -path '/usr/lib/keelson/test/*' ! -path '/run/systemd/*' ! -path '/run/udev/*' ! -path '/run/log/*' \
