@@ -88,6 +88,7 @@ upgrade: deps tools build images ## from the previous release of Kubernetes to t
 	@KEELSON_UPGRADE=1 go test -count=1 -timeout 25m -v ./test/upgrade
 
 machines: deps tools build images ## machines with systemd in a network of their own, on which ctl installs Keelson
+	@hack/tools.sh etcd
 	@hack/deps.sh machines
 	@hack/machines.sh >/dev/null
 	@KEELSON_MACHINES=1 go test -count=1 -timeout 25m -p 1 -v ./test/machines/...

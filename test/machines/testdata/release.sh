@@ -12,7 +12,7 @@ out=$root/.build/machines/release
 rm -rf "$out"
 mkdir -p "$out"/{bin,tools,images}
 cp -l bin/{apiserver,controller-manager,scheduler,kubelet,proxy,cni,ctl} "$out/bin/"
-cp -lr bin/tools/{containerd,containerd-shim-runc-v2,ctr,crun,cni} "$out/tools/"
+cp -lr bin/tools/{containerd,containerd-shim-runc-v2,ctr,crun,etcd,cni} "$out/tools/"
 cp -l .build/images/{coredns,ingress,pause}.tar "$out/images/"
 cp -r deploy/systemd "$out/systemd"
 echo "$out"
