@@ -6,6 +6,9 @@
 # another umask, time zone and language, and compares the bytes. Both builds use the same cache of
 # compiled Go packages, but link all programs and compile all C programs. With --cold, the second build
 # also compiles all Go packages, which takes half an hour of CPU time for each architecture.
+#
+# It also installs the package for the architecture of this machine on a machine of the lab
+# (test/machines), creates a cluster, and removes both again.
 set -euo pipefail
 
 case ${1:-} in
@@ -43,3 +46,10 @@ if ((differences)); then
 	exit 1
 fi
 echo "release-test: $(find "$work/first" -type f | wc -l) files are equal"
+
+for package in "$work"/first/*_"$(dpkg --print-architecture)".deb; do
+	if [[ -e $package ]]; then
+		hack/deps.sh machines
+		KEELSON_PACKAGE=$package go test -count=1 -timeout 10m -run 'TestPackage$' ./test/machines
+	fi
+done
