@@ -86,7 +86,7 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 		root.Use = "ctl"
 		root.AddCommand(checkDowngradeCommand(flags, stdout), clusterCommand(stdin, stdout, stderr),
 			agentCommand(stderr), initCommand(stdout, stderr), joinCommand(streams), nodeCommand(flags, streams),
-			preflightCommand(stdout), resetCommand(stdin, stdout, stderr), tokenCommand(flags, stdout),
+			preflightCommand(stdout), resetCommand(stdin, stdout, stderr), tokenCommand(flags, streams),
 			webhooksCommand(flags, stdout), whyCommand(flags, stdout))
 		addRelease(root, stdout)
 	}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"keelson.dev/keelson/pkg/machine"
 )
 
 // execute runs ctl with arguments, as Run does but without ending the process, and returns its output.
@@ -56,6 +58,9 @@ func TestTokenFile(t *testing.T) {
 		"both": {[]string{"--token=a", "--token-file=-"}, "none of the others can be"},
 		"none": {nil, errNoToken.Error()},
 		"file": {[]string{"--token-file=" + empty}, errEmptyToken.Error()},
+		"token of a control plane": {[]string{"--token=abc123.0123456789abcdef." + strings.Repeat("0", 64)},
+			errTokenOfControlPlane.Error()},
+		"token of a node": {[]string{"--token=abc123.0123456789abcdef", "--control-plane"}, errTokenOfNode.Error()},
 	} {
 		t.Run("join, "+name, func(t *testing.T) {
 			_, err := execute(t, append([]string{"join", "192.0.2.1:6443", hash}, tc.args...)...)
@@ -63,5 +68,18 @@ func TestTokenFile(t *testing.T) {
 				t.Errorf("error %v, want %q", err, tc.want)
 			}
 		})
+	}
+}
+
+// TestUseToken checks that the API server does not see the third part of a token.
+func TestUseToken(t *testing.T) {
+	i := &machine.Invitation{Token: "abc123.0123456789abcdef." + strings.Repeat("0", 64)}
+	token, err := useToken(i, true)
+	if err != nil || i.Token != "abc123.0123456789abcdef" || token.Join != i.Token {
+		t.Errorf("%+v, %v, %v", i, token, err)
+	}
+	i = &machine.Invitation{Token: "abc123.0123456789abcdef"}
+	if _, err := useToken(i, false); err != nil || i.Token != "abc123.0123456789abcdef" {
+		t.Errorf("%+v, %v", i, err)
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/discovery"
 	"keelson.dev/keelson/pkg/machine/preflight"
+	"keelson.dev/keelson/pkg/provision"
 )
 
 // install has the flags of the commands that make a machine part of a cluster.
@@ -146,11 +147,14 @@ The configuration comes from a file, from flags, or from both; flags win over th
 func joinCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "join ADDRESS:PORT (--token TOKEN | --token-file FILE) --ca-cert-hash HASH",
-		Short: "Make this machine a node of a cluster",
+		Short: "Make this machine a node or a control plane of a cluster",
 		Long: `Make this machine a node of the cluster that the API server at ADDRESS:PORT belongs to.
 "ctl init" and "ctl token create --print-join-command" print the complete command. The
 configuration of the network comes from the cluster; that of this machine comes from a
-file, from flags, or from both.`,
+file, from flags, or from both.
+With --control-plane, the machine also becomes a control plane with a member of etcd. A
+member that this machine was before it lost its data is replaced. The token must be from
+"ctl token create --control-plane".`,
 		Args: cobra.ExactArgs(1),
 	}
 	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
@@ -160,6 +164,7 @@ file, from flags, or from both.`,
 		"join token, as \"ctl token create\" prints it; all users of this machine can see it in the list of processes")
 	tokenFile := c.Flags().String("token-file", "", "file with the join token; - reads it from the standard input")
 	c.MarkFlagsMutuallyExclusive("token", "token-file")
+	controlPlane := c.Flags().Bool("control-plane", false, "make this machine a control plane, too")
 	c.Flags().StringSliceVar(&invitation.Hashes, "ca-cert-hash", nil,
 		"hash of the public key of the cluster's authority: sha256:HEX; several are separated by commas, and one must fit")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -173,18 +178,55 @@ file, from flags, or from both.`,
 		if err := checkInvitation(invitation); err != nil {
 			return err
 		}
+		token, err := useToken(invitation, *controlPlane)
+		if err != nil {
+			return err
+		}
 		shared, authority, err := machine.Discover(c.Context(), invitation)
 		if err != nil {
 			return err
+		}
+		deps := machineDeps(streams.Out, streams.ErrOut)
+		if *controlPlane {
+			authorities, err := machine.FetchAuthorities(c.Context(), invitation, authority, token)
+			if err != nil {
+				return err
+			}
+			cfg, err := i.check(c.Context(), true, shared)
+			if err != nil {
+				return err
+			}
+			return machine.JoinControlPlane(c.Context(), cfg, invitation, authorities, deps)
 		}
 		cfg, err := i.check(c.Context(), false, shared)
 		if err != nil {
 			return err
 		}
-		return machine.Join(c.Context(), cfg, invitation, authority, machineDeps(streams.Out, streams.ErrOut))
+		return machine.Join(c.Context(), cfg, invitation, authority, deps)
 	}
 	return c
 }
+
+// useToken removes the third part of a control plane's token from the invitation, because the API server
+// must not see it. It returns the token.
+func useToken(i *machine.Invitation, controlPlane bool) (provision.ControlPlaneToken, error) {
+	token, ok := provision.ParseControlPlaneToken(i.Token)
+	switch {
+	case ok && !controlPlane:
+		return token, errTokenOfControlPlane
+	case !ok && controlPlane:
+		return token, errTokenOfNode
+	case ok:
+		i.Token = token.Join
+	}
+	return token, nil
+}
+
+var (
+	errTokenOfControlPlane = errors.New("the token is one for control planes: add --control-plane, or make another token")
+	errTokenOfNode         = errors.New("the token is not one for control planes, which has three parts: make one with " +
+		"\"ctl token create --control-plane\"")
+)
 
 var (
 	errNoToken    = errors.New("--token or --token-file is missing")

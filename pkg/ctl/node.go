@@ -4,13 +4,17 @@
 package ctl
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
 	"k8s.io/kubectl/pkg/cmd/drain"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/machine"
 	"keelson.dev/keelson/pkg/machine/nodes"
 )
 
@@ -46,21 +50,36 @@ func removeCommand(flags genericclioptions.RESTClientGetter, streams genericioop
 		Long: `Evict the pods of a node, and remove it from the cluster: the command deletes the node's
 certificate requests and the Node. Run "ctl reset" on the machine afterwards. The pods
 are not evicted with --force, or if the node has not been ready for 5 minutes; the
-cluster then deletes them after the Node, while their containers may still run.`,
+cluster then deletes them after the Node, while their containers may still run.
+A control plane of a cluster with several of them is also a member of etcd. The command
+removes the member, too, if it runs as root on the machine of a control plane.`,
 		Example: "  ctl node remove m2",
 		Args:    cobra.ExactArgs(1),
 	}
 	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
 	o := nodes.Options{Clock: clock.Real(), Out: streams.Out, ErrOut: streams.ErrOut}
-	c.Flags().BoolVar(&o.Force, "force", false, "do not evict the node's pods, and remove the node even if the only API "+
-		"server runs on its machine")
+	c.Flags().BoolVar(&o.Force, "force", false, "do not evict the node's pods, and remove the node even if the cluster "+
+		"stands still without its machine")
 	c.Flags().BoolVar(&o.DeleteEmptyDirData, "delete-emptydir-data", false,
 		"also evict pods that lose data in volumes of the type emptyDir")
 	c.Flags().DurationVar(&o.Timeout, "timeout", nodes.DrainTimeout,
 		"how long to wait for the end of the pods; 0 means no limit")
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
-		if o.Client, _, err = connect(flags); err != nil {
+		client, cfg, err := connect(flags)
+		if err != nil {
 			return err
+		}
+		if err := rest.LoadTLSFiles(cfg); err != nil {
+			return fmt.Errorf("kubeconfig: %w", err)
+		}
+		o.Client = client
+		membership, err := machine.Membership(cfg.CAData)
+		if err != nil {
+			return err
+		}
+		if membership != nil {
+			defer membership.Close() // without a connection, nothing is lost
+			o.Members = membership
 		}
 		return nodes.Remove(c.Context(), args[0], o)
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -29,11 +31,12 @@ type tokens struct {
 	flags  genericclioptions.RESTClientGetter
 	clock  clock.Clock
 	stdout io.Writer
+	stderr io.Writer
 }
 
 // tokenCommand returns the command "ctl token".
-func tokenCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cobra.Command {
-	t := &tokens{flags: flags, clock: clock.Real(), stdout: stdout}
+func tokenCommand(flags genericclioptions.RESTClientGetter, streams genericiooptions.IOStreams) *cobra.Command {
+	t := &tokens{flags: flags, clock: clock.Real(), stdout: streams.Out, stderr: streams.ErrOut}
 	c := &cobra.Command{Use: "token", Short: "Manage the tokens with which machines join a cluster"}
 	for _, sub := range []*cobra.Command{t.createCommand(), t.listCommand(), t.deleteCommand()} {
 		sub.SilenceErrors, sub.SilenceUsage = true, true // Run prints the error
@@ -64,7 +67,11 @@ func (t *tokens) createCommand() *cobra.Command {
 		Short: "Create a join token and print it",
 		Long: `Create a join token and print it. With the token, any number of machines can join the
 cluster as nodes until the token expires. The token gives no other rights. A token that
-never expires would be a password, so --ttl must be longer than zero.`,
+never expires would be a password, so --ttl must be longer than zero.
+With --control-plane, machines can join as control planes. Such a token gives access to
+the keys of the cluster's certificate authorities. The command must run as root on the
+machine of a control plane. The first time, it turns the etcd in the API server into a
+unit of its own, and the API server does not answer for some seconds.`,
 		Example: "  ctl token create --ttl 10m --print-join-command",
 		Args:    cobra.NoArgs,
 	}
@@ -73,7 +80,13 @@ never expires would be a password, so --ttl must be longer than zero.`,
 		"text that \"ctl token list\" shows, for example what the token is for")
 	command := c.Flags().Bool("print-join-command", false,
 		"print the complete command \"ctl join\" for the new machine instead of the token alone")
+	controlPlane := c.Flags().Bool("control-plane", false,
+		"create a token for control planes; the command must run as root on a control plane's machine")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		options := provision.TokenOptions{Life: *life, Description: *description}
+		if *controlPlane {
+			return t.inviteControlPlane(c.Context(), options, *command)
+		}
 		client, cfg, err := connect(t.flags)
 		if err != nil {
 			return err
@@ -84,8 +97,7 @@ never expires would be a password, so --ttl must be longer than zero.`,
 				return err // without creating a token that is never printed
 			}
 		}
-		invitation.Token, err = provision.CreateToken(c.Context(), client,
-			provision.TokenOptions{Life: *life, Description: *description}, t.clock)
+		invitation.Token, err = provision.CreateToken(c.Context(), client, options, t.clock)
 		if err != nil {
 			return err
 		}
@@ -98,6 +110,26 @@ never expires would be a password, so --ttl must be longer than zero.`,
 	}
 	return c
 }
+
+// inviteControlPlane creates a token for control planes, and prints it or the command to join with it.
+// Progress messages go to the standard error output.
+func (t *tokens) inviteControlPlane(ctx context.Context, o provision.TokenOptions, command bool) error {
+	if os.Geteuid() != 0 {
+		return errNotRootHere
+	}
+	invitation, err := machine.InviteControlPlane(ctx, o, machineDeps(t.stderr, t.stderr))
+	if err != nil {
+		return err
+	}
+	text := invitation.Token
+	if command {
+		text = invitation.ControlPlaneCommand()
+	}
+	_, err = fmt.Fprintln(t.stdout, text)
+	return err
+}
+
+var errNotRootHere = errors.New("--control-plane: run the command as root on the machine of a control plane")
 
 var errInsecure = errors.New("the kubeconfig does not verify the API server's certificate, so the server could name " +
 	"a false authority: use a kubeconfig without insecure-skip-tls-verify")

@@ -6,12 +6,10 @@ package machine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"time"
 
 	"keelson.dev/api/clock"
-	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/provision"
 )
 
@@ -39,17 +37,9 @@ func renewCertificates(clk clock.Clock) error {
 	if _, err := os.Stat(argsFile(provision.APIServer)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	data, err := os.ReadFile(configFile)
-	if err != nil {
-		return fmt.Errorf("configuration: %w", err)
-	}
-	c, err := config.Decode(data)
-	if err != nil {
-		return fmt.Errorf("%s: %w", configFile, err)
-	}
-	of, err := cluster(c)
+	_, p, err := installedControlPlane()
 	if err != nil {
 		return err
 	}
-	return controlPlane(c, of).Renew(clk)
+	return p.Renew(clk)
 }

@@ -69,7 +69,7 @@ func cluster(c *config.KeelsonConfiguration) (*provision.Cluster, error) {
 
 // controlPlane returns the description of the control plane of this machine.
 func controlPlane(c *config.KeelsonConfiguration, of *provision.Cluster) *provision.ControlPlane {
-	return &provision.ControlPlane{
+	p := &provision.ControlPlane{
 		Cluster: of, Dir: controlDir, AuditLog: auditLog, Store: storeDir,
 		Bind: of.Families[0].Unspecified().String(), Advertise: c.APIServer.AdvertiseAddress, Port: c.APIServer.Port,
 		Local: "127.0.0.1",
@@ -78,6 +78,10 @@ func controlPlane(c *config.KeelsonConfiguration, of *provision.Cluster) *provis
 		},
 		Server: "https://" + apiAddress(c), AdminServer: local,
 	}
+	if exists(argsFile(etcd)) {
+		useEtcd(p, c)
+	}
+	return p
 }
 
 // apiAddress returns the HOST:PORT of this machine's API server.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,6 +31,7 @@ import (
 	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/discovery"
+	"keelson.dev/keelson/pkg/machine/nodes"
 	"keelson.dev/keelson/pkg/pki"
 	"keelson.dev/keelson/pkg/provision"
 )
@@ -66,7 +68,9 @@ func Init(ctx context.Context, c *config.KeelsonConfiguration, d Deps) error {
 		return err
 	}
 	s := &steps{Deps: d}
-	err = s.run("certificates and configuration", func() error { return writeControlPlane(ctx, dir, c, of, d.Clock) })
+	err = s.run("certificates and configuration", func() error {
+		return writeControlPlane(ctx, dir, c, controlPlane(c, of), nil, d.Clock, apiAddress(c))
+	})
 	if err != nil {
 		return err
 	}
@@ -106,15 +110,23 @@ func (s *steps) addObjects(ctx context.Context, api administrator, of *provision
 	return group.Wait()
 }
 
-// writeControlPlane writes all files of a machine with the first control plane.
-func writeControlPlane(ctx context.Context, dir string, c *config.KeelsonConfiguration, of *provision.Cluster,
-	clk clock.Clock) error {
-	p, n := controlPlane(c, of), node(c, of, false)
+// writeControlPlane writes all files of a machine with a control plane. a has the authorities of the
+// cluster that it joins, or is nil for the first control plane, which makes them. servers are the
+// addresses of all known API servers.
+func writeControlPlane(ctx context.Context, dir string, c *config.KeelsonConfiguration, p *provision.ControlPlane,
+	a provision.Authorities, clk clock.Clock, servers ...string) error {
+	n, joins := node(c, p.Cluster, false), a != nil
 	// First, because it makes the files by which Reset recognizes the machine.
 	if err := writeMachine(ctx, dir, c, n); err != nil {
 		return err
 	}
-	if err := errors.Join(p.IssueCertificates(false, clk), p.WriteConfiguration()); err != nil {
+	if joins {
+		if err := p.WriteAuthorities(a); err != nil {
+			return err
+		}
+	}
+	// Certificates that are left from an earlier attempt may be from other authorities.
+	if err := errors.Join(p.IssueCertificates(joins, clk), p.WriteConfiguration()); err != nil {
 		return err
 	}
 	if err := p.WriteKubeconfigs(clk); err != nil {
@@ -124,18 +136,19 @@ func writeControlPlane(ctx context.Context, dir string, c *config.KeelsonConfigu
 	if err != nil {
 		return fmt.Errorf("authority: %w", err)
 	}
-	if err := errors.Join(n.IssueCertificates(controlDir, false, clk), n.WriteKubeconfigs(authority)); err != nil {
+	if err := errors.Join(n.IssueCertificates(controlDir, joins, clk), n.WriteKubeconfigs(authority)); err != nil {
 		return err
 	}
-	for program, args := range map[string][]string{
-		provision.APIServer: p.APIServerArgs(), provision.ControllerManager: p.ControllerManagerArgs(),
-		provision.Scheduler: p.SchedulerArgs(),
-	} {
-		if err := writeArgs(program, args); err != nil {
-			return err
-		}
+	if err := errors.Join(writeArgs(provision.APIServer, p.APIServerArgs()), writeManagerArgs(p)); err != nil {
+		return err
 	}
-	return agent.WriteServers(serverList, []string{apiAddress(c)})
+	return agent.WriteServers(serverList, servers)
+}
+
+// writeManagerArgs writes the flags of the controller manager and the scheduler.
+func writeManagerArgs(p *provision.ControlPlane) error {
+	return errors.Join(writeArgs(provision.ControllerManager, p.ControllerManagerArgs()),
+		writeArgs(provision.Scheduler, p.SchedulerArgs()))
 }
 
 // writeMachine writes the files that each machine needs, except credentials, and makes the units of
@@ -201,7 +214,7 @@ func (s *steps) startControlPlane(ctx context.Context) (administrator, error) {
 			if err != nil {
 				return err
 			}
-			if api, err = newAdministrator(); err != nil {
+			if api, err = newAdministrator(local); err != nil {
 				return err
 			}
 			return s.await(ctx, apiTimeout, api.ready)
@@ -210,10 +223,10 @@ func (s *steps) startControlPlane(ctx context.Context) (administrator, error) {
 	return api, group.Wait()
 }
 
-// newAdministrator returns a client with the credentials of a user that has all rights, also before
-// the add-ons give some to other administrators.
-func newAdministrator() (a administrator, err error) {
-	rc, err := clientcmd.BuildConfigFromFlags("", controlDir.Kubeconfig("super-admin"))
+// newAdministrator returns a client of the API server at a URL, with the credentials of a user that has
+// all rights, also before the add-ons give some to other administrators.
+func newAdministrator(server string) (a administrator, err error) {
+	rc, err := clientcmd.BuildConfigFromFlags(server, controlDir.Kubeconfig("super-admin"))
 	if err != nil {
 		return a, fmt.Errorf("administrator's kubeconfig: %w", err)
 	}
@@ -251,9 +264,10 @@ func (a administrator) share(ctx context.Context, c *config.KeelsonConfiguration
 // an API server, which this machine has; an administrator may give them.
 func (a administrator) createNode(ctx context.Context, c *config.KeelsonConfiguration) error {
 	n := &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: c.Node.Name, Labels: c.Node.Labels},
+		ObjectMeta: metav1.ObjectMeta{Name: c.Node.Name, Labels: map[string]string{nodes.ControlPlaneLabel: ""}},
 		Status:     v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: c.Node.Name}}},
 	}
+	maps.Copy(n.Labels, c.Node.Labels)
 	for _, address := range c.Node.Addresses {
 		n.Status.Addresses = append(n.Status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: address})
 	}

@@ -69,3 +69,11 @@ func Invite(ctx context.Context, client kubernetes.Interface, authority []byte) 
 func (i *Invitation) Command() string {
 	return fmt.Sprintf("ctl join %s --token %s --ca-cert-hash %s", i.Server, i.Token, strings.Join(i.Hashes, ","))
 }
+
+// ControlPlaneCommand returns the shell command with which a machine accepts an invitation to become a
+// control plane. It keeps the token, which protects the keys of the cluster, out of the list of
+// processes.
+func (i *Invitation) ControlPlaneCommand() string {
+	return fmt.Sprintf("echo %s | ctl join %s --control-plane --token-file - --ca-cert-hash %s", i.Token, i.Server,
+		strings.Join(i.Hashes, ","))
+}

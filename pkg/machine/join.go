@@ -28,6 +28,19 @@ type Invitation struct {
 	Hashes []string // hashes of the cluster's authority, see discovery.Hash
 }
 
+// client returns a client of the invitation's server with the rights of its token. authority is the
+// certificate of the cluster's authority in PEM.
+func (i *Invitation) client(authority []byte) (kubernetes.Interface, error) {
+	client, err := kubernetes.NewForConfig(&rest.Config{
+		Host: "https://" + i.Server, BearerToken: i.Token, Timeout: apiTimeout,
+		TLSClientConfig: rest.TLSClientConfig{CAData: authority},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	return client, nil
+}
+
 // Discover checks that the invitation's server belongs to the cluster, and reads the configuration
 // that the cluster's machines have in common. It returns the authority's certificate in PEM, too.
 func Discover(ctx context.Context, i *Invitation) (shared *config.KeelsonConfiguration, authority []byte, err error) {
@@ -36,12 +49,9 @@ func Discover(ctx context.Context, i *Invitation) (shared *config.KeelsonConfigu
 		return nil, nil, err
 	}
 	authority = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
-	client, err := kubernetes.NewForConfig(&rest.Config{
-		Host: "https://" + i.Server, BearerToken: i.Token, Timeout: apiTimeout,
-		TLSClientConfig: rest.TLSClientConfig{CAData: authority},
-	})
+	client, err := i.client(authority)
 	if err != nil {
-		return nil, nil, fmt.Errorf("client: %w", err)
+		return nil, nil, err
 	}
 	m, err := client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, configMap, metav1.GetOptions{})
 	if err != nil {

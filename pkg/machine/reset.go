@@ -46,7 +46,8 @@ func Installed() bool {
 // time, and repeated.
 func Reset(ctx context.Context, d Deps) error {
 	s := &steps{Deps: d}
-	farewell := farewell()
+	remains := exists(argsFile(etcd)) && s.tryLeave(ctx)
+	farewell := farewell(remains)
 	var errs []error
 	for _, step := range s.removals() {
 		errs = append(errs, s.run(step.name, func() error { return step.do(ctx) }))
@@ -86,8 +87,9 @@ func (s *steps) removals() []removal {
 	}
 }
 
-// farewell says what of the machine's cluster remains elsewhere.
-func farewell() string {
+// farewell says what of the machine's cluster remains elsewhere. isMember is true if this machine remains
+// a member of etcd.
+func farewell(isMember bool) string {
 	name := "NAME"
 	if data, err := os.ReadFile(configFile); err == nil {
 		if c, err := config.Decode(data); err == nil {
@@ -99,8 +101,9 @@ func farewell() string {
 		out += "  - the Node in the cluster. To remove it, run on a control plane:\n\n" +
 			"      ctl node remove --force " + name + "\n\n"
 	}
-	if exists(argsFile(etcd)) {
-		out += "  - this machine's membership in the cluster's etcd. Remove it there, too.\n"
+	if isMember {
+		out += "  - this machine's membership in the cluster's etcd. The command above removes it, too, and so does\n" +
+			"    \"ctl join --control-plane\" on this machine.\n"
 	}
 	return out + "  - kernel settings such as net.ipv4.ip_forward, until the machine restarts\n" +
 		"  - the releases in " + releases + ": remove their packages if you do not need them\n"

@@ -43,7 +43,7 @@ func (p *ControlPlane) storeArgs() []string {
 	}
 	return []string{
 		"--etcd-servers=" + strings.Join(p.EtcdServers, ","), "--etcd-cafile=" + p.Dir.PKI(p.EtcdFiles.Authority+".crt"),
-		"--etcd-certfile=" + p.Dir.PKI(etcdClient+".crt"), "--etcd-keyfile=" + p.Dir.PKI(etcdClient+".key"),
+		"--etcd-certfile=" + p.Dir.PKI(EtcdClient+".crt"), "--etcd-keyfile=" + p.Dir.PKI(EtcdClient+".key"),
 	}
 }
 
@@ -90,7 +90,8 @@ func (p *ControlPlane) ControllerManagerArgs() []string {
 		"--approve-kubelet-serving=true", "--protect-node-identities=true",
 	)
 	if p.Cluster.Machines {
-		out = append(out, "--approve-proxy-clients=true")
+		// Expired join tokens are deleted, because their Secrets can have encrypted keys.
+		out = append(out, "--approve-proxy-clients=true", "--controllers=*,token-cleaner-controller")
 	}
 	return slices.Concat(out, p.signerArgs(), p.managerArgs(ControllerManager), p.Cluster.emulation())
 }
@@ -111,7 +112,11 @@ func (p *ControlPlane) signerArgs() []string {
 
 // SchedulerArgs returns the flags of the scheduler.
 func (p *ControlPlane) SchedulerArgs() []string {
-	return slices.Concat([]string{"--config=" + p.Dir.schedulerConfig()}, p.managerArgs(Scheduler), p.Cluster.emulation())
+	out := []string{"--config=" + p.Dir.schedulerConfig()}
+	if p.LeaderElect { // the file may be from the time when there was one control plane
+		out = append(out, "--leader-elect=true")
+	}
+	return slices.Concat(out, p.managerArgs(Scheduler), p.Cluster.emulation())
 }
 
 // managerArgs returns the flags of the server that the controller manager or the scheduler runs.

@@ -55,7 +55,7 @@ func TestArgsOnMachines(t *testing.T) {
 		"controller manager of machines": {
 			change: func(p *ControlPlane) { p.Cluster.Machines = true },
 			args:   (*ControlPlane).ControllerManagerArgs,
-			want:   []string{"--approve-proxy-clients=true"},
+			want:   []string{"--approve-proxy-clients=true", "--controllers=*,token-cleaner-controller"},
 		},
 		"controller manager": {
 			args: (*ControlPlane).ControllerManagerArgs,
@@ -74,6 +74,12 @@ func TestArgsOnMachines(t *testing.T) {
 		"scheduler": {
 			args: (*ControlPlane).SchedulerArgs,
 			want: []string{"--config=/etc/kubernetes/scheduler.yaml", "--tls-cert-file=/etc/kubernetes/pki/scheduler.crt"},
+			not:  []string{"--leader-elect"},
+		},
+		"scheduler of several": {
+			change: func(p *ControlPlane) { p.LeaderElect = true },
+			args:   (*ControlPlane).SchedulerArgs,
+			want:   []string{"--leader-elect=true"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

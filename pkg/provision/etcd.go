@@ -11,8 +11,10 @@ import (
 )
 
 const (
-	etcdQuota  = 8 << 30 // maximum size of the database in bytes
-	etcdClient = "apiserver-etcd-client"
+	etcdQuota = 8 << 30 // maximum size of the database in bytes
+	// EtcdClient is the name of the API server's client certificate for etcd below the directory pki, without
+	// its extension.
+	EtcdClient = "apiserver-etcd-client"
 )
 
 // EtcdFiles has the names of etcd's certificates below the directory pki, without the extensions
@@ -68,7 +70,7 @@ func (f EtcdFiles) certificates(hosts []string) []certificate {
 	member := pki.Leaf{Name: "etcd", Hosts: hosts, Client: true}
 	out := []certificate{
 		{file: f.Server, leaf: member, authority: f.Authority},
-		{file: etcdClient, leaf: pki.Leaf{Name: "kube-apiserver-etcd-client", Client: true}, authority: f.Authority},
+		{file: EtcdClient, leaf: pki.Leaf{Name: "kube-apiserver-etcd-client", Client: true}, authority: f.Authority},
 	}
 	if f.Peer != f.Server {
 		out = append(out, certificate{file: f.Peer, leaf: member, authority: f.Authority})

@@ -46,8 +46,9 @@ const (
 	usagePrefix    = "usage-bootstrap-"
 )
 
-// tokenPattern matches a bootstrap token, or its ID alone, which is the first submatch.
-var tokenPattern = regexp.MustCompile(`^([a-z0-9]{6})(?:\.[a-z0-9]{16})?$`)
+// tokenPattern matches a bootstrap token, one for a control plane, or the ID alone, which is the first
+// submatch.
+var tokenPattern = regexp.MustCompile(`^([a-z0-9]{6})(?:\.[a-z0-9]{16}(?:\.[0-9a-f]{64})?)?$`)
 
 // A caller that passes a token with a typing error must not find it in a log, so errTokenFormat does
 // not contain the token.
@@ -64,20 +65,28 @@ type TokenOptions struct {
 
 // CreateToken creates a join token and returns it.
 func CreateToken(ctx context.Context, client kubernetes.Interface, o TokenOptions, clk clock.Clock) (string, error) {
+	token, _, err := createToken(ctx, client, o, nil, clk)
+	return token, err
+}
+
+// createToken creates a join token and returns it and its Secret. The Secret also has the given data.
+func createToken(ctx context.Context, client kubernetes.Interface, o TokenOptions, data map[string][]byte,
+	clk clock.Clock) (token string, created *core.Secret, err error) {
 	if o.Life <= 0 {
-		return "", errTokenLife
+		return "", nil, errTokenLife
 	}
 	id, err := letters(6)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	secret, err := letters(16)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	_, err = client.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, &core.Secret{
+	created, err = client.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, &core.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: tokenPrefix + id},
 		Type:       tokenType,
+		Data:       data,
 		StringData: map[string]string{
 			"token-id":                     id,
 			"token-secret":                 secret,
@@ -88,9 +97,9 @@ func CreateToken(ctx context.Context, client kubernetes.Interface, o TokenOption
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return "", fmt.Errorf("join token: %w", err)
+		return "", nil, fmt.Errorf("join token: %w", err)
 	}
-	return id + "." + secret, nil
+	return id + "." + secret, created, nil
 }
 
 // Token describes a bootstrap token, without its secret part.

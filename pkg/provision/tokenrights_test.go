@@ -71,12 +71,24 @@ func withToken(t *testing.T, s *testserver.Server, created time.Time) kubernetes
 func joiner(t *testing.T, s *testserver.Server) kubernetes.Interface {
 	t.Helper()
 	client := withToken(t, s, time.Now())
+	awaitRights(t, client, joinRights())
+	return client
+}
+
+// joinRights are some rights of a client with a join token.
+func joinRights() []authorizationv1.ResourceAttributes {
+	return []authorizationv1.ResourceAttributes{
+		{Verb: "get", Resource: "configmaps", Namespace: "kube-system", Name: "keelson-config"},
+		{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"},
+		{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests", Subresource: "nodeclient"},
+	}
+}
+
+// awaitRights waits until the server knows that a client has rights.
+func awaitRights(t *testing.T, client kubernetes.Interface, rights []authorizationv1.ResourceAttributes) {
+	t.Helper()
 	err := Wait(t.Context(), clock.Real(), time.Minute, func(ctx context.Context) error {
-		for _, right := range []authorizationv1.ResourceAttributes{
-			{Verb: "get", Resource: "configmaps", Namespace: "kube-system", Name: "keelson-config"},
-			{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"},
-			{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests", Subresource: "nodeclient"},
-		} {
+		for _, right := range rights {
 			review := &authorizationv1.SelfSubjectAccessReview{}
 			review.Spec.ResourceAttributes = &right
 			got, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
@@ -92,7 +104,6 @@ func joiner(t *testing.T, s *testserver.Server) kubernetes.Interface {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return client
 }
 
 // TestTokenJoins checks that a machine with a join token can do what "ctl join" needs. The example of
@@ -167,10 +178,19 @@ var joining = []string{
 }
 
 // TestTokenRules checks that the roles of a client with a join token have no rules but those that a
-// machine needs to join, in any namespace.
+// machine needs to join, in any namespace. With a token of a control plane, these include reading the
+// token's own Secret.
 func TestTokenRules(t *testing.T) {
 	s := machinesServer(t)
-	client := joiner(t, s)
+	checkRules(t, s, joiner(t, s))
+	token, client := controlPlaneJoiner(t, s, Authorities{})
+	id, _ := TokenID(token.Join)
+	checkRules(t, s, client, "get /secrets bootstrap-token-"+id)
+}
+
+// checkRules checks the rules of a client with a join token. more has further ones in kube-system.
+func checkRules(t *testing.T, s *testserver.Server, client kubernetes.Interface, more ...string) {
+	t.Helper()
 	reviews := client.AuthorizationV1().SelfSubjectRulesReviews()
 	namespaces, err := s.Client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -179,7 +199,7 @@ func TestTokenRules(t *testing.T) {
 	for _, namespace := range namespaces.Items {
 		want := slices.Concat(everyone, joining)
 		if namespace.Name == "kube-system" {
-			want = append(want, "get /configmaps keelson-config")
+			want = append(append(want, "get /configmaps keelson-config"), more...)
 		}
 		review := &authorizationv1.SelfSubjectRulesReview{}
 		review.Spec.Namespace = namespace.Name
@@ -229,7 +249,13 @@ func rules(list []authorizationv1.ResourceRule) (out []string) {
 // are not the only source of rights.
 func TestTokenRights(t *testing.T) {
 	s := machinesServer(t)
-	client := joiner(t, s)
+	checkRights(t, joiner(t, s))
+	_, client := controlPlaneJoiner(t, s, Authorities{})
+	checkRights(t, client)
+}
+
+func checkRights(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
 	_, lists, err := client.Discovery().ServerGroupsAndResources()
 	if err != nil {
 		t.Fatal(err)

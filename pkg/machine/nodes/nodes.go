@@ -1,17 +1,19 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodes removes nodes from a cluster. It uses only the API, so it works from any machine and
-// for machines that have failed.
+// Package nodes removes nodes from a cluster. It uses only the API, and etcd for control planes, so it
+// works for machines that have failed.
 //
 // Remove takes these steps in this order:
 //
-//  1. Refuse to remove the machine of the only API server.
+//  1. Refuse to remove the machine of the only API server, and a member of etcd without which too few
+//     members would run.
 //  2. Cordon the node, and evict its pods with kubectl's library, which respects
 //     PodDisruptionBudgets.
-//  3. Delete the node's certificate requests, also those that wait for approval. The controller
+//  3. Remove the machine's member of etcd, if it has one.
+//  4. Delete the node's certificate requests, also those that wait for approval. The controller
 //     manager would approve a waiting request as soon as the Node is gone.
-//  4. Delete the Node.
+//  5. Delete the Node.
 //
 // If a step fails, the later ones do not happen, and Remove can be called again. The package does not
 // revoke certificates, which Kubernetes cannot do, and changes nothing on the machine itself.
@@ -56,10 +58,13 @@ const retryDelay = 5 * time.Second
 // Options are the dependencies and settings of Remove.
 type Options struct {
 	Client kubernetes.Interface
-	Clock  clock.Clock
+	// Members is nil if the caller has no credentials for the cluster's etcd. Then control planes of a
+	// cluster with several are not removed, unless that is forced.
+	Members Members
+	Clock   clock.Clock
 	// Out receives progress messages, and ErrOut warnings about pods.
 	Out, ErrOut io.Writer
-	// Force removes the node without evicting its pods, and also if it is the only control plane.
+	// Force removes the node without evicting its pods, and also if the cluster then stands still.
 	Force bool
 	// DeleteEmptyDirData also evicts pods that lose data in volumes of the type emptyDir.
 	DeleteEmptyDirData bool
@@ -76,8 +81,15 @@ func Remove(ctx context.Context, name string, o Options) error {
 	if err := o.checkControlPlane(ctx, node); err != nil {
 		return err
 	}
+	member, err := o.findMember(ctx, node)
+	if err != nil {
+		return err
+	}
 	uid := node.UID // RunCordonOrUncordon changes node
 	if err := o.empty(ctx, node); err != nil {
+		return err
+	}
+	if err := o.removeMember(ctx, member); err != nil {
 		return err
 	}
 	if err := o.deleteRequests(ctx, name); err != nil {
@@ -112,12 +124,21 @@ func (o *Options) checkControlPlane(ctx context.Context, node *v1.Node) error {
 	if o.Force {
 		return nil
 	}
+	slice, err := o.apiServers(ctx)
+	if err != nil {
+		return err
+	}
+	return checkServers(slice, node)
+}
+
+// apiServers returns the EndpointSlice with the addresses of the API servers.
+func (o *Options) apiServers(ctx context.Context) (*discoveryv1.EndpointSlice, error) {
 	endpoints := o.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
 	slice, err := endpoints.Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("API servers: %w", err)
+		return nil, fmt.Errorf("API servers: %w", err)
 	}
-	return checkServers(slice, node)
+	return slice, nil
 }
 
 // checkServers returns an error if a node has the addresses of all API servers in an EndpointSlice.

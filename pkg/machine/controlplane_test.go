@@ -1,0 +1,111 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"keelson.dev/keelson/pkg/provision"
+)
+
+// TestUseEtcd checks the flags of a control plane and its member of etcd if there can be several.
+func TestUseEtcd(t *testing.T) {
+	c := example()
+	of, err := cluster(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := controlPlane(c, of)
+	useEtcd(p, c)
+	for program, tc := range map[string]struct{ args, want []string }{
+		"API server": {p.APIServerArgs(), []string{"--etcd-servers=https://127.0.0.1:2379",
+			"--etcd-cafile=/etc/kubernetes/pki/etcd/ca.crt"}},
+		"controller manager": {p.ControllerManagerArgs(), []string{"--leader-elect=true"}},
+		"scheduler":          {p.SchedulerArgs(), []string{"--leader-elect=true"}},
+		"etcd": {member(c, []string{"m1=https://192.0.2.11:2380"}, true).Args(), []string{"--name=m1",
+			"--data-dir=/var/lib/etcd", "--advertise-client-urls=https://192.0.2.11:2379",
+			"--listen-client-urls=https://192.0.2.11:2379,https://127.0.0.1:2379",
+			"--listen-peer-urls=https://192.0.2.11:2380", "--initial-cluster-state=existing",
+			"--cert-file=/etc/kubernetes/pki/etcd/server.crt"}},
+	} {
+		for _, flag := range tc.want {
+			if !slices.Contains(tc.args, flag) {
+				t.Errorf("%s: no flag %s in\n%s", program, flag, strings.Join(tc.args, "\n"))
+			}
+		}
+		if _, err := argsContent(program, tc.args); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, host := range []string{"127.0.0.1", "m1", "192.0.2.11", "2001:db8::11"} {
+		if !slices.Contains(p.Hosts.Etcd, host) {
+			t.Errorf("etcd's certificate is not for %s: %q", host, p.Hosts.Etcd)
+		}
+	}
+	c.APIServer.AdvertiseAddress = "2001:db8::11"
+	if got := peerURL(c); got != "https://[2001:db8::11]:2380" {
+		t.Error(got)
+	}
+}
+
+func TestControlPlaneCommand(t *testing.T) {
+	i := &Invitation{Server: "192.0.2.1:6443", Token: "a.b.c", Hashes: []string{"sha256:1"}}
+	const want = "echo a.b.c | ctl join 192.0.2.1:6443 --control-plane --token-file - --ca-cert-hash sha256:1"
+	if got := i.ControlPlaneCommand(); got != want {
+		t.Error(got)
+	}
+}
+
+func TestPrintSurvival(t *testing.T) {
+	for n, want := range map[int]string{
+		2: "survives the loss of none of them", 3: "survives the loss of 1.\n",
+		4: "survives the loss of 1. It would survive the loss of 2 with one more", 5: "survives the loss of 2.\n",
+	} {
+		var out bytes.Buffer
+		printSurvival(&out, n)
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%d control planes: %s", n, out.String())
+		}
+	}
+}
+
+// TestReach checks that a port at which nothing listens is reported.
+func TestReach(t *testing.T) {
+	var ports []int
+	for range 2 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports = append(ports, int(netip.MustParseAddrPort(l.Addr().String()).Port()))
+		if len(ports) == 1 {
+			_ = l.Close()
+		}
+	}
+	if err := reach(t.Context(), "127.0.0.1", ports[1]); err != nil {
+		t.Error(err)
+	}
+	if err := reach(t.Context(), "127.0.0.1", ports...); err == nil || !strings.Contains(err.Error(), "2380") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestNoControlPlane checks that a machine without a control plane cannot invite others.
+func TestNoControlPlane(t *testing.T) {
+	if exists(argsFile(provision.APIServer)) {
+		t.Skip("this machine has a control plane")
+	}
+	if _, err := InviteControlPlane(t.Context(), provision.TokenOptions{}, Deps{}); err == nil {
+		t.Error("no error")
+	}
+	if m, err := Membership([]byte("certificate")); m != nil || err != nil {
+		t.Errorf("%v, %v", m, err)
+	}
+}

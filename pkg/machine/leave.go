@@ -1,0 +1,83 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"keelson.dev/keelson/pkg/machine/agent"
+	"keelson.dev/keelson/pkg/machine/config"
+	"keelson.dev/keelson/pkg/machine/members"
+	"keelson.dev/keelson/pkg/provision"
+)
+
+// Membership returns a client of a cluster's etcd with the credentials of this machine's control plane.
+// trusted has the certificates in PEM that clients of the cluster trust. Membership returns nil if this
+// machine has no such credentials, or is part of another cluster. The caller must close the client.
+func Membership(trusted []byte) (*members.Client, error) {
+	own, err := os.ReadFile(controlDir.PKI("ca.crt"))
+	if err != nil || !exists(etcdCredentials()) || !bytes.Contains(trusted, bytes.TrimSpace(own)) {
+		return nil, nil
+	}
+	return connectEtcd(etcdURLs()...)
+}
+
+// etcdURLs returns the URLs of the members of etcd that this machine knows, its own first.
+func etcdURLs() []string {
+	out := []string{localEtcd}
+	servers, _ := agent.ReadServers(serverList) // without the file, the own member must do
+	for _, s := range servers {
+		if at, err := netip.ParseAddrPort(s); err == nil {
+			out = append(out, etcdURL(at.Addr().String(), config.EtcdClientPort))
+		}
+	}
+	return out
+}
+
+// leave stops this machine's control plane and removes its member of etcd, if there are others. It
+// returns an error if the member remains in the cluster.
+func leave(ctx context.Context) error {
+	if !exists(argsFile(etcd)) {
+		return nil
+	}
+	// The API server ends first, because it removes its address from the cluster, for which it needs etcd.
+	err := stopUnits(ctx, units([]string{provision.Scheduler, provision.ControllerManager, provision.APIServer})...)
+	if err != nil {
+		return err
+	}
+	c, _, err := installedControlPlane()
+	if err != nil {
+		return err
+	}
+	m, err := connectEtcd(etcdURLs()...)
+	if err != nil {
+		return err
+	}
+	defer m.Close() // without a connection, nothing is lost
+	list, err := m.List(ctx)
+	if err != nil {
+		return err
+	}
+	own, ok := members.WithPeer(list, peerURL(c))
+	others := members.Without(list, own.ID)
+	if !ok || len(members.Voters(others)) == 0 {
+		return nil
+	}
+	m.UseOnly(others) // this machine's member ends with the removal
+	return m.Remove(ctx, own.ID)
+}
+
+// tryLeave is leave for Reset, which goes on without the cluster. It reports whether the member may
+// remain in the cluster.
+func (s *steps) tryLeave(ctx context.Context) (remains bool) {
+	err := s.run("member of etcd", func() error { return leave(ctx) })
+	if err != nil {
+		fmt.Fprintf(s.Out, "This machine remains a member of the cluster's etcd: %v\n", err)
+	}
+	return err != nil
+}

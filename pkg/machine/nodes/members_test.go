@@ -1,0 +1,116 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodes
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/machine/members"
+)
+
+// etcd is a cluster's etcd. Its members that do not run are in down.
+type etcd struct {
+	list, used []members.Member
+	down       []string
+	removed    []uint64
+	err        error
+}
+
+func (e *etcd) List(context.Context) ([]members.Member, error) { return e.list, e.err }
+
+func (e *etcd) Remove(_ context.Context, id uint64) error {
+	e.removed = append(e.removed, id)
+	return nil
+}
+
+func (e *etcd) Status(_ context.Context, m members.Member) error {
+	if slices.Contains(e.down, m.Name) {
+		return errDown
+	}
+	return nil
+}
+
+func (e *etcd) UseOnly(list []members.Member) { e.used = list }
+
+var errDown = errors.New("down")
+
+// TestRemoveMember checks that the member of etcd on a node's machine is removed before the Node, unless
+// the others cannot work without it.
+func TestRemoveMember(t *testing.T) {
+	m1, m2, m3 := members.Member{ID: 1, Name: "m1"}, members.Member{ID: 2, Name: "m2"}, members.Member{ID: 3, Name: "m3"}
+	learner := members.Member{ID: 4, Name: "m4", Learner: true}
+	for name, tc := range map[string]struct {
+		etcd    etcd
+		force   bool
+		want    error
+		removed []uint64
+	}{
+		"three":                 {etcd{list: []members.Member{m1, m2, m3}}, false, nil, []uint64{2}},
+		"two":                   {etcd{list: []members.Member{m1, m2}}, false, nil, []uint64{2}},
+		"the failed one":        {etcd{list: []members.Member{m1, m2, m3}, down: []string{"m2"}}, false, nil, []uint64{2}},
+		"another failed":        {etcd{list: []members.Member{m1, m2, m3}, down: []string{"m3"}}, false, errQuorum, nil},
+		"another failed, force": {etcd{list: []members.Member{m1, m2, m3}, down: []string{"m3"}}, true, nil, []uint64{2}},
+		"learners do not help":  {etcd{list: []members.Member{m1, m2, learner}, down: []string{"m1"}}, false, errQuorum, nil},
+		"not a member":          {etcd{list: []members.Member{m1, m3}}, false, nil, nil},
+		"the only member":       {etcd{list: []members.Member{m2}}, false, nil, nil},
+		"no answer":             {etcd{err: errDown}, false, errDown, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCell(t, v1.ConditionTrue, "192.0.2.2")
+			err := c.remove(func(o *Options) { o.Members, o.Force = &tc.etcd, tc.force })
+			if !errors.Is(err, tc.want) || !slices.Equal(tc.etcd.removed, tc.removed) {
+				t.Errorf("error %v, removed %v; want %v, %v", err, tc.etcd.removed, tc.want, tc.removed)
+			}
+			_, gone := c.Client.CoreV1().Nodes().Get(t.Context(), "m2", metav1.GetOptions{})
+			if apierrors.IsNotFound(gone) != (tc.want == nil) {
+				t.Errorf("node: %v", gone)
+			}
+			if said := strings.Contains(c.out.String(), "etcd member m2 removed\n"); said != (tc.removed != nil) {
+				t.Errorf("printed %s", c.out.String())
+			}
+			if len(tc.removed) > 0 && slices.ContainsFunc(tc.etcd.used, func(m members.Member) bool { return m.ID == 2 }) {
+				t.Error("the member that is removed is asked to remove itself")
+			}
+		})
+	}
+}
+
+// TestRemoveMemberKeepsPods checks that the member remains if the pods of the node cannot be evicted.
+func TestRemoveMemberKeepsPods(t *testing.T) {
+	c := newCell(t, v1.ConditionTrue, "192.0.2.2")
+	c.pod("p", "")
+	e := &etcd{list: []members.Member{{ID: 1, Name: "m1"}, {ID: 2, Name: "m2"}}}
+	if err := c.remove(func(o *Options) { o.Members = e }); !errors.Is(err, errDrain) || len(e.removed) > 0 {
+		t.Errorf("error %v, removed %v", err, e.removed)
+	}
+}
+
+// TestRemoveWithoutCredentials checks that a control plane, which may have failed, is not removed by a
+// client that cannot remove its member of etcd.
+func TestRemoveWithoutCredentials(t *testing.T) {
+	c := newCell(t, v1.ConditionTrue, "192.0.2.2")
+	n, err := c.Client.CoreV1().Nodes().Get(t.Context(), "m2", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Labels = map[string]string{ControlPlaneLabel: ""}
+	if _, err := c.Client.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.remove(nil); !errors.Is(err, errNoMembers) {
+		t.Errorf("error %v, want %v", err, errNoMembers)
+	}
+	if err := c.remove(func(o *Options) { o.Force = true }); err != nil {
+		t.Error(err)
+	}
+	c.check(false, nil, nil)
+}
