@@ -349,7 +349,7 @@ func (a *assembly) buildHandler() error {
 	if err != nil {
 		return err
 	}
-	a.handler = filters.Chain(m, cfg)
+	a.handler = withEpoch(filters.Chain(m, cfg), a.databases.epoch)
 	return nil
 }
 
@@ -401,6 +401,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 			m.exact[root+"/"+c.Name] = h
 		}
 	}
+	a.addSnapshots(m)
 	m.addZPages(a.cfg.Flags, &a.cfg.Features)
 	return m, nil
 }

@@ -33,7 +33,8 @@ type database struct {
 	backend  *store.Backend
 }
 
-// databases are the databases of a server. The fields do not change after openDatabases.
+// databases are the databases of a server. The fields do not change while requests
+// are served.
 type databases struct {
 	// all begins with the default database, which has all resources without a database of their
 	// own. The others follow in the order of the configuration.
@@ -46,6 +47,7 @@ type databases struct {
 	of        map[schema.GroupResource]*database
 	locations []schema.GroupResource // keys of databases.of, in the order of the configuration
 	sealed    *encryption.Encryption // nil if values are not encrypted
+	epoch     int64                  // the cluster's epoch; Server.Run sets it
 	close     []io.Closer
 }
 

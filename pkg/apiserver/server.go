@@ -239,6 +239,9 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := d.markStores(ctx, s); err != nil {
 		return err
 	}
+	if d.epoch, err = d.readEpoch(ctx, s.cfg.EtcdPrefix); err != nil {
+		return err
+	}
 	background.Go(func() { d.run(inner, s) })
 	background.Go(func() { s.serving.run(inner, s.deps.Clock) })
 	background.Go(func() { s.runAudit(inner) })

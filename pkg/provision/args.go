@@ -33,7 +33,15 @@ func (p *ControlPlane) APIServerArgs() []string {
 		"--proxy-client-cert-file=" + d.PKI("front-proxy-client.crt"), "--proxy-client-key-file=" +
 			d.PKI("front-proxy-client.key"),
 		"--enable-aggregator-routing=true", "--allow-privileged=true", "--enable-bootstrap-token-auth=true",
-	}, p.hardenedAPIServer(), p.Cluster.emulation())
+	}, p.snapshotArgs(), p.hardenedAPIServer(), p.Cluster.emulation())
+}
+
+// snapshotArgs returns the API server's flag for "ctl backup", which works on machines.
+func (p *ControlPlane) snapshotArgs() []string {
+	if !p.Cluster.Machines {
+		return nil
+	}
+	return []string{"--serve-store-snapshots"}
 }
 
 // storeArgs returns the API server's flags for its store.

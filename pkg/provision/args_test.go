@@ -28,7 +28,7 @@ func TestArgsOnMachines(t *testing.T) {
 				"--encryption-provider-config=/etc/kubernetes/encryption.yaml",
 				"--audit-policy-file=/etc/kubernetes/audit-policy.yaml", "--audit-log-path=/var/log/keelson/audit.log",
 			},
-			not: []string{"--etcd-", "--node-address-ranges", "--emulated-version"},
+			not: []string{"--etcd-", "--node-address-ranges", "--emulated-version", "--serve-store-snapshots"},
 		},
 		"API server with a separate etcd": {
 			change: func(p *ControlPlane) {
@@ -51,6 +51,11 @@ func TestArgsOnMachines(t *testing.T) {
 			want: []string{
 				"--outbound-deny=special,fd60::1/128", "--node-address-ranges=10.60.0.0/24", "--emulated-version=1.36",
 			},
+		},
+		"API server of machines": {
+			change: func(p *ControlPlane) { p.Cluster.Machines = true },
+			args:   (*ControlPlane).APIServerArgs,
+			want:   []string{"--serve-store-snapshots"},
 		},
 		"controller manager of machines": {
 			change: func(p *ControlPlane) { p.Cluster.Machines = true },

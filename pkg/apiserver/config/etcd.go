@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/keelson/pkg/storesnapshot"
 )
 
 // storedType is the media type in which objects are stored. It is the default of Kubernetes' flag
@@ -44,6 +46,8 @@ type Etcd struct {
 	// ServersOverrides are the etcd servers of single resources, as "group/resource#servers", where
 	// servers are URLs separated by semicolons.
 	ServersOverrides []string
+	// If Snapshots is true, the server serves copies of the store.
+	Snapshots bool
 
 	backend, mediaType string
 	initialization     time.Duration
@@ -101,6 +105,8 @@ func (e *Etcd) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&e.GarbageCollector, "enable-garbage-collector", e.GarbageCollector,
 		"obey the propagationPolicy of delete requests; must have the same value as the controller manager's "+
 			"--enable-garbage-collector")
+	fs.BoolVar(&e.Snapshots, "serve-store-snapshots", false,
+		"serve copies of the store at "+storesnapshot.Path+" to administrators, for ctl backup")
 }
 
 // AllResources is the value of Override.Resource.Resource in an override for a whole group.

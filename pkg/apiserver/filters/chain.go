@@ -21,6 +21,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/api/storage/v1alpha1"
+	"keelson.dev/keelson/pkg/storesnapshot"
 )
 
 // Config has the dependencies and settings of the chain. Authenticator and Authorizer are required.
@@ -112,8 +113,8 @@ func Resolver() *request.RequestInfoFactory {
 		GrouplessAPIPrefixes: sets.NewString("api")}
 }
 
-// LongRunning reports whether a request is a watch, a stream, a proxied request or a profile, and
-// so has no deadline.
+// LongRunning reports whether a request is a watch, a stream, a proxied request, a profile or a
+// snapshot of the store, and so has no deadline.
 func LongRunning(r *http.Request, info *request.RequestInfo) bool {
 	switch {
 	case info.Verb == "watch" || info.Verb == "proxy":
@@ -127,5 +128,5 @@ func LongRunning(r *http.Request, info *request.RequestInfo) bool {
 		}
 		return false
 	}
-	return isPprof(info.Path)
+	return isPprof(info.Path) || info.Path == storesnapshot.Path
 }
