@@ -1,0 +1,165 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package offline
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.etcd.io/etcd/pkg/v3/traceutil"
+	"go.etcd.io/etcd/server/v3/lease"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.uber.org/zap"
+
+	"keelson.dev/keelson/pkg/epoch"
+)
+
+// minBump is the minimum number of revisions between the store in a backup and the restored one. It is
+// more than etcd can issue in a week.
+const minBump = 1_000_000_000
+
+// The only member of the restored store. The API server's own etcd has the same name and URL.
+const (
+	member = "keelson"
+	peer   = "http://localhost:0"
+)
+
+// Options describe a restore.
+type Options struct {
+	// Prefix is the prefix of all keys, for example registry.
+	Prefix string
+	// Epoch is the epoch of the restored store.
+	Epoch int64
+	// Now is the time of the restore.
+	Now time.Time
+}
+
+// Restore makes the data directory dir from the snapshot of a store, and returns the revision of the
+// restored store. dir must not exist. Its parent needs space for two copies of the snapshot.
+func Restore(source, dir string, o Options) (revision int64, err error) {
+	work := dir + ".source"
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	if err := errors.Join(os.RemoveAll(work), os.Mkdir(work, 0o700)); err != nil {
+		return 0, fmt.Errorf("restore: %w", err)
+	}
+	db := filepath.Join(work, "db")
+	if err := copyDatabase(source, db); err != nil {
+		return 0, err
+	}
+	if err := putEpoch(db, epoch.Key(o.Prefix), epoch.Format(o.Epoch)); err != nil {
+		return 0, err
+	}
+	last, err := lastRevision(db)
+	if err != nil {
+		return 0, err
+	}
+	revision = nextRevision(last, o.Now)
+	err = snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+		SnapshotPath: db, SkipHashCheck: true, OutputDataDir: dir,
+		Name: member, PeerURLs: []string{peer}, InitialCluster: member + "=" + peer,
+		// etcd computes the cluster's ID from the token.
+		InitialClusterToken: fmt.Sprintf("keelson-%d-%s", o.Epoch, rand.Text()),
+		RevisionBump:        uint64(revision - last), MarkCompacted: true,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("restore the store: %w", err)
+	}
+	return revision, syncAll(dir)
+}
+
+// nextRevision returns the revision of a store that is restored at the given time and whose last revision
+// is known. It is at least the time in microseconds, because a store can be restored twice from one file:
+// then the second history must not use the revisions of the first one. No store issues a revision each
+// microsecond.
+func nextRevision(last int64, now time.Time) int64 { return max(last+minBump, now.UnixMicro()) }
+
+// copyDatabase copies a snapshot without the hash at its end.
+func copyDatabase(source, to string) (err error) {
+	in, err := os.Open(source)
+	if err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	const page = 512 // the size of a database is a multiple of it
+	if _, err := io.CopyN(out, in, info.Size()-info.Size()%page); err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	return nil
+}
+
+// putEpoch writes a key to a database.
+func putEpoch(db, key, value string) error {
+	log := zap.NewNop()
+	b := backend.NewDefaultBackend(log, db)
+	s := mvcc.NewStore(log, b, &lease.FakeLessor{}, mvcc.StoreConfig{})
+	w := s.Write(traceutil.TODO())
+	w.Put([]byte(key), []byte(value), lease.NoLease)
+	w.End()
+	s.Commit()
+	if err := errors.Join(s.Close(), b.Close()); err != nil {
+		return fmt.Errorf("epoch: %w", err)
+	}
+	return nil
+}
+
+var errNoStore = errors.New("the snapshot has no revision: it is not that of a store")
+
+// lastRevision returns the highest revision in a database.
+func lastRevision(path string) (last int64, err error) {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		return 0, fmt.Errorf("snapshot: %w", err)
+	}
+	defer db.Close()
+	err = db.View(func(tx *bbolt.Tx) error {
+		bucket := tx.Bucket([]byte("key"))
+		if bucket == nil {
+			return errNoStore
+		}
+		key, _ := bucket.Cursor().Last()
+		if len(key) < 8 {
+			return errNoStore
+		}
+		last = int64(binary.BigEndian.Uint64(key))
+		return nil
+	})
+	return last, err
+}
+
+// syncAll makes sure that a directory with all files in it is on the disk.
+func syncAll(dir string) error {
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Sync(), f.Close())
+	})
+	if err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	return nil
+}
