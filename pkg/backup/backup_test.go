@@ -29,7 +29,8 @@ func key(t *testing.T) *age.X25519Identity {
 
 // manifest returns a manifest without files.
 func manifest() *Manifest {
-	return &Manifest{Cluster: "c", Node: "m1", Release: "v1", Time: time.Unix(1_796_072_400, 5).UTC(), Revision: 7, Epoch: 3}
+	return &Manifest{Cluster: "c", Node: "m1", Release: "v1", Time: time.Unix(1_796_072_400, 5).UTC(), Revision: 7,
+		Epoch: 3}
 }
 
 // sealed returns a backup with the content of a store and two files.
@@ -207,25 +208,27 @@ func TestManifest(t *testing.T) {
 	const sum = `"sha256":"0000000000000000000000000000000000000000000000000000000000000000"`
 	const head = `"cluster":"c","node":"n","release":"r","time":"2026-11-30T21:00:00Z","revision":1,`
 	const store = `{"name":"store.db","mode":384,"size":5,` + sum + `}`
+	one := func(more string) string { return `{"format":1,` + head + `"files":[` + store + more + `]}` }
 	for name, tc := range map[string]struct {
 		text string
 		want error
 	}{
-		"valid":            {`{"format":1,` + head + `"files":[` + store + `]}`, nil},
+		"valid":            {one(``), nil},
 		"later format":     {`{"format":2,"new":true}`, errFormat},
 		"no JSON":          {`x`, ErrDamaged},
 		"no format":        {`{` + head + `"files":[` + store + `]}`, ErrDamaged},
 		"unknown field":    {`{"format":1,"x":1,` + head + `"files":[` + store + `]}`, ErrDamaged},
 		"no store":         {`{"format":1,` + head + `"files":[]}`, ErrDamaged},
-		"two stores":       {`{"format":1,` + head + `"files":[` + store + `,` + store + `]}`, ErrDamaged},
-		"path outside":     {`{"format":1,` + head + `"files":[` + store + `,{"name":"../x","size":1,` + sum + `}]}`, ErrDamaged},
-		"absolute path":    {`{"format":1,` + head + `"files":[` + store + `,{"name":"/etc/x","size":1,` + sum + `}]}`, ErrDamaged},
-		"unclean path":     {`{"format":1,` + head + `"files":[` + store + `,{"name":"a//b","size":1,` + sum + `}]}`, ErrDamaged},
-		"device":           {`{"format":1,` + head + `"files":[` + store + `,{"name":"a","mode":67108864,"size":1,` + sum + `}]}`, ErrDamaged},
-		"negative size":    {`{"format":1,` + head + `"files":[` + store + `,{"name":"a","size":-1,` + sum + `}]}`, ErrDamaged},
-		"large file":       {`{"format":1,` + head + `"files":[` + store + `,{"name":"a","size":99999999,` + sum + `}]}`, ErrDamaged},
+		"two stores":       {one(`,` + store), ErrDamaged},
+		"path outside":     {one(`,{"name":"../x","size":1,` + sum + `}`), ErrDamaged},
+		"absolute path":    {one(`,{"name":"/etc/x","size":1,` + sum + `}`), ErrDamaged},
+		"unclean path":     {one(`,{"name":"a//b","size":1,` + sum + `}`), ErrDamaged},
+		"device":           {one(`,{"name":"a","mode":67108864,"size":1,` + sum + `}`), ErrDamaged},
+		"negative size":    {one(`,{"name":"a","size":-1,` + sum + `}`), ErrDamaged},
+		"large file":       {one(`,{"name":"a","size":99999999,` + sum + `}`), ErrDamaged},
+		"large files":      {one(`,{"name":"a","size":40000000,` + sum + `},{"name":"b","size":40000000,` + sum + `}`), ErrDamaged},
 		"short hash":       {`{"format":1,` + head + `"files":[{"name":"store.db","size":1,"sha256":"00"}]}`, ErrDamaged},
-		"another manifest": {`{"format":1,` + head + `"files":[` + store + `,{"name":"manifest.json","size":1,` + sum + `}]}`, ErrDamaged},
+		"another manifest": {one(`,{"name":"manifest.json","size":1,` + sum + `}`), ErrDamaged},
 	} {
 		if _, err := decodeManifest([]byte(tc.text)); !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v", name, err)

@@ -108,7 +108,7 @@ func TestInspect(t *testing.T) {
 		{"/registry/pods/a/gone", pod},
 		{"/registry/pods/a/gone", ""},
 		{"/registry/minions/m1", protobuf(t, "Node", &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m1"}})},
-		{"/registry/example.org/toys/b/t", `{"apiVersion":"example.org/v1","kind":"Toy","metadata":{"namespace":"b","name":"t"}}`},
+		{"/registry/example.org/toys/b/t", `{"apiVersion":"example.org/v1","kind":"Toy","metadata":{"namespace":"b"}}`},
 		{"/registry/secrets/a/1", encrypted(t, first, secret)},
 		{"/registry/secrets/a/2", encrypted(t, second, secret)},
 		{"/registry/configmaps/a/kms", "k8s:enc:kms:v2:name:xxx"},

@@ -25,7 +25,7 @@ const (
 const (
 	maxManifest = 4 << 20
 	maxFiles    = 10_000
-	maxFile     = 16 << 20 // of each file except the store
+	maxAll      = 64 << 20 // of all files except the store together
 	maxStore    = 64 << 30
 )
 
@@ -93,8 +93,9 @@ func (m *Manifest) validate() error {
 		return fmt.Errorf("files: %w", errManifest)
 	}
 	seen := map[string]bool{manifestName: true}
+	left := int64(maxAll)
 	for _, e := range m.Files {
-		limit := int64(maxFile)
+		limit := left
 		if e.Name == StoreName {
 			limit = maxStore
 		}
@@ -104,6 +105,9 @@ func (m *Manifest) validate() error {
 			return fmt.Errorf("file %q: %w", e.Name, errManifest)
 		}
 		seen[e.Name] = true
+		if e.Name != StoreName {
+			left -= e.Size
+		}
 	}
 	return nil
 }

@@ -8,6 +8,7 @@
 //
 //   - New connections go to the usable servers in turn. A server that does not accept the connection
 //     is skipped. If no server is usable, all are tried, because a health check can be wrong.
+//   - After Select, only servers that Admit has admitted get connections, even if no other one works.
 //   - The connections to a server that is no longer in the list are closed, so that its clients
 //     connect to another server. So are those to a server that is not usable while another one is.
 //   - Connections to a machine whose link is cut are closed within seconds, also if nothing is sent.
@@ -60,12 +61,15 @@ type Balancer struct {
 	mu      sync.Mutex
 	servers []*server
 	turn    int
+	// selective is true if only admitted servers get connections.
+	selective bool
 }
 
 // server is an API server in the list of a balancer. Its fields are guarded by Balancer.mu.
 type server struct {
 	address  string
 	unusable bool
+	admitted bool
 	// conns has the open connections to the server.
 	conns map[net.Conn]struct{}
 }
@@ -116,6 +120,36 @@ func (b *Balancer) SetUsable(address string, usable bool) {
 		}
 	}
 }
+
+// Select limits the connections to admitted servers. It closes all others.
+func (b *Balancer) Select() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.selective = true
+	for _, s := range b.servers {
+		if !s.admitted {
+			s.closeAll()
+		}
+	}
+}
+
+// Admit says whether a server is admitted. It ignores servers that are not in the list. Servers that are
+// added to the list are not admitted at first.
+func (b *Balancer) Admit(address string, admitted bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.find(address)
+	if s == nil {
+		return
+	}
+	s.admitted = admitted
+	if b.refuses(s) {
+		s.closeAll()
+	}
+}
+
+// refuses reports whether a server must not get connections. The caller holds b.mu.
+func (b *Balancer) refuses(s *server) bool { return b.selective && !s.admitted }
 
 // Servers returns the addresses of the servers.
 func (b *Balancer) Servers() []string {
@@ -222,7 +256,7 @@ func (b *Balancer) order() []*server {
 		return nil
 	}
 	b.turn = (b.turn + 1) % len(b.servers)
-	out := slices.Concat(b.servers[b.turn:], b.servers[:b.turn])
+	out := slices.DeleteFunc(slices.Concat(b.servers[b.turn:], b.servers[:b.turn]), b.refuses)
 	slices.SortStableFunc(out, func(x, y *server) int {
 		switch {
 		case x.unusable == y.unusable:
@@ -236,11 +270,11 @@ func (b *Balancer) order() []*server {
 }
 
 // enter records a connection to a server, so that it is closed when the server must not be used any
-// more. ok is false if the server has left the list meanwhile.
+// more. ok is false if the server has left the list or is refused meanwhile.
 func (b *Balancer) enter(s *server, conn net.Conn) (leave func(), ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !slices.Contains(b.servers, s) {
+	if !slices.Contains(b.servers, s) || b.refuses(s) {
 		return nil, false
 	}
 	s.conns[conn] = struct{}{}

@@ -226,3 +226,47 @@ func TestConnectionsEndWithTheBalancer(t *testing.T) {
 	f.stop()
 	open.ends(t)
 }
+
+// TestSelect checks that servers that are not admitted get no connections, not even if no other server
+// works, and that their connections are closed.
+func TestSelect(t *testing.T) {
+	a, stop := talker(t, "a")
+	b, _ := talker(t, "b")
+	f := serve(t, a, b)
+	f.Admit(a, true)
+	if got := f.servers(4); got != "aabb" {
+		t.Errorf("before Select: %s", got)
+	}
+	conns := map[string]client{}
+	for range 2 {
+		c := f.connect()
+		conns[c.server] = c
+	}
+	f.Select()
+	conns["b"].ends(t)
+	conns["a"].echoes(t)
+	if got := f.servers(4); got != "aaaa" {
+		t.Errorf("after Select: %s", got)
+	}
+	f.SetUsable(a, false) // it is better than none
+	if got := f.servers(2); got != "aa" {
+		t.Errorf("not ready: %s", got)
+	}
+	stop()
+	if got := f.servers(2); got != "" {
+		t.Errorf("the admitted server has ended: %s", got)
+	}
+	c, _ := talker(t, "c")
+	f.SetServers([]string{b, c})
+	if got := f.servers(2); got != "" {
+		t.Errorf("new servers: %s", got)
+	}
+	f.Admit(c, true)
+	f.Admit("192.0.2.1:1", true) // not in the list
+	last := f.connect()
+	if last.server != "c" {
+		t.Errorf("admitted later: %s", last.server)
+	}
+	f.Admit(c, false)
+	last.ends(t)
+}

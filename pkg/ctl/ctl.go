@@ -84,10 +84,11 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 	logs.AddFlags(root.PersistentFlags()) // -v and the other flags for logging
 	if filepath.Base(args[0]) != "kubectl" {
 		root.Use = "ctl"
-		root.AddCommand(checkDowngradeCommand(flags, stdout), clusterCommand(stdin, stdout, stderr),
-			agentCommand(stderr), initCommand(stdout, stderr), joinCommand(streams), nodeCommand(flags, streams),
-			preflightCommand(stdout), resetCommand(stdin, stdout, stderr), tokenCommand(flags, streams),
-			webhooksCommand(flags, stdout), whyCommand(flags, stdout))
+		root.AddCommand(agentCommand(stderr), backupCommand(stdout, stderr), checkDowngradeCommand(flags, stdout),
+			clusterCommand(stdin, stdout, stderr), initCommand(stdout, stderr), joinCommand(streams),
+			nodeCommand(flags, streams), preflightCommand(stdout), resetCommand(stdin, stdout, stderr),
+			restoreCommand(stdin, stdout, stderr), tokenCommand(flags, streams), webhooksCommand(flags, stdout),
+			whyCommand(flags, stdout))
 		addRelease(root, stdout)
 	}
 	return root

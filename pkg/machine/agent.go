@@ -26,7 +26,7 @@ func RunAgent(ctx context.Context, node string, d Deps) error {
 	group.Go(func() error { keepCertificates(ctx, d); return nil })
 	group.Go(func() error {
 		return agent.Run(ctx, agent.Config{
-			Node: node, Listener: l, Servers: serverList, Kubeconfig: provision.KubeletKubeconfig,
+			Node: node, Listener: l, Servers: serverList, Epoch: epochFile, Kubeconfig: provision.KubeletKubeconfig,
 			ProxyPair: provision.AgentProxyPair, Clock: d.Clock, Log: d.Log,
 		})
 	})

@@ -28,11 +28,14 @@ const (
 	configFile = ownConfig + "/config.yaml"
 	state      = "/var/lib/keelson"
 	serverList = state + "/servers.json"
+	epochFile  = state + "/epoch"
 	unitsDir   = "/etc/systemd/system"
 
 	controlDir = provision.Dir("/etc/kubernetes")
 	auditLog   = "/var/log/kubernetes/audit.log"
 	storeDir   = "/var/lib/etcd"
+	// storePrefix is the prefix of all keys in the store, which is the API server's default.
+	storePrefix = "registry"
 )
 
 // dnsIndex is the position of the DNS Service's address in the range of Services, as in kubeadm.

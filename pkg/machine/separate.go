@@ -70,13 +70,9 @@ func installedControlPlane() (*config.KeelsonConfiguration, *provision.ControlPl
 	if !exists(argsFile(provision.APIServer)) {
 		return nil, nil, errNoControlPlane
 	}
-	data, err := os.ReadFile(configFile)
+	c, err := readConfiguration()
 	if err != nil {
-		return nil, nil, fmt.Errorf("configuration: %w", err)
-	}
-	c, err := config.Decode(data)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", configFile, err)
+		return nil, nil, err
 	}
 	of, err := cluster(c)
 	if err != nil {

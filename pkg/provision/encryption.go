@@ -71,12 +71,21 @@ func ReadEncryptionKeys(file string) (*EncryptionKeys, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encryption keys: %w", err)
 	}
-	cfg := apiserverv1.EncryptionConfiguration{}
-	if err := yaml.UnmarshalStrict(data, &cfg); err != nil {
+	e, err := ParseEncryptionKeys(data)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
+	return e, nil
+}
+
+// ParseEncryptionKeys returns the keys in the content of a file that [EncryptionKeys.Write] has written.
+func ParseEncryptionKeys(data []byte) (*EncryptionKeys, error) {
+	cfg := apiserverv1.EncryptionConfiguration{}
+	if err := yaml.UnmarshalStrict(data, &cfg); err != nil {
+		return nil, err
+	}
 	if len(cfg.Resources) != 1 || !slices.Equal(cfg.Resources[0].Resources, []string{"secrets"}) {
-		return nil, fmt.Errorf("%s: %w", file, ErrForeignEncryption)
+		return nil, ErrForeignEncryption
 	}
 	e := &EncryptionKeys{}
 	for i, p := range cfg.Resources[0].Providers {
@@ -86,11 +95,11 @@ func ReadEncryptionKeys(file string) (*EncryptionKeys, error) {
 		case i == 1 && p.Identity != nil:
 			e.Plain = true
 		default:
-			return nil, fmt.Errorf("%s: %w", file, ErrForeignEncryption)
+			return nil, ErrForeignEncryption
 		}
 	}
 	if len(e.Keys) == 0 {
-		return nil, fmt.Errorf("%s: %w", file, ErrForeignEncryption)
+		return nil, ErrForeignEncryption
 	}
 	return e, nil
 }

@@ -22,7 +22,8 @@ func tree() *cobra.Command {
 
 // ownCommands returns the names of the commands that kubectl does not have.
 func ownCommands() []string {
-	return []string{"check-downgrade", "cluster", "init", "join", "node", "token", "webhooks", "why"}
+	return []string{"backup", "check-downgrade", "cluster", "init", "join", "node", "preflight", "reset", "restore", "token",
+		"webhooks", "why"}
 }
 
 func ctlPage() string {

@@ -88,7 +88,7 @@ func TestUnits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) != len(programs())+1 { // the slice
+	if len(files) != len(programs())+3 { // the slice, and the units of backups
 		t.Errorf("files %q", files)
 	}
 	for name, p := range programs() {
@@ -184,4 +184,24 @@ func TestContainersAreNotRestricted(t *testing.T) {
 		u.want(t, "Service.KillMode", "process")
 	}
 	readUnit(t, "keelson-containerd.service").want(t, "Service.Delegate", "yes")
+}
+
+// TestBackupUnits checks the units of scheduled backups. The service may write everywhere except in
+// directories of the system, because the operator chooses the directory.
+func TestBackupUnits(t *testing.T) {
+	const arguments = "/etc/keelson/backup.env"
+	timer := readUnit(t, "keelson-backup.timer")
+	timer.want(t, "Unit.ConditionPathExists", arguments)
+	timer.want(t, "Timer.OnCalendar", "*:0/10") // pkg/machine checks that the interval is at least this long
+	timer.want(t, "Install.WantedBy", "timers.target")
+	u := readUnit(t, "keelson-backup.service")
+	for key, value := range map[string]string{
+		"Unit.ConditionPathExists": arguments, "Service.EnvironmentFile": arguments, "Service.Type": "oneshot",
+		"Service.ExecStart": "/usr/lib/keelson/current/bin/ctl $ARGS", "Service.Slice": "keelson.slice",
+		"Service.UMask": "0077", "Service.NoNewPrivileges": "yes", "Service.ProtectSystem": "full",
+		"Service.CapabilityBoundingSet": "", "Service.TemporaryFileSystem": "/run", "Service.SystemCallArchitectures": "native",
+	} {
+		u.want(t, key, value)
+	}
+	u.want(t, "Install.WantedBy") // only the timer starts it
 }

@@ -10,6 +10,8 @@
 //   - The agent knows the API servers from the endpoints of the Service kubernetes. It keeps them in
 //     a file, so that it can start when no API server it knows from elsewhere is reachable.
 //   - The list is never replaced by an empty one.
+//   - A machine that has seen an API server of a restored cluster uses no server that has the state
+//     before the restore.
 //   - The agent has no rights of its own: it uses the credentials of the machine's kubelet, as soon
 //     as the kubelet has some.
 //   - If the agent ends, pods and the other programs go on running. Only their connections to API
@@ -61,6 +63,8 @@ type Config struct {
 	// Servers is the file with the addresses of the API servers: a JSON list of HOST:PORT. The agent
 	// replaces it when the servers change.
 	Servers string
+	// Epoch is the file with the highest epoch of the cluster that the machine knows.
+	Epoch string
 	// Kubeconfig is the kubelet's kubeconfig. It may not exist yet.
 	Kubeconfig string
 	// ProxyPair is the file for the certificate of the machine's proxy and its key. Its name must end
@@ -78,16 +82,17 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	b := balancer.New(c.Clock, c.Log)
+	epochs := newEpochs(c.Epoch, b, c.Log)
 	b.SetServers(servers)
 	c.Log.Info("Load balancer of the API servers started", "address", c.Listener.Addr(), "servers", servers)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return b.Serve(ctx, c.Listener) })
-	group.Go(func() error { return c.withCredentials(ctx, b) })
+	group.Go(func() error { return c.withCredentials(ctx, b, epochs) })
 	return group.Wait()
 }
 
 // withCredentials does what needs the kubelet's credentials, as soon as they exist.
-func (c *Config) withCredentials(ctx context.Context, b *balancer.Balancer) error {
+func (c *Config) withCredentials(ctx context.Context, b *balancer.Balancer, e *epochs) error {
 	rc, err := c.await(ctx)
 	if err != nil {
 		return nil // ctx has ended
@@ -96,7 +101,7 @@ func (c *Config) withCredentials(ctx context.Context, b *balancer.Balancer) erro
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	checks, err := newChecks(rc, b, c.Clock, c.Log)
+	checks, err := newChecks(rc, b, e, c.Clock, c.Log)
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/certificates"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
+	"keelson.dev/keelson/pkg/epoch"
 	"keelson.dev/keelson/pkg/pki"
 )
 
@@ -126,16 +127,20 @@ func TestServersIn(t *testing.T) {
 	}
 }
 
-// server is an API server that answers with a status code.
+// server is an API server that answers with a status code, and with an epoch if it is not 0.
 type server struct {
 	*httptest.Server
-	code atomic.Int32
+	code  atomic.Int32
+	epoch atomic.Int64
 }
 
 func newServer(t *testing.T) *server {
 	t.Helper()
 	s := &server{}
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if number := s.epoch.Load(); number != 0 {
+			w.Header().Set(epoch.Header, epoch.Format(number))
+		}
 		w.WriteHeader(int(s.code.Load()))
 	}))
 	t.Cleanup(s.Close)
@@ -160,7 +165,7 @@ func TestChecks(t *testing.T) {
 	}()
 	checks, err := newChecks(&rest.Config{TLSClientConfig: rest.TLSClientConfig{
 		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: one.Certificate().Raw}),
-	}}, b, clock.Real(), discard())
+	}}, b, newEpochs(filepath.Join(t.TempDir(), "epoch"), b, discard()), clock.Real(), discard())
 	if err != nil {
 		t.Fatal(err)
 	}

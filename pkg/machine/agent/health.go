@@ -16,6 +16,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/balancer"
+	"keelson.dev/keelson/pkg/epoch"
 )
 
 const (
@@ -24,6 +25,9 @@ const (
 	// ready. Each machine of the cluster sends one such request to each server in this time.
 	checkInterval = 5 * time.Second
 	checkTimeout  = 4 * time.Second
+	// seekInterval is the interval while the machine has no server of the restored cluster, for example
+	// after it has booted. Without a check, it does not know that a server belongs to this cluster.
+	seekInterval = 500 * time.Millisecond
 	// failuresUntilUnusable is how many consecutive checks must fail before a server is not used any
 	// more. A single failure can be a restart of the API server's own clients.
 	failuresUntilUnusable = 2
@@ -36,45 +40,50 @@ type checks struct {
 	clock    clock.Clock
 	log      *slog.Logger
 	failures map[string]int // consecutive failures by server
+	epochs   *epochs
 }
 
-func newChecks(rc *rest.Config, b *balancer.Balancer, clk clock.Clock, log *slog.Logger) (*checks, error) {
+func newChecks(rc *rest.Config, b *balancer.Balancer, e *epochs, clk clock.Clock, log *slog.Logger) (*checks, error) {
 	rc = rest.CopyConfig(rc)
 	rc.Timeout = checkTimeout
 	client, err := rest.HTTPClientFor(rc)
 	if err != nil {
 		return nil, fmt.Errorf("client of health checks: %w", err)
 	}
-	return &checks{balancer: b, client: client, clock: clk, log: log, failures: map[string]int{}}, nil
+	return &checks{balancer: b, client: client, clock: clk, log: log, failures: map[string]int{},
+		epochs: e}, nil
 }
 
 // run checks the servers periodically until ctx ends.
 func (c *checks) run(ctx context.Context) {
-	ticker := c.clock.NewTicker(checkInterval)
-	defer ticker.Stop()
 	defer c.client.CloseIdleConnections()
 	for {
-		c.round(ctx)
+		interval := checkInterval
+		if !c.round(ctx) {
+			interval = seekInterval
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C():
+		case <-c.clock.After(interval):
 		}
 	}
 }
 
-// round checks each server once, all at the same time.
-func (c *checks) round(ctx context.Context) {
+// round checks each server once, all at the same time. It returns false if the cluster was restored and no
+// server of the restored cluster answers.
+func (c *checks) round(ctx context.Context) (found bool) {
 	servers := c.balancer.Servers()
-	errs := make([]error, len(servers))
+	errs, epochs := make([]error, len(servers)), make([]int64, len(servers))
 	var wait sync.WaitGroup
 	for i, s := range servers {
-		wait.Go(func() { errs[i] = c.ready(ctx, s) })
+		wait.Go(func() { epochs[i], errs[i] = c.ready(ctx, s) })
 	}
 	wait.Wait()
 	if ctx.Err() != nil {
-		return
+		return true
 	}
+	found = c.epochs.apply(c.balancer, servers, epochs)
 	next := map[string]int{}
 	for i, s := range servers {
 		before := c.failures[s]
@@ -91,24 +100,29 @@ func (c *checks) round(ctx context.Context) {
 		}
 	}
 	c.failures = next
+	return found
 }
 
-// ready returns nil if the server says that it is ready.
-func (c *checks) ready(ctx context.Context, server string) error {
+// ready returns the server's epoch, or unknown if the server does not answer. The error is nil if the server
+// says that it is ready.
+func (c *checks) ready(ctx context.Context, server string) (number int64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+server+"/readyz", http.NoBody)
 	if err != nil {
-		return err
+		return unknown, err
 	}
 	resp, err := c.client.Do(req)
 	if err != nil {
-		return err
+		return unknown, err
 	}
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	if number, err = epoch.Of(resp.Header); err != nil {
+		return unknown, err
+	}
 	// A server that does not accept the kubelet's credentials works. Other clients may have better
 	// ones.
 	if resp.StatusCode >= http.StatusInternalServerError {
-		return fmt.Errorf("%s: %s", req.URL, resp.Status)
+		return number, fmt.Errorf("%s: %s", req.URL, resp.Status)
 	}
-	return nil
+	return number, nil
 }

@@ -1,0 +1,211 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+
+	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/backup"
+	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/machine/config"
+	"keelson.dev/keelson/pkg/provision"
+	"keelson.dev/keelson/pkg/storesnapshot"
+)
+
+// backupName is the name of the unit that makes scheduled backups, and backupTimer the unit that starts it.
+// The timer starts it every ten minutes. How often a backup is made is among its flags.
+const (
+	backupName  = "backup"
+	backupTimer = "keelson-backup.timer"
+	// timerInterval is the interval of the timer. Backups cannot be made more often.
+	timerInterval = 10 * time.Minute
+)
+
+// BackupOptions describe a backup.
+type BackupOptions struct {
+	Dir string
+	To  []age.Recipient
+	// Every is the minimum time between two backups. If the newest backup in Dir is younger, no backup
+	// is made.
+	Every time.Duration
+	// Keep is the number of backups of the cluster that remain in Dir, or 0 for all.
+	Keep int
+}
+
+var (
+	errNoControlPlane = errors.New("this machine has no control plane: make backups on a machine with one")
+	errInterval       = fmt.Errorf("the minimum interval is %s", timerInterval)
+)
+
+// Backup makes a backup of the cluster on a machine with a control plane. The cluster goes on meanwhile.
+func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
+	c, err := ownConfiguration()
+	if err != nil {
+		return err
+	}
+	if newest, ok, err := backup.Newest(o.Dir, c.ClusterName); err != nil {
+		return err
+	} else if ok && d.Clock.Since(newest.Time) < o.Every {
+		_, err := fmt.Fprintf(d.Out, "The newest backup, %s, is younger than %s.\n", newest.Path, o.Every)
+		return err
+	}
+	files, err := backupFiles()
+	if err != nil {
+		return err
+	}
+	store, err := snapshotStore(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	contents, err := backup.Inspect(ctx, descriptor(store), encryptionKeys(files))
+	if err != nil {
+		return err
+	}
+	m := &backup.Manifest{
+		Cluster: c.ClusterName, Node: c.Node.Name, Release: daemon.Version, Time: d.Clock.Now().UTC(),
+		Revision: contents.Revision, Epoch: contents.Epoch,
+	}
+	path, err := backup.Write(o.Dir, m, store, files, o.To...)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(d.Out, path)
+	if o.Keep == 0 {
+		return nil
+	}
+	removed, err := backup.Prune(o.Dir, c.ClusterName, o.Keep, d.Clock.Now().Add(-24*time.Hour))
+	for _, r := range removed {
+		fmt.Fprintln(d.Out, "removed "+r)
+	}
+	return err
+}
+
+// ownConfiguration returns the configuration of this machine, which must have a control plane.
+func ownConfiguration() (*config.KeelsonConfiguration, error) {
+	if !exists(argsFile(provision.APIServer)) {
+		return nil, errNoControlPlane
+	}
+	return readConfiguration()
+}
+
+// readConfiguration returns the configuration of this machine.
+func readConfiguration() (*config.KeelsonConfiguration, error) {
+	data, err := os.ReadFile(configFile)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	c, err := config.Decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", configFile, err)
+	}
+	return c, nil
+}
+
+// oldPrefix is the prefix of the names of directories with what a restore has replaced.
+const oldPrefix = "before-restore-"
+
+// backupFiles returns the files that make this machine a control plane of the cluster: its configuration,
+// the authorities, all other keys and certificates, the encryption keys, and the programs' flags.
+func backupFiles() ([]backup.File, error) {
+	var out []backup.File
+	for _, dir := range []string{ownConfig, string(controlDir)} {
+		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if e.IsDir() && strings.HasPrefix(e.Name(), oldPrefix) {
+				return fs.SkipDir
+			}
+			if !e.Type().IsRegular() || strings.HasSuffix(path, ".new") { // of a write that was interrupted
+				return nil
+			}
+			info, err := e.Info()
+			if err != nil {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			out = append(out, backup.File{Name: strings.TrimPrefix(path, "/"), Mode: info.Mode().Perm(), Data: data})
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("files of the control plane: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// snapshotStore reads the store from the API server into a file without a name.
+func snapshotStore(ctx context.Context) (*os.File, error) {
+	api, err := newAdministrator()
+	if err != nil {
+		return nil, err
+	}
+	in, err := api.client.CoreV1().RESTClient().Get().AbsPath(storesnapshot.Path).Stream(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the store: %w", err)
+	}
+	defer in.Close()
+	out, err := nameless(state)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		return nil, errors.Join(fmt.Errorf("read the store: %w", err), out.Close())
+	}
+	return out, nil
+}
+
+// nameless returns a new file in a directory that is already removed, so that nothing remains of it when
+// the process ends.
+func nameless(dir string) (*os.File, error) {
+	f, err := os.CreateTemp(dir, ".store-*")
+	if err != nil {
+		return nil, fmt.Errorf("file for the store: %w", err)
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(fmt.Errorf("file for the store: %w", err), f.Close())
+	}
+	return f, nil
+}
+
+// descriptor returns a path of an open file, also if it has no name.
+func descriptor(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+
+// Schedule lets systemd run "ctl backup create" with the given arguments periodically.
+func Schedule(ctx context.Context, every time.Duration, args []string) error {
+	if _, err := ownConfiguration(); err != nil {
+		return err
+	}
+	if every < timerInterval {
+		return errInterval
+	}
+	content, err := argsContent(backupName, append([]string{"backup", "create", "--every=" + every.String()}, args...))
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.WriteDurably(argsFile(backupName), content, 0o600); err != nil {
+		return err
+	}
+	return systemctl(ctx, "enable", "--now", backupTimer)
+}
+
+// Unschedule ends the scheduled backups. It keeps the backups.
+func Unschedule(ctx context.Context) error {
+	if err := systemctl(ctx, "disable", "--now", backupTimer); err != nil {
+		return err
+	}
+	return removeFile(argsFile(backupName))
+}

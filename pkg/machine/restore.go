@@ -1,0 +1,330 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"filippo.io/age"
+
+	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/backup"
+	"keelson.dev/keelson/pkg/backup/offline"
+	"keelson.dev/keelson/pkg/epoch"
+	"keelson.dev/keelson/pkg/machine/agent"
+	"keelson.dev/keelson/pkg/machine/config"
+	"keelson.dev/keelson/pkg/provision"
+)
+
+// RestoreOptions say where the state of a cluster comes from: File or DataDir.
+type RestoreOptions struct {
+	// File is a backup, and With has the identities that can open it.
+	File string
+	With []age.Identity
+	// DataDir is the data directory of an etcd member of this machine's cluster, usually the machine's
+	// own, after the other members were lost. All files come from this machine.
+	DataDir string
+	// Check checks whether the machine is suitable for the configuration in the backup.
+	Check func(ctx context.Context, c *config.KeelsonConfiguration) error
+}
+
+// RestoreWarning says what Restore changes, for the question before it.
+const RestoreWarning = `This brings the cluster back to the state of the backup, with this machine as its only control plane:
+  - The cluster forgets everything that has changed since. Pods that the backup does not have end, on all
+    machines.
+  - This machine's store and the files of its control plane are replaced. The old ones are kept in
+    directories "before-restore-TIME" below /var/lib/etcd, /etc/kubernetes and /etc/keelson.
+  - Other control planes of the cluster are not used any more. Run "ctl reset" there.
+`
+
+var (
+	errOtherNode = errors.New("this machine belongs to a cluster as another node than in the backup: run " +
+		"\"ctl reset\" first")
+	errNoAddress = errors.New("this machine does not have this address, at which other machines reach the restored " +
+		"API server")
+	errOtherCluster = errors.New("the authority in /etc/kubernetes/pki is not that of the backup: machines that " +
+		"trust only this one could not connect; run \"ctl reset\" first to restore the authority of the backup, too")
+)
+
+// restore has the state of a restore.
+type restore struct {
+	*steps
+	config   *config.KeelsonConfiguration
+	files    []backup.File // files to write
+	known    int64         // the highest epoch that is known
+	revision int64         // of the restored store
+	epoch    int64
+	stamp    string // name of the directories with what was replaced
+}
+
+// Files and directories of a restore, next to the store.
+var (
+	restoringSource = filepath.Join(storeDir, "restoring.db")
+	restoringStore  = filepath.Join(storeDir, "restoring")
+)
+
+// controlPrograms returns the programs of a control plane, in the order in which they are stopped.
+func controlPrograms() []string {
+	return []string{provision.Scheduler, provision.ControllerManager, provision.APIServer, etcd}
+}
+
+// Restore makes this machine the only control plane of a cluster, with the state of a backup or of an
+// etcd member. It returns when the API server and the machine's node are ready. Until it has read
+// everything, it changes nothing. It can be interrupted and repeated: what was moved aside remains, and no
+// API server starts with half of the files, because the flags of the control plane's programs are removed
+// first and written last.
+func Restore(ctx context.Context, o *RestoreOptions, d Deps) error {
+	dir, err := release()
+	if err != nil {
+		return err
+	}
+	now := d.Clock.Now()
+	r := &restore{steps: &steps{Deps: d}, stamp: oldPrefix + now.UTC().Format("20060102T150405Z")}
+	if err := r.run("read the backup", func() error { return r.read(ctx, o) }); err != nil {
+		return errors.Join(err, clearRestoring(), resume(ctx))
+	}
+	of, err := cluster(r.config)
+	if err != nil {
+		return err
+	}
+	err = r.run("store", func() error {
+		r.epoch = epoch.Next(now, r.known, agent.ReadEpoch(epochFile))
+		r.revision, err = offline.Restore(restoringSource, restoringStore,
+			offline.Options{Prefix: storePrefix, Epoch: r.epoch, Now: now})
+		return err
+	})
+	if err != nil {
+		return errors.Join(err, clearRestoring(), resume(ctx))
+	}
+	if err := r.run("files", func() error { return r.replace(ctx) }); err != nil {
+		return err
+	}
+	err = r.run("certificates and configuration", func() error {
+		return writeControlPlane(ctx, dir, r.config, of, d.Clock)
+	})
+	if err != nil {
+		return err
+	}
+	return r.start(ctx)
+}
+
+// read reads the source of the restore, and checks that it fits this machine. The snapshot of the store is
+// in restoringSource then.
+func (r *restore) read(ctx context.Context, o *RestoreOptions) (err error) {
+	if err := clearRestoring(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(storeDir, 0o700); err != nil {
+		return fmt.Errorf("directory of the store: %w", err)
+	}
+	if o.DataDir != "" {
+		return r.readMember(ctx, o.DataDir)
+	}
+	source, err := os.OpenFile(restoringSource, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	a, err := readArchive(o.File, o.With, source)
+	if err != nil {
+		return err
+	}
+	if _, err := backup.Inspect(ctx, restoringSource, encryptionKeys(a.files)); err != nil {
+		return fmt.Errorf("%s: %w", o.File, err)
+	}
+	r.config, r.known = a.config, a.Epoch
+	// The flags come from the configuration. Those in the backup are for the administrator.
+	r.files = slices.DeleteFunc(a.files, func(f backup.File) bool {
+		return !strings.HasPrefix("/"+f.Name, string(controlDir)+"/") || "/"+f.Name == provision.KubeletKubeconfig
+	})
+	return errors.Join(fits(r.config, r.files), o.Check(ctx, r.config))
+}
+
+// readMember takes the store from an etcd member's data directory, and everything else from this machine.
+func (r *restore) readMember(ctx context.Context, dir string) (err error) {
+	if r.config, err = readConfiguration(); err != nil {
+		return err
+	}
+	files, err := backupFiles()
+	if err != nil {
+		return err
+	}
+	if err := stopUnits(ctx, units(controlPrograms())...); err != nil { // the member may be this machine's
+		return err
+	}
+	if err := offline.Survivor(ctx, dir, restoringSource); err != nil {
+		return err
+	}
+	c, err := backup.Inspect(ctx, restoringSource, encryptionKeys(files))
+	if err != nil {
+		return err
+	}
+	r.known = c.Epoch
+	return nil
+}
+
+// resume starts the programs of the control plane again that readMember has stopped.
+func resume(ctx context.Context) error {
+	var stopped []string
+	for _, p := range controlPrograms() {
+		if exists(argsFile(p)) {
+			stopped = append(stopped, unit(p))
+		}
+	}
+	if len(stopped) == 0 {
+		return nil
+	}
+	return systemctl(ctx, append([]string{"start"}, stopped...)...)
+}
+
+// fits checks that this machine can become the control plane with the configuration c and the given files:
+// it has the address that other machines know, and does not belong to another cluster.
+func fits(c *config.KeelsonConfiguration, files []backup.File) error {
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return fmt.Errorf("addresses: %w", err)
+	}
+	want := net.ParseIP(c.APIServer.AdvertiseAddress)
+	if !slices.ContainsFunc(own, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && n.IP.Equal(want)
+	}) {
+		return fmt.Errorf("%s: %w", c.APIServer.AdvertiseAddress, errNoAddress)
+	}
+	if data, err := os.ReadFile(configFile); err == nil {
+		present, err := config.Decode(data)
+		if err != nil {
+			return fmt.Errorf("%s: %w", configFile, err)
+		}
+		if present.Node.Name != c.Node.Name {
+			return fmt.Errorf("%s: %w", present.Node.Name, errOtherNode)
+		}
+	}
+	authority, err := os.ReadFile(controlDir.PKI("ca.crt"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("authority: %w", err)
+	}
+	for _, f := range files {
+		if "/"+f.Name == controlDir.PKI("ca.crt") && string(f.Data) != string(authority) {
+			return errOtherCluster
+		}
+	}
+	return nil
+}
+
+// clearRestoring removes what an interrupted restore has left, and the store's directory if it is empty.
+func clearRestoring() error {
+	for _, path := range []string{
+		restoringStore, restoringStore + ".source", restoringSource, restoringSource + ".member",
+	} {
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("interrupted restore: %w", err)
+		}
+	}
+	return removeEmpty(storeDir)
+}
+
+// replace stops the control plane, moves its files aside, and writes those of the backup. What the backup
+// does not have, such as the kubelet's credentials, remains.
+func (r *restore) replace(ctx context.Context) error {
+	if err := stopUnits(ctx, units(controlPrograms())...); err != nil {
+		return err
+	}
+	var flags []string
+	for _, p := range controlPrograms() {
+		flags = append(flags, filepath.Base(argsFile(p)))
+	}
+	if err := moveAside(ownConfig, r.stamp, flags); err != nil {
+		return err
+	}
+	if err := moveAside(storeDir, r.stamp, []string{"member"}); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(restoringStore, "member"), filepath.Join(storeDir, "member")); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	for _, f := range r.files {
+		if err := r.place(f); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return fmt.Errorf("directory: %w", err)
+	}
+	return errors.Join(agent.WriteEpoch(epochFile, r.epoch), clearRestoring())
+}
+
+// place writes a file of the backup, and moves an old file with another content aside.
+func (r *restore) place(f backup.File) error {
+	path := "/" + f.Name
+	if data, err := os.ReadFile(path); err == nil && bytes.Equal(data, f.Data) {
+		return os.Chmod(path, f.Mode)
+	}
+	below := strings.TrimPrefix(path, string(controlDir)+"/")
+	if err := moveAside(string(controlDir), r.stamp, []string{below}); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("directory: %w", err)
+	}
+	return atomicfile.WriteDurably(path, f.Data, f.Mode)
+}
+
+// moveAside moves those of the named entries of dir that exist into the directory stamp below dir.
+func moveAside(dir, stamp string, names []string) error {
+	for _, name := range names {
+		from := filepath.Join(dir, name)
+		if !exists(from) {
+			continue
+		}
+		to := filepath.Join(dir, stamp, name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			return fmt.Errorf("old files: %w", err)
+		}
+		if err := os.Rename(from, to); err != nil {
+			return fmt.Errorf("old files: %w", err)
+		}
+	}
+	return nil
+}
+
+// start starts the programs of the machine, and waits until its node is ready.
+func (r *restore) start(ctx context.Context) error {
+	if err := r.run("containerd", func() error { return startUnits(ctx, containerd) }); err != nil {
+		return err
+	}
+	api, err := r.startControlPlane(ctx)
+	if err != nil {
+		return err
+	}
+	name := r.config.Node.Name
+	err = r.run("node "+name, func() error {
+		if err := api.createNode(ctx, r.config); err != nil {
+			return err
+		}
+		return r.startNode(ctx, func(ctx context.Context) error { return nodeReady(ctx, api.client, name) })
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(r.Out, "\nThe cluster %s is restored, with the epoch %d and the revision %d.\n"+
+		"Other machines connect by themselves; see \"ctl get nodes\".\n", r.config.ClusterName, r.epoch, r.revision)
+	for _, dir := range []string{storeDir, string(controlDir), ownConfig} {
+		if old := filepath.Join(dir, r.stamp); exists(old) {
+			fmt.Fprintln(r.Out, "The old files are in "+old+".")
+		}
+	}
+	return nil
+}
