@@ -154,16 +154,7 @@ func writeManagerArgs(p *provision.ControlPlane) error {
 // writeMachine writes the files that each machine needs, except credentials, and makes the units of
 // the release in dir known to systemd.
 func writeMachine(ctx context.Context, dir string, c *config.KeelsonConfiguration, n *provision.Node) error {
-	for _, dir := range []string{ownConfig, state} { // Reset recognizes the machine by ownConfig
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("directory: %w", err)
-		}
-	}
-	var own bytes.Buffer
-	if err := config.Print(&own, c); err != nil {
-		return err
-	}
-	if err := atomicfile.WriteDurably(configFile, own.Bytes(), 0o600); err != nil {
+	if err := writeConfiguration(c); err != nil {
 		return err
 	}
 	if err := useRelease(dir); err != nil {
@@ -180,6 +171,20 @@ func writeMachine(ctx context.Context, dir string, c *config.KeelsonConfiguratio
 		}
 	}
 	return linkUnits(ctx)
+}
+
+// writeConfiguration writes the first file of a machine, and makes its directories.
+func writeConfiguration(c *config.KeelsonConfiguration) error {
+	for _, dir := range []string{ownConfig, state} { // Reset recognizes the machine by ownConfig
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("directory: %w", err)
+		}
+	}
+	var own bytes.Buffer
+	if err := config.Print(&own, c); err != nil {
+		return err
+	}
+	return atomicfile.WriteDurably(configFile, own.Bytes(), 0o600)
 }
 
 // importImages imports the images of the release into containerd.

@@ -99,7 +99,7 @@ func Restore(ctx context.Context, o *RestoreOptions, d Deps) error {
 	err = r.run("store", func() error {
 		r.epoch = epoch.Next(now, r.known, agent.ReadEpoch(epochFile))
 		r.revision, err = offline.Restore(restoringSource, restoringStore,
-			offline.Options{Prefix: storePrefix, Epoch: r.epoch, Now: now})
+			offline.Options{Prefix: storePrefix, Epoch: r.epoch})
 		return err
 	})
 	if err != nil {
@@ -239,6 +239,10 @@ func clearRestoring() error {
 // replace stops the control plane, moves its files aside, and writes those of the backup. What the backup
 // does not have, such as the kubelet's credentials, remains.
 func (r *restore) replace(ctx context.Context) error {
+	// First, so that Reset recognizes the machine, and a repeated restore accepts it.
+	if err := writeConfiguration(r.config); err != nil {
+		return err
+	}
 	if err := stopUnits(ctx, units(controlPrograms())...); err != nil {
 		return err
 	}
@@ -259,9 +263,6 @@ func (r *restore) replace(ctx context.Context) error {
 		if err := r.place(f); err != nil {
 			return err
 		}
-	}
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		return fmt.Errorf("directory: %w", err)
 	}
 	return errors.Join(agent.WriteEpoch(epochFile, r.epoch), clearRestoring())
 }

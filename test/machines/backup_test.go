@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"filippo.io/age"
+
 	"keelson.dev/keelson/test/machines/lab"
 )
 
@@ -80,6 +82,7 @@ type backedUp struct {
 	*cell
 	first, worker   *lab.Machine
 	file            string
+	database        string            // UID of the pod db-0
 	kept, lost      [2]string         // a pod in the backup and one that is not: UID and container
 	version, latest int64             // resourceVersions of the lost history
 	config          string            // a ConfigMap of the lost history
@@ -100,6 +103,7 @@ func backUp(t *testing.T, name string) *backedUp {
 		ctl rollout status deployment/web --timeout=60s
 		ctl rollout status statefulset/db --timeout=60s`)
 	b.kept[0], b.kept[1] = c.container(b.first, "app=web")
+	b.database, _ = c.container(b.first, "app=db")
 	b.file = c.timed(b.first, "backup", "ctl backup create --dir=/var/backups/keelson "+passphrase)
 	contents := c.timed(b.first, "verify", "ctl backup verify "+b.file+" "+passphrase)
 	for _, want := range []string{"Cluster: ", "Deployment.apps ", "StatefulSet.apps ", "all can be decrypted", "kubelet-ca"} {
@@ -148,6 +152,13 @@ func (b *backedUp) restored(began time.Time) {
 	b.run(b.first, `ctl wait pod/db-0 --for=condition=Ready --timeout=60s
 		ctl rollout status deployment/web --timeout=60s
 		ctl rollout status statefulset/db --timeout=60s`)
+	// The container of db-0 ended before the restore, so it is started again.
+	pod, _ := b.container(b.first, "app=db")
+	b.run(b.worker, "timeout 60 sh -c 'until /usr/lib/keelson/current/tools/ctr -n k8s.io containers list -q | "+
+		"xargs -I{} /usr/lib/keelson/current/tools/ctr -n k8s.io containers info {} | grep -q "+pod+"; do sleep 0.2; done'")
+	if pod != b.database {
+		b.Errorf("db-0 has the UID %s, want %s", pod, b.database)
+	}
 	pod, id := b.container(b.first, "app=web")
 	if pod != b.kept[0] || id != b.kept[1] || b.tasks(b.worker)[id] != b.running[id] {
 		b.Errorf("the pod of the backup is %s with container %s, want %v", pod, id, b.kept)
@@ -202,4 +213,43 @@ func TestBackup(t *testing.T) {
 	if old := b.run(b.first, "ls -d /var/lib/etcd/before-restore-*/member"); old == "" {
 		t.Error("the old store is gone")
 	}
+}
+
+// TestRestoreOnNewMachine makes scheduled backups, and restores one on a machine on which nothing is
+// installed but a release. The restore is interrupted several times. Then the state of the store is taken
+// from its data directory.
+func TestRestoreOnNewMachine(t *testing.T) {
+	b := backUp(t, "restorenew")
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.first.RunInput(b.within(), strings.NewReader(id.String()), "tee", "/root/identity"); err != nil {
+		t.Fatal(err)
+	}
+	b.run(b.first, "ctl backup schedule --dir=/srv/backups --every=10m --keep=2 --recipient="+id.Recipient().String()+`
+		systemctl start keelson-backup
+		systemctl start keelson-backup # the first one is new enough
+		systemctl is-active keelson-backup.timer
+		test "$(ls /srv/backups | wc -l)" = 1
+		ctl backup verify /srv/backups/* --identity-file=/root/identity | grep Deployment
+		ctl backup schedule --off
+		test ! -e /etc/keelson/backup.env && ! systemctl is-active keelson-backup.timer`)
+	b.run(b.first, `ctl reset --force
+		for seconds in 0.3 1.0 1.2 1.5 2; do
+			timeout -s KILL $seconds ctl restore --force `+passphrase+" "+b.file+` >/dev/null || true
+		done`)
+	began := time.Now()
+	b.timed(b.first, "restore", "ctl restore --force "+passphrase+" "+b.file)
+	b.restored(began)
+	b.clients()
+
+	t.Log("from the data directory")
+	b.latest = b.revision(b.first)
+	b.run(b.first, "ctl create configmap after; systemctl kill --signal=KILL 'keelson-*'")
+	began = time.Now()
+	b.timed(b.first, "restore", "ctl restore --force --from-data-dir=/var/lib/etcd")
+	b.restored(began)
+	b.clients()
+	b.run(b.first, "ctl get configmap after")
 }

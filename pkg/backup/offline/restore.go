@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
@@ -25,9 +24,15 @@ import (
 	"keelson.dev/keelson/pkg/epoch"
 )
 
-// minBump is the minimum number of revisions between the store in a backup and the restored one. It is
-// more than etcd can issue in a week.
-const minBump = 1_000_000_000
+const (
+	// perEpoch is the number of revisions of each epoch. Epochs are times in seconds, and no store issues a
+	// million revisions a second.
+	perEpoch = 1_000_000
+	// firstTime is the lowest epoch that is a time. A machine whose clock is not set uses lower ones.
+	firstTime = 1_000_000_000
+	// minBump is how many revisions such a machine adds: more than etcd issues in a week.
+	minBump = 1_000_000_000
+)
 
 // The only member of the restored store. The API server's own etcd has the same name and URL.
 const (
@@ -39,10 +44,8 @@ const (
 type Options struct {
 	// Prefix is the prefix of all keys, for example registry.
 	Prefix string
-	// Epoch is the epoch of the restored store.
+	// Epoch is the epoch of the restored store (see epoch.Next).
 	Epoch int64
-	// Now is the time of the restore.
-	Now time.Time
 }
 
 // Restore makes the data directory dir from the snapshot of a store, and returns the revision of the
@@ -64,7 +67,7 @@ func Restore(source, dir string, o Options) (revision int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	revision = nextRevision(last, o.Now)
+	revision = nextRevision(last, o.Epoch)
 	err = snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
 		SnapshotPath: db, SkipHashCheck: true, OutputDataDir: dir,
 		Name: member, PeerURLs: []string{peer}, InitialCluster: member + "=" + peer,
@@ -78,11 +81,16 @@ func Restore(source, dir string, o Options) (revision int64, err error) {
 	return revision, syncAll(dir)
 }
 
-// nextRevision returns the revision of a store that is restored at the given time and whose last revision
-// is known. It is at least the time in microseconds, because a store can be restored twice from one file:
-// then the second history must not use the revisions of the first one. No store issues a revision each
-// microsecond.
-func nextRevision(last int64, now time.Time) int64 { return max(last+minBump, now.UnixMicro()) }
+// nextRevision returns the revision of a store that is restored with the given epoch, and whose last
+// revision is known. It follows from the epoch, because a store can be restored twice from one file: then
+// the second history must not use the revisions of the first one, which are not in the file.
+func nextRevision(last, number int64) int64 {
+	next := number * perEpoch
+	if number < firstTime || next <= last {
+		next = max(next, last+minBump)
+	}
+	return next
+}
 
 // copyDatabase copies a snapshot without the hash at its end.
 func copyDatabase(source, to string) (err error) {

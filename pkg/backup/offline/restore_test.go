@@ -102,7 +102,7 @@ func TestRestore(t *testing.T) {
 	ids := map[string]bool{clusterID(t, dir): true}
 	for i, now := range []time.Time{time.Unix(1_796_072_400, 0), time.Unix(1_796_072_401, 0)} {
 		dir := filepath.Join(t.TempDir(), strconv.Itoa(i))
-		o := Options{Prefix: "registry", Epoch: epoch.Next(now), Now: now}
+		o := Options{Prefix: "registry", Epoch: epoch.Next(now)}
 		revision, err := Restore(source, dir, o)
 		if err != nil {
 			t.Fatal(err)
@@ -152,17 +152,17 @@ func clusterID(t *testing.T, dir string) string {
 }
 
 func TestNextRevision(t *testing.T) {
-	for _, tc := range []struct {
-		last int64
-		now  time.Time
-		want int64
-	}{
-		{5, time.Unix(1_796_072_400, 0), 1_796_072_400_000_000},
-		{5, time.Unix(0, 0), 5 + minBump}, // a machine without a clock
-		{1_796_072_400_000_000, time.Unix(1_796_072_400, 0), 1_796_072_400_000_000 + minBump},
+	const now = 1_796_072_400
+	for _, tc := range []struct{ last, epoch, want int64 }{
+		{5, now, now * perEpoch},
+		{5, 1, 5 + minBump}, // the clock is not set
+		{5 + minBump, 2, 5 + 2*minBump},
+		{now*perEpoch + 1000, now + 1, (now + 1) * perEpoch},      // restored again after a second
+		{now*perEpoch + 1000, 7, now*perEpoch + 1000 + minBump},   // the clock was set, but not any more
+		{now*perEpoch + 1000, now, now*perEpoch + 1000 + minBump}, // never the same revision again
 	} {
-		if got := nextRevision(tc.last, tc.now); got != tc.want {
-			t.Errorf("after %d at %s: %d, want %d", tc.last, tc.now, got, tc.want)
+		if got := nextRevision(tc.last, tc.epoch); got != tc.want {
+			t.Errorf("after %d with epoch %d: %d, want %d", tc.last, tc.epoch, got, tc.want)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func TestSurvivor(t *testing.T) {
 		t.Errorf("the directory was changed from\n%s\nto\n%s", before, after)
 	}
 	restored := filepath.Join(t.TempDir(), "restored")
-	o := Options{Prefix: "registry", Epoch: 9, Now: time.Unix(1_796_072_400, 0)}
+	o := Options{Prefix: "registry", Epoch: 1_796_072_400}
 	revision, err := Restore(source, restored, o)
 	if err != nil {
 		t.Fatal(err)
