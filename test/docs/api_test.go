@@ -29,7 +29,7 @@ The API groups, annotations and labels that Keelson has and Kubernetes does not.
 [keelson.dev/api](../../staging/src/keelson.dev/api/README.md).
 API servers other than Keelson's answer 404 to the paths of these groups.
 `)
-	for _, dir := range []string{"scheduling", "storage"} {
+	for _, dir := range []string{"machines", "scheduling", "storage"} {
 		all := sources(t, "staging/src/keelson.dev/api/"+dir)
 		if len(all) == 0 {
 			t.Errorf("no source of %s", dir)
