@@ -87,8 +87,8 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 		root.AddCommand(agentCommand(stderr), backupCommand(stdout, stderr), checkDowngradeCommand(flags, stdout),
 			clusterCommand(stdin, stdout, stderr), initCommand(stdout, stderr), joinCommand(streams),
 			nodeCommand(flags, streams), preflightCommand(stdout), resetCommand(stdin, stdout, stderr),
-			restoreCommand(stdin, stdout, stderr), tokenCommand(flags, streams), webhooksCommand(flags, stdout),
-			whyCommand(flags, stdout))
+			restoreCommand(stdin, stdout, stderr), switchCommand(stderr), tokenCommand(flags, streams),
+			webhooksCommand(flags, stdout), whyCommand(flags, stdout))
 		addRelease(root, stdout)
 	}
 	return root

@@ -340,3 +340,20 @@ func agentCommand(stderr io.Writer) *cobra.Command {
 	}
 	return c
 }
+
+// switchCommand returns the command "ctl switch-release", which the unit keelson-switch runs.
+func switchCommand(stderr io.Writer) *cobra.Command {
+	c := &cobra.Command{
+		Use:    "switch-release",
+		Short:  "Switch this machine to another release; systemd runs this command",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+	}
+	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+		defer stop()
+		return machine.SwitchRelease(ctx, machineDeps(io.Discard, stderr))
+	}
+	return c
+}

@@ -13,6 +13,8 @@ import (
 
 	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/config"
+	"keelson.dev/keelson/pkg/machine/machines"
+	"keelson.dev/keelson/pkg/machine/upgrade"
 	"keelson.dev/keelson/pkg/provision"
 )
 
@@ -24,6 +26,7 @@ func RunAgent(ctx context.Context, node string, d Deps) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { keepCertificates(ctx, d); return nil })
+	group.Go(func() error { return keepRelease(ctx, node, d) })
 	group.Go(func() error {
 		return agent.Run(ctx, agent.Config{
 			Node: node, Listener: l, Servers: serverList, Epoch: epochFile, Kubeconfig: provision.KubeletKubeconfig,
@@ -31,4 +34,21 @@ func RunAgent(ctx context.Context, node string, d Deps) error {
 		})
 	})
 	return group.Wait()
+}
+
+// keepRelease makes the machine run the release that its Machine asks for, and reports the state of the
+// machine, until ctx ends.
+func keepRelease(ctx context.Context, node string, d Deps) error {
+	rc, err := agent.Credentials(ctx, provision.KubeletKubeconfig, d.Clock)
+	if err != nil {
+		return nil // ctx has ended
+	}
+	client, err := machines.NewClient(rc)
+	if err != nil {
+		return err
+	}
+	keeper := &upgrade.Keeper{Node: node, Machines: client, Local: &host{Deps: d, releases: newReleaseDirs(releases)},
+		Journal: switchJournal, Clock: d.Clock, Log: d.Log}
+	keeper.Run(ctx)
+	return nil
 }

@@ -44,10 +44,7 @@ type BackupOptions struct {
 	Keep int
 }
 
-var (
-	errNoControlPlane = errors.New("this machine has no control plane: make backups on a machine with one")
-	errInterval       = fmt.Errorf("the minimum interval is %s", timerInterval)
-)
+var errInterval = fmt.Errorf("the minimum interval is %s", timerInterval)
 
 // Backup makes a backup of the cluster on a machine with a control plane. The cluster goes on meanwhile.
 func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
@@ -101,19 +98,6 @@ func ownConfiguration() (*config.KeelsonConfiguration, error) {
 	return readConfiguration()
 }
 
-// readConfiguration returns the configuration of this machine.
-func readConfiguration() (*config.KeelsonConfiguration, error) {
-	data, err := os.ReadFile(configFile)
-	if err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
-	}
-	c, err := config.Decode(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", configFile, err)
-	}
-	return c, nil
-}
-
 // oldPrefix is the prefix of the names of directories with what a restore has replaced.
 const oldPrefix = "before-restore-"
 
@@ -149,7 +133,7 @@ func backupFiles() ([]backup.File, error) {
 
 // snapshotStore reads the store from the API server into a file without a name.
 func snapshotStore(ctx context.Context) (*os.File, error) {
-	api, err := newAdministrator()
+	api, err := newAdministrator(local)
 	if err != nil {
 		return nil, err
 	}

@@ -70,6 +70,19 @@ func cluster(c *config.KeelsonConfiguration) (*provision.Cluster, error) {
 	return out, nil
 }
 
+// readConfiguration returns the configuration of this machine.
+func readConfiguration() (*config.KeelsonConfiguration, error) {
+	data, err := os.ReadFile(configFile)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	c, err := config.Decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", configFile, err)
+	}
+	return c, nil
+}
+
 // controlPlane returns the description of the control plane of this machine.
 func controlPlane(c *config.KeelsonConfiguration, of *provision.Cluster) *provision.ControlPlane {
 	p := &provision.ControlPlane{

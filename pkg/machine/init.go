@@ -170,7 +170,10 @@ func writeMachine(ctx context.Context, dir string, c *config.KeelsonConfiguratio
 			return err
 		}
 	}
-	return linkUnits(ctx)
+	if err := linkUnits(ctx); err != nil {
+		return err
+	}
+	return systemctl(ctx, "enable", unit(switcher)) // for a switch that a power failure interrupts
 }
 
 // writeConfiguration writes the first file of a machine, and makes its directories.

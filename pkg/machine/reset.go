@@ -75,7 +75,11 @@ type removal struct {
 func (s *steps) removals() []removal {
 	pods := network.New(network.Config{ConfDir: networkConfigs, Clock: s.Clock})
 	return []removal{
-		{"kubelet and proxy", func(ctx context.Context) error { return stopUnits(ctx, unit(kubelet), unit(proxy)) }},
+		{"kubelet and proxy", func(ctx context.Context) error {
+			// The agent would start the switcher again, and the switcher the other programs.
+			return errors.Join(stopUnits(ctx, unit(agentName)), stopUnits(ctx, unit(switcher)),
+				stopUnits(ctx, unit(kubelet), unit(proxy)))
+		}},
 		{"pods", s.endPods},
 		{"units", removeUnits},
 		{"processes", func(ctx context.Context) error { return removeGroups(ctx, s.Deps) }},

@@ -30,8 +30,11 @@ const (
 	logindFile = logindConfig + "/99-kubelet.conf"
 )
 
-// releaseLinks returns the links to the release in use. The second one exists for a moment only.
-func releaseLinks() []string { return []string{current, current + ".new"} }
+// releaseLinks returns the links to releases. Those with the extension .new exist for a moment only, and
+// switching only during an upgrade.
+func releaseLinks() []string {
+	return []string{current, current + ".new", switching, switching + ".new"}
+}
 
 // trees returns the directories that Reset removes with everything in them.
 func trees() []string {

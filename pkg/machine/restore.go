@@ -109,7 +109,7 @@ func Restore(ctx context.Context, o *RestoreOptions, d Deps) error {
 		return err
 	}
 	err = r.run("certificates and configuration", func() error {
-		return writeControlPlane(ctx, dir, r.config, of, d.Clock)
+		return writeControlPlane(ctx, dir, r.config, controlPlane(r.config, of), nil, d.Clock, apiAddress(r.config))
 	})
 	if err != nil {
 		return err

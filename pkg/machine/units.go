@@ -126,7 +126,7 @@ func parseUnits(lines string) (out []string) {
 // removeUnits stops all units, and removes the links by which systemd knows and starts them. It removes
 // the links itself, because systemctl does not if their target is missing.
 func removeUnits(ctx context.Context) error {
-	all := append(units(programs()), backupTimer, unit(backupName), slice)
+	all := append(units(programs()), backupTimer, unit(backupName), unit(switcher), slice)
 	errs := []error{stopUnits(ctx, all...), removeLinksInto(unitsDir, releases), systemctl(ctx, "daemon-reload")}
 	failed, err := activeUnits(ctx, all...)
 	if errs = append(errs, err); len(failed) > 0 {
@@ -148,18 +148,21 @@ func command(ctx context.Context, name string, args ...string) error {
 }
 
 // useRelease makes the release in dir the one that the machine uses.
-func useRelease(dir string) error {
-	if target, err := os.Readlink(current); err == nil && target == dir {
+func useRelease(dir string) error { return replaceLink(current, dir) }
+
+// replaceLink makes link a symbolic link to target. The link is never missing meanwhile.
+func replaceLink(link, target string) error {
+	if old, err := os.Readlink(link); err == nil && old == target {
 		return nil
 	}
-	next := current + ".new"
+	next := link + ".new"
 	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("link to the release: %w", err)
 	}
-	if err := os.Symlink(dir, next); err != nil {
+	if err := os.Symlink(target, next); err != nil {
 		return fmt.Errorf("link to the release: %w", err)
 	}
-	if err := os.Rename(next, current); err != nil {
+	if err := os.Rename(next, link); err != nil {
 		return fmt.Errorf("link to the release: %w", err)
 	}
 	return nil

@@ -88,7 +88,7 @@ func TestUnits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) != len(programs())+3 { // the slice, and the units of backups
+	if len(files) != len(programs())+4 { // the slice, the switcher, and the units of backups
 		t.Errorf("files %q", files)
 	}
 	for name, p := range programs() {
@@ -165,6 +165,31 @@ func TestRestrictions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSwitchUnit checks what makes a switch to another release end: the switcher is a program of the old
+// release, starts after all programs, and again at each boot and after each failure while the switch is
+// not done.
+func TestSwitchUnit(t *testing.T) {
+	u := readUnit(t, "keelson-switch.service")
+	const link = "/usr/lib/keelson/switching"
+	u.want(t, "Unit.ConditionPathExists", link)
+	u.want(t, "Unit.StartLimitIntervalSec", "0")
+	u.want(t, "Service.ExecStart", link+"/bin/ctl switch-release")
+	u.want(t, "Service.Restart", "on-failure")
+	u.want(t, "Install.WantedBy", "multi-user.target")
+	// Otherwise it would see the other programs end when the machine shuts down.
+	after := strings.Fields(strings.Join(u["Unit.After"], " "))
+	for name := range programs() {
+		if !slices.Contains(after, "keelson-"+name+".service") {
+			t.Errorf("After=%q, want keelson-%s.service", after, name)
+		}
+	}
+	for key, value := range map[string]string{"CapabilityBoundingSet": "CAP_SYS_PTRACE", "NoNewPrivileges": "yes",
+		"ProtectSystem": "strict", "ReadWritePaths": "/usr/lib/keelson", "TemporaryFileSystem": "/run",
+		"BindReadOnlyPaths": "/run/systemd"} {
+		u.want(t, "Service."+key, value)
 	}
 }
 

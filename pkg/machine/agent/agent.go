@@ -93,7 +93,7 @@ func Run(ctx context.Context, c Config) error {
 
 // withCredentials does what needs the kubelet's credentials, as soon as they exist.
 func (c *Config) withCredentials(ctx context.Context, b *balancer.Balancer, e *epochs) error {
-	rc, err := c.await(ctx)
+	rc, err := Credentials(ctx, c.Kubeconfig, c.Clock)
 	if err != nil {
 		return nil // ctx has ended
 	}
@@ -112,11 +112,11 @@ func (c *Config) withCredentials(ctx context.Context, b *balancer.Balancer, e *e
 	return group.Wait()
 }
 
-// await returns the kubelet's client configuration as soon as the kubelet has credentials. Its error
-// is that of ctx.
-func (c *Config) await(ctx context.Context) (*rest.Config, error) {
+// Credentials returns the client configuration in a kubelet's kubeconfig as soon as the kubelet has
+// credentials. Its error is that of ctx.
+func Credentials(ctx context.Context, kubeconfig string, clk clock.Clock) (*rest.Config, error) {
 	for {
-		rc, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+		rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 		if err == nil {
 			if _, err = rest.TLSConfigFor(rc); err == nil {
 				return rc, nil
@@ -125,7 +125,7 @@ func (c *Config) await(ctx context.Context) (*rest.Config, error) {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-c.Clock.After(credentialPoll):
+		case <-clk.After(credentialPoll):
 		}
 	}
 }

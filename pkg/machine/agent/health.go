@@ -77,7 +77,7 @@ func (c *checks) round(ctx context.Context) (found bool) {
 	errs, epochs := make([]error, len(servers)), make([]int64, len(servers))
 	var wait sync.WaitGroup
 	for i, s := range servers {
-		wait.Go(func() { epochs[i], errs[i] = c.ready(ctx, s) })
+		wait.Go(func() { epochs[i], errs[i] = ready(ctx, c.client, s) })
 	}
 	wait.Wait()
 	if ctx.Err() != nil {
@@ -103,14 +103,25 @@ func (c *checks) round(ctx context.Context) (found bool) {
 	return found
 }
 
+// Ready returns nil if the API server at HOST:PORT says that it is ready. rc has the kubelet's
+// credentials.
+func Ready(ctx context.Context, rc *rest.Config, server string) error {
+	client, err := rest.HTTPClientFor(rc)
+	if err != nil {
+		return fmt.Errorf("client of health checks: %w", err)
+	}
+	_, err = ready(ctx, client, server)
+	return err
+}
+
 // ready returns the server's epoch, or unknown if the server does not answer. The error is nil if the server
 // says that it is ready.
-func (c *checks) ready(ctx context.Context, server string) (number int64, err error) {
+func ready(ctx context.Context, client *http.Client, server string) (number int64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+server+"/readyz", http.NoBody)
 	if err != nil {
 		return unknown, err
 	}
-	resp, err := c.client.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return unknown, err
 	}

@@ -1,0 +1,307 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson.dev/api/machines/v1alpha1"
+	"keelson.dev/keelson/pkg/machine/agent"
+	"keelson.dev/keelson/pkg/machine/config"
+	"keelson.dev/keelson/pkg/machine/upgrade"
+	"keelson.dev/keelson/pkg/provision"
+)
+
+const (
+	// switcher is the name of the unit that switches releases. It is not one of the machine's programs.
+	switcher = "switch"
+	// switching is a link to the old release while a switch is not done.
+	switching = releases + "/switching"
+	// switchJournal has the last switch.
+	switchJournal = upgrade.Journal(state + "/switch.json")
+)
+
+// Limits for the health of a restarted program.
+const (
+	healthLimit = 2 * time.Minute
+	healthPoll  = 100 * time.Millisecond
+	// settled is how long a program must run without a restart.
+	settled = 2 * time.Second
+	// crashes is how often a program may end until it counts as broken. Then its machine does not wait for
+	// the end of healthLimit.
+	crashes = 3
+	// unreachable is how long the check of a node waits for the API. The API may be unreachable for reasons
+	// that have nothing to do with the release.
+	unreachable = 10 * time.Second
+	callLimit   = 5 * time.Second
+)
+
+// SwitchRelease ends the switch to another release that the agent has begun, if there is one.
+func SwitchRelease(ctx context.Context, d Deps) error {
+	c, err := readConfiguration()
+	if err != nil {
+		return err
+	}
+	if err := upgrade.Run(ctx, switchJournal, &host{Deps: d, config: c}, d.Log); err != nil {
+		return err
+	}
+	if err := os.Remove(switching); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("link to the old release: %w", err)
+	}
+	return nil
+}
+
+// host is this machine.
+type host struct {
+	Deps
+	config   *config.KeelsonConfiguration
+	releases *releaseDirs
+}
+
+var (
+	_ upgrade.Machine = (*host)(nil)
+	_ upgrade.Local   = (*host)(nil)
+)
+
+// Programs implements upgrade.Machine. The API server comes first of Keelson's programs, because no
+// program may be newer than the API server. The agent is last, because it leads to the API servers.
+func (m *host) Programs() ([]string, error) {
+	all := []string{etcd, provision.APIServer, provision.ControllerManager, provision.Scheduler, containerd, kubelet,
+		proxy, agentName}
+	return slices.DeleteFunc(all, func(p string) bool { return !exists(argsFile(p)) }), nil
+}
+
+// Use implements upgrade.Machine.
+func (m *host) Use(ctx context.Context, name string) error {
+	if err := useRelease(filepath.Join(releases, name)); err != nil {
+		return err
+	}
+	if err := syncDir(releases); err != nil {
+		return err
+	}
+	return linkUnits(ctx) // systemd also reads all units again
+}
+
+// syncDir writes the entries of a directory to the disk.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("directory: %w", err)
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Runs implements upgrade.Machine.
+func (m *host) Runs(ctx context.Context, program string) (string, error) {
+	st, err := showUnit(ctx, program)
+	if err != nil || st.pid == 0 {
+		return "", err
+	}
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", st.pid))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil // it has just ended
+	}
+	if err != nil {
+		return "", fmt.Errorf("program: %w", err)
+	}
+	name, _, _ := strings.Cut(strings.TrimPrefix(exe, releases+"/"), "/")
+	return name, nil
+}
+
+// Restart implements upgrade.Machine.
+func (m *host) Restart(ctx context.Context, program string) error {
+	return systemctl(ctx, "restart", unit(program))
+}
+
+// unitState is what systemd knows about a unit.
+type unitState struct {
+	active   bool
+	pid      int // 0 if there is no process
+	restarts int
+	started  time.Time
+}
+
+func showUnit(ctx context.Context, program string) (st unitState, err error) {
+	out, err := exec.CommandContext(ctx, "systemctl", "show", "--timestamp=unix",
+		"--property=ActiveState,MainPID,NRestarts,ExecMainStartTimestamp", unit(program)).Output()
+	if err != nil {
+		return st, fmt.Errorf("unit: %w", err)
+	}
+	return parseUnit(string(out)), nil
+}
+
+// parseUnit reads lines of the form NAME=VALUE.
+func parseUnit(lines string) (st unitState) {
+	for line := range strings.Lines(lines) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		number, _ := strconv.Atoi(strings.TrimPrefix(value, "@")) // 0 if there is none
+		switch name {
+		case "ActiveState":
+			st.active = value == "active"
+		case "MainPID":
+			st.pid = number
+		case "NRestarts":
+			st.restarts = number
+		case "ExecMainStartTimestamp":
+			st.started = time.Unix(int64(number), 0)
+		}
+	}
+	return st
+}
+
+var (
+	errCrashes     = errors.New("it ends again and again")
+	errNotActive   = errors.New("it does not run")
+	errNotSettled  = errors.New("it has just started")
+	errUnreachable = errors.New("the API cannot be reached")
+)
+
+// Healthy implements upgrade.Machine.
+func (m *host) Healthy(ctx context.Context, program string) error {
+	ctx, cancel := context.WithTimeout(ctx, healthLimit)
+	defer cancel()
+	var first, last unitState
+	var since, reachable time.Time // since when the same process runs; when the API was last reachable
+	for begun := false; ; begun = true {
+		now := m.Clock.Now()
+		st, err := showUnit(ctx, program)
+		if err == nil {
+			if !begun {
+				first, reachable = st, now
+			}
+			if st.pid != last.pid || !begun {
+				last, since = st, now
+			}
+			if st.restarts-first.restarts >= crashes {
+				return errCrashes
+			}
+			err = m.healthy(ctx, program, st, now.Sub(since))
+		}
+		switch {
+		case err == nil, errors.Is(err, errUnreachable) && now.Sub(reachable) > unreachable:
+			return nil
+		case !errors.Is(err, errUnreachable):
+			reachable = now
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not healthy after %s: %w", healthLimit, err)
+		case <-m.Clock.After(healthPoll):
+		}
+	}
+}
+
+// healthy returns nil if a program, which has run for some time, is healthy.
+func (m *host) healthy(ctx context.Context, program string, st unitState, runs time.Duration) error {
+	switch {
+	case !st.active || st.pid == 0:
+		return errNotActive
+	case runs < settled:
+		return errNotSettled
+	}
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	switch program {
+	case provision.APIServer:
+		return serverReady(ctx, apiAddress(m.config))
+	case kubelet:
+		return kubeletReady(ctx, m.config.Node.Name, st.started)
+	case agentName:
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(config.AgentPort)))
+		if err != nil {
+			return fmt.Errorf("load balancer: %w", err)
+		}
+		return conn.Close()
+	}
+	return nil
+}
+
+// serverReady returns nil if an API server is ready.
+func serverReady(ctx context.Context, server string) error {
+	rc, err := clientcmd.BuildConfigFromFlags("", provision.KubeletKubeconfig)
+	if err != nil {
+		return fmt.Errorf("kubelet's credentials: %w", err)
+	}
+	return agent.Ready(ctx, rc, server)
+}
+
+// leaseNamespace is the namespace of the Leases that kubelets renew.
+const leaseNamespace = v1.NamespaceNodeLease
+
+var errLease = errors.New("the kubelet has not yet renewed its Lease")
+
+// kubeletReady returns nil if the node is ready, and its kubelet, which was started at a time, has
+// reached the API.
+func kubeletReady(ctx context.Context, node string, started time.Time) error {
+	rc, err := clientcmd.BuildConfigFromFlags("", provision.KubeletKubeconfig)
+	if err != nil {
+		return fmt.Errorf("kubelet's credentials: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	lease, err := client.CoordinationV1().Leases(leaseNamespace).Get(ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return reachability(err)
+	}
+	if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Time.Before(started) {
+		return errLease
+	}
+	return reachability(nodeReady(ctx, client, node))
+}
+
+// reachability returns errUnreachable for an error that is not an answer of the API.
+func reachability(err error) error {
+	var answer apierrors.APIStatus
+	if err == nil || errors.Is(err, errNotReady) || errors.As(err, &answer) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errUnreachable, err)
+}
+
+// Current implements upgrade.Local.
+func (m *host) Current() (string, error) {
+	dir, err := os.Readlink(current)
+	if err != nil {
+		return "", fmt.Errorf("link to the release: %w", err)
+	}
+	return filepath.Base(dir), nil
+}
+
+// Releases implements upgrade.Local.
+func (m *host) Releases(ctx context.Context) ([]v1alpha1.Release, error) { return m.releases.list(ctx) }
+
+// ControlPlane implements upgrade.Local.
+func (m *host) ControlPlane() bool { return exists(argsFile(provision.APIServer)) }
+
+// Check implements upgrade.Local.
+func (m *host) Check(ctx context.Context, name string) error { return m.releases.check(ctx, name) }
+
+// Switch implements upgrade.Local. The switcher's unit starts only if the link exists.
+func (m *host) Switch(ctx context.Context, e *upgrade.Entry) error {
+	if err := replaceLink(switching, filepath.Join(releases, e.From)); err != nil {
+		return err
+	}
+	if err := syncDir(releases); err != nil {
+		return err
+	}
+	return systemctl(ctx, "start", "--no-block", unit(switcher))
+}
