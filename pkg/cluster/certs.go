@@ -39,7 +39,7 @@ func Certificates(c *Config, clk clock.Clock) ([]provision.Certificate, error) {
 	for _, file := range control {
 		check("", file)
 	}
-	for _, inside := range provision.NodeCertificateFiles() {
+	for _, inside := range c.shared().NodeCertificateFiles() {
 		files, err := filepath.Glob(filepath.Join(d.nodes(), "*", inside))
 		if err != nil {
 			return nil, fmt.Errorf("certificates: %w", err)

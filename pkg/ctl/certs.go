@@ -4,18 +4,13 @@
 package ctl
 
 import (
-	"errors"
 	"fmt"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"keelson.dev/keelson/pkg/cluster"
-	"keelson.dev/keelson/pkg/provision"
 )
-
-var errCertificates = errors.New("some certificates are invalid or expire soon")
 
 // certsCommand returns the command "ctl cluster certs".
 func (s *clusters) certsCommand() *cobra.Command {
@@ -29,20 +24,10 @@ func (s *clusters) certsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				err = s.json(list)
-			} else {
-				err = s.tellCertificates(list)
-			}
-			for _, c := range list {
-				if c.Problem != "" {
-					return errors.Join(err, errCertificates)
-				}
-			}
-			return err
+			return printCertificates(s.deps.Out, list, output)
 		}),
 	}
-	check.Flags().StringVarP(&output, "output", "o", "", "output format: \"json\" prints JSON instead of a table")
+	addOutput(check.Flags(), &output)
 	c.AddCommand(check, &cobra.Command{
 		Use: "renew", Short: "Issue all certificates again from the existing certificate authorities, except those of " +
 			"kubelets that joined with a join token; no process restarts", Args: cobra.NoArgs,
@@ -51,23 +36,6 @@ func (s *clusters) certsCommand() *cobra.Command {
 		}),
 	})
 	return c
-}
-
-func (s *clusters) tellCertificates(list []provision.Certificate) error {
-	w := tabwriter.NewWriter(s.deps.Out, 0, 8, 3, ' ', 0)
-	fmt.Fprintln(w, "FILE\tSUBJECT\tEXPIRES\tLEFT\tSTATE")
-	for _, c := range list {
-		state := "good"
-		switch {
-		case c.Problem != "":
-			state = c.Problem
-		case c.Authority:
-			state = "good, authority"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%dd\t%s\n", c.File, c.Subject, c.Expires.Format(time.DateOnly),
-			int(c.Left.Hours()/24), state)
-	}
-	return w.Flush()
 }
 
 // tokenCommand returns the command "ctl cluster token".

@@ -23,6 +23,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/machine"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/discovery"
@@ -311,7 +312,6 @@ can be repeated. The Node object remains in the cluster.`,
 }
 
 var (
-	errNotRoot      = errors.New("only root can reset a machine")
 	errNotConfirmed = errors.New("not confirmed: nothing was changed (--force does not ask)")
 )
 
@@ -336,6 +336,7 @@ func agentCommand(stderr io.Writer) *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
+		daemon.ReloadCertificates()
 		return machine.RunAgent(ctx, node, machineDeps(io.Discard, stderr))
 	}
 	return c

@@ -10,8 +10,10 @@ import (
 	"strconv"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/keelson/pkg/machine/agent"
+	"keelson.dev/keelson/pkg/machine/certs"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/machines"
 	"keelson.dev/keelson/pkg/machine/upgrade"
@@ -31,6 +33,9 @@ func RunAgent(ctx context.Context, node string, d Deps) error {
 		return agent.Run(ctx, agent.Config{
 			Node: node, Listener: l, Servers: serverList, Epoch: epochFile, Kubeconfig: provision.KubeletKubeconfig,
 			ProxyPair: provision.AgentProxyPair, Clock: d.Clock, Log: d.Log,
+			Tasks: []func(context.Context, kubernetes.Interface) error{
+				func(ctx context.Context, client kubernetes.Interface) error { return followAuthorities(ctx, client, d) },
+			},
 		})
 	})
 	return group.Wait()
@@ -50,5 +55,17 @@ func keepRelease(ctx context.Context, node string, d Deps) error {
 	keeper := &upgrade.Keeper{Node: node, Machines: client, Local: &host{Deps: d, releases: newReleaseDirs(releases)},
 		Journal: switchJournal, Clock: d.Clock, Log: d.Log}
 	keeper.Run(ctx)
+	return nil
+}
+
+// followAuthorities follows the cluster's authorities until ctx ends. client has the kubelet's
+// credentials.
+func followAuthorities(ctx context.Context, client kubernetes.Interface, d Deps) error {
+	m, err := certificates()
+	if err != nil {
+		return err
+	}
+	a := &certs.Agent{Machine: m, Client: client, Administrator: administratorClient, Clock: d.Clock, Log: d.Log}
+	a.Run(ctx)
 	return nil
 }

@@ -6,40 +6,125 @@ package machine
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/machine/certs"
 	"keelson.dev/keelson/pkg/provision"
 )
 
-// renewalInterval is how often the agent looks for certificates that expire soon.
-const renewalInterval = 12 * time.Hour
+// renewalInterval is how often the agent looks for certificates that expire soon. If they live for a
+// short time, it looks renewalsInLife times in their lifetime.
+const (
+	renewalInterval = 12 * time.Hour
+	renewalsInLife  = 12
+)
 
 // keepCertificates renews the certificates of this machine's control plane in time, until ctx ends.
 // Programs read renewed files by themselves. Kubelets and the agent request the other certificates
 // from the cluster.
 func keepCertificates(ctx context.Context, d Deps) {
 	for {
-		if err := renewCertificates(d.Clock); err != nil {
+		interval := renewalInterval
+		m, err := certificates()
+		if err == nil {
+			if life := m.Node.Cluster.Life.Leaf; life > 0 {
+				interval = min(interval, life/renewalsInLife)
+			}
+			err = m.Renew(d.Clock)
+		}
+		if err != nil {
 			d.Log.Error("Failed to renew certificates", "err", err)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.Clock.After(renewalInterval):
+		case <-d.Clock.After(interval):
 		}
 	}
 }
 
-// renewCertificates renews certificates that expire soon if this machine has a control plane.
-func renewCertificates(clk clock.Clock) error {
-	if _, err := os.Stat(argsFile(provision.APIServer)); errors.Is(err, os.ErrNotExist) {
-		return nil
+var errNotInCluster = errors.New("this machine is not part of a cluster")
+
+// certificates describes the certificates of this machine.
+func certificates() (*certs.Machine, error) {
+	c, err := readConfiguration()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNotInCluster
 	}
-	_, p, err := installedControlPlane()
+	if err != nil {
+		return nil, err
+	}
+	of, err := cluster(c)
+	if err != nil {
+		return nil, err
+	}
+	out := &certs.Machine{Node: node(c, of, false), Lock: state + "/certificates.lock"}
+	if _, err := os.Stat(argsFile(provision.APIServer)); err == nil {
+		out.Control = controlPlane(c, of)
+	}
+	return out, nil
+}
+
+// Certificates returns all certificates of this machine, with the problems that they have.
+func Certificates(clk clock.Clock) ([]provision.Certificate, error) {
+	m, err := certificates()
+	if err != nil {
+		return nil, err
+	}
+	return m.List(clk.Now())
+}
+
+// RenewCertificates issues all certificates of this machine again, except those of authorities.
+func RenewCertificates(ctx context.Context, clk clock.Clock) error {
+	m, err := certificates()
 	if err != nil {
 		return err
 	}
-	return p.Renew(clk)
+	client, err := kubeletClient()
+	if err != nil {
+		return err
+	}
+	return m.Reissue(ctx, client, clk)
+}
+
+// kubeletClient returns a client with the credentials of this machine's kubelet.
+func kubeletClient() (kubernetes.Interface, error) {
+	rc, err := clientcmd.BuildConfigFromFlags("", provision.KubeletKubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet's kubeconfig: %w", err)
+	}
+	return kubernetes.NewForConfig(rc)
+}
+
+// RotationOptions has the options of RotateAuthorities. certs.Rotation describes them.
+type RotationOptions struct {
+	KeepOld, Force bool
+	Timeout        time.Duration
+}
+
+// RotateAuthorities replaces the authorities of the cluster to which this machine belongs, or continues
+// that.
+func RotateAuthorities(ctx context.Context, o RotationOptions, d Deps) error {
+	m, err := certificates()
+	if err != nil {
+		return err
+	}
+	r := &certs.Rotation{
+		Machine: m, KeepOld: o.KeepOld, Force: o.Force, Timeout: o.Timeout, Clock: d.Clock, Out: d.Out,
+		Client: administratorClient,
+	}
+	return r.Run(ctx)
+}
+
+// administratorClient returns a client with the administrator's present credentials.
+func administratorClient() (kubernetes.Interface, error) {
+	a, err := newAdministrator(local)
+	return a.client, err
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
@@ -50,7 +51,9 @@ func cluster(c *config.KeelsonConfiguration) (*provision.Cluster, error) {
 		Name: c.ClusterName, Domain: c.Network.DNSDomain, NodeRanges: strings.Join(c.Network.NodeCIDRs, ","),
 		LoadBalancers: strings.Join(c.Network.LoadBalancerAddresses, ","), NetworkPlugin: c.Network.Plugin,
 		EmulatedVersion: c.EmulatedVersion, Ingress: c.Ingress, ForwardDNS: hasNameServer(resolverConfig()),
-		Machines: true,
+		Machines: true, Life: provision.Lifetimes{
+			Leaf: lifetime(c.CertificateValidityPeriod), Authority: lifetime(c.CACertificateValidityPeriod),
+		},
 	}
 	for i, text := range c.Network.PodCIDRs {
 		pods, err := netip.ParsePrefix(text)
@@ -81,6 +84,12 @@ func readConfiguration() (*config.KeelsonConfiguration, error) {
 		return nil, fmt.Errorf("%s: %w", configFile, err)
 	}
 	return c, nil
+}
+
+// lifetime returns the lifetime of certificates in a valid configuration, or 0 for the default.
+func lifetime(text string) time.Duration {
+	d, _ := time.ParseDuration(text) // without a value, it is 0
+	return d
 }
 
 // controlPlane returns the description of the control plane of this machine.

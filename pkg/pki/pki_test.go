@@ -29,7 +29,7 @@ import (
 
 // TestIssue checks what certificates may be used for, their names, and that they belong to their keys.
 func TestIssue(t *testing.T) {
-	ca, err := pki.OpenAuthority(filepath.Join(t.TempDir(), "ca"), "kubernetes", clock.Real())
+	ca, err := pki.OpenAuthority(filepath.Join(t.TempDir(), "ca"), "kubernetes", 0, clock.Real())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,11 +72,11 @@ func TestIssue(t *testing.T) {
 // TestAuthority checks that an authority is created once, and that only its owner may read its key.
 func TestAuthority(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "new", "ca")
-	first, err := pki.OpenAuthority(base, "one", clock.Real())
+	first, err := pki.OpenAuthority(base, "one", 0, clock.Real())
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := pki.OpenAuthority(base, "two", clock.Real())
+	again, err := pki.OpenAuthority(base, "two", 0, clock.Real())
 	if err != nil || !again.Cert.Equal(first.Cert) || !first.Cert.IsCA || first.Cert.Subject.CommonName != "one" {
 		t.Errorf("the second start has %+v, %v", again, err)
 	}
@@ -96,7 +96,7 @@ func TestAuthority(t *testing.T) {
 			if err := os.WriteFile(base+file, bad, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := pki.OpenAuthority(base, "one", clock.Real()); err == nil {
+			if _, err := pki.OpenAuthority(base, "one", 0, clock.Real()); err == nil {
 				t.Errorf("%s with the content %q is accepted", file, bad)
 			}
 			if now, err := os.ReadFile(base + file); err != nil || !bytes.Equal(now, bad) {
@@ -137,7 +137,7 @@ func TestForeignAuthorities(t *testing.T) {
 			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		ca, err := pki.OpenAuthority(base, "ca", clock.Real())
+		ca, err := pki.OpenAuthority(base, "ca", 0, clock.Real())
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -154,18 +154,18 @@ func TestForeignAuthorities(t *testing.T) {
 // TestDue checks when a certificate must be renewed.
 func TestDue(t *testing.T) {
 	dir := t.TempDir()
-	ca, err := pki.OpenAuthority(filepath.Join(dir, "ca"), "ca", clock.Real())
+	ca, err := pki.OpenAuthority(filepath.Join(dir, "ca"), "ca", 0, clock.Real())
 	if err != nil {
 		t.Fatal(err)
 	}
 	crt, key := filepath.Join(dir, "u.crt"), filepath.Join(dir, "u.key")
-	if pki.Current(crt, key, clock.Real()) {
+	if ca.Current(crt, key, clock.Real()) {
 		t.Error("an absent certificate is current")
 	}
 	if err := ca.IssueTo(crt, key, pki.Leaf{Name: "u"}, clock.Real()); err != nil {
 		t.Fatal(err)
 	}
-	if !pki.Current(crt, key, clock.Real()) {
+	if !ca.Current(crt, key, clock.Real()) {
 		t.Error("a new certificate is not current")
 	}
 	cert, err := pki.ReadCertificate(crt)
@@ -182,7 +182,7 @@ func TestDue(t *testing.T) {
 	if err := os.Remove(key); err != nil {
 		t.Fatal(err)
 	}
-	if pki.Current(crt, key, clock.Real()) {
+	if ca.Current(crt, key, clock.Real()) {
 		t.Error("a certificate without its key is current")
 	}
 }

@@ -24,7 +24,7 @@ func (p *ControlPlane) APIServerArgs() []string {
 		"--service-cluster-ip-range=" + p.Cluster.serviceRanges(), "--authorization-mode=Node,RBAC",
 		"--kubelet-client-certificate=" + d.PKI("apiserver-kubelet-client.crt"), "--kubelet-client-key=" +
 			d.PKI("apiserver-kubelet-client.key"),
-		"--kubelet-certificate-authority=" + d.PKI(kubeletAuthority+".crt"),
+		"--kubelet-certificate-authority=" + d.PKI(ServingAuthority+".crt"),
 		"--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
 		"--resource-metrics",
 		"--requestheader-client-ca-file=" + d.PKI("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
@@ -101,6 +101,9 @@ func (p *ControlPlane) ControllerManagerArgs() []string {
 		// Expired join tokens are deleted, because their Secrets can have encrypted keys.
 		out = append(out, "--approve-proxy-clients=true", "--controllers=*,token-cleaner-controller")
 	}
+	if life := p.Cluster.Life.Leaf; life > 0 {
+		out = append(out, "--cluster-signing-duration="+life.String())
+	}
 	return slices.Concat(out, p.signerArgs(), p.managerArgs(ControllerManager), p.Cluster.emulation())
 }
 
@@ -109,7 +112,7 @@ func (p *ControlPlane) ControllerManagerArgs() []string {
 func (p *ControlPlane) signerArgs() []string {
 	var out []string
 	for signer, by := range map[string]string{
-		"kubelet-serving": kubeletAuthority, "kubelet-client": "ca", "kube-apiserver-client": "ca", "legacy-unknown": "ca",
+		"kubelet-serving": ServingAuthority, "kubelet-client": "ca", "kube-apiserver-client": "ca", "legacy-unknown": "ca",
 	} {
 		out = append(out, "--cluster-signing-"+signer+"-cert-file="+p.Dir.PKI(by+".crt"), "--cluster-signing-"+
 			signer+"-key-file="+p.Dir.PKI(by+".key"))

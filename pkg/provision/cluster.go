@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 )
 
 // Names of the control plane's programs. The files of a program have its name.
@@ -50,7 +51,12 @@ type Cluster struct {
 	// ForwardDNS makes the cluster's DNS servers forward names outside Domain to the name servers of
 	// their nodes. Without it, such names do not exist.
 	ForwardDNS bool
+	// Life has the lifetimes of new certificates.
+	Life Lifetimes
 }
+
+// Lifetimes has the lifetimes of new certificates. If one is 0, it is that of package pki.
+type Lifetimes struct{ Leaf, Authority time.Duration }
 
 // Family has the address ranges of one IP family.
 type Family struct {

@@ -38,12 +38,14 @@ func (p *ControlPlane) WriteKubeconfigs(clk clock.Clock) error {
 	}
 	for _, name := range []string{ControllerManager, Scheduler} {
 		user := fileUser(p.Dir.PKI(name+"-client.crt"), p.Dir.PKI(name+"-client.key"))
-		if err := saveKubeconfig(p.Cluster.kubeconfig(p.Server, ca, name, user), p.Dir.Kubeconfig(name)); err != nil {
+		cfg := p.Cluster.fileKubeconfig(p.Server, p.Dir.PKI("ca.crt"), name, user)
+		if err := saveKubeconfig(cfg, p.Dir.Kubeconfig(name)); err != nil {
 			return fmt.Errorf("kubeconfig %s: %w", name, err)
 		}
 	}
 	for _, a := range administrators {
 		user := api.NewAuthInfo()
+		a.leaf.Life = p.Cluster.Life.Leaf
 		if user.ClientCertificateData, user.ClientKeyData, err = authority.Issue(a.leaf, clk); err != nil {
 			return fmt.Errorf("kubeconfig %s: %w", a.file, err)
 		}
@@ -67,6 +69,14 @@ func fileUser(certFile, keyFile string) *api.AuthInfo {
 // authority's certificate.
 func (c *Cluster) kubeconfig(server string, ca []byte, name string, user *api.AuthInfo) *api.Config {
 	return newKubeconfig(c.Name, server, ca, name+"@"+c.Name, user)
+}
+
+// fileKubeconfig returns a kubeconfig for one user of a program. It refers to the file with the
+// authorities by name, so that the program reloads the file when it changes.
+func (c *Cluster) fileKubeconfig(server, caFile, name string, user *api.AuthInfo) *api.Config {
+	cfg := c.kubeconfig(server, nil, name, user)
+	cfg.Clusters[c.Name].CertificateAuthority = caFile
+	return cfg
 }
 
 func newKubeconfig(cluster, server string, ca []byte, name string, user *api.AuthInfo) *api.Config {

@@ -63,15 +63,15 @@ func TestServers(t *testing.T) {
 	if err := n.WriteKubeconfigs(ca); err != nil {
 		t.Fatal(err)
 	}
-	for file, want := range map[string]struct{ server, user, certificate string }{
+	for file, want := range map[string]struct{ server, user, certificate, authority string }{
 		p.Dir.Kubeconfig(ControllerManager): {p.Server, "controller-manager@prod",
-			p.Dir.PKI("controller-manager-client.crt")},
-		p.Dir.Kubeconfig(Scheduler):     {p.Server, "scheduler@prod", p.Dir.PKI("scheduler-client.crt")},
-		p.Dir.Kubeconfig("admin"):       {p.AdminServer, "kubernetes-admin@prod", ""},
-		p.Dir.Kubeconfig("super-admin"): {p.AdminServer, "kubernetes-super-admin@prod", ""},
+			p.Dir.PKI("controller-manager-client.crt"), p.Dir.PKI("ca.crt")},
+		p.Dir.Kubeconfig(Scheduler):     {p.Server, "scheduler@prod", p.Dir.PKI("scheduler-client.crt"), p.Dir.PKI("ca.crt")},
+		p.Dir.Kubeconfig("admin"):       {p.AdminServer, "kubernetes-admin@prod", "", ""},
+		p.Dir.Kubeconfig("super-admin"): {p.AdminServer, "kubernetes-super-admin@prod", "", ""},
 		n.path(KubeletKubeconfig): {n.Server, "system:node:m1@prod",
-			"/var/lib/kubelet/pki/kubelet-client-current.pem"},
-		n.path(proxyConf): {n.Server, "system:kube-proxy:m1@prod", "/var/lib/kube-proxy/client.crt"},
+			"/var/lib/kubelet/pki/kubelet-client-current.pem", nodeCA},
+		n.path(proxyConf): {n.Server, "system:kube-proxy:m1@prod", "/var/lib/kube-proxy/client.crt", nodeCA},
 	} {
 		cfg, err := clientcmd.LoadFromFile(file)
 		if err != nil {
@@ -82,9 +82,15 @@ func TestServers(t *testing.T) {
 			user.ClientCertificate != want.certificate || (len(user.ClientCertificateData) > 0) != (want.certificate == "") {
 			t.Errorf("%s: users %v", file, cfg.AuthInfos)
 		}
-		if server := cfg.Clusters["prod"]; server == nil || server.Server != want.server ||
-			!bytes.Equal(server.CertificateAuthorityData, ca) {
-			t.Errorf("%s: clusters %v", file, cfg.Clusters)
+		server := cfg.Clusters["prod"]
+		if server == nil || server.Server != want.server {
+			t.Fatalf("%s: clusters %v", file, cfg.Clusters)
+		}
+		// Programs read the authorities from a file, which they reload. Administrators can copy their
+		// kubeconfig to another computer, so it has all authorities.
+		if server.CertificateAuthority != want.authority ||
+			bytes.Equal(server.CertificateAuthorityData, ca) != (want.authority == "") {
+			t.Errorf("%s: authority in %q and %q", file, server.CertificateAuthority, server.CertificateAuthorityData)
 		}
 	}
 }

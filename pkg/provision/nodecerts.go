@@ -22,12 +22,18 @@ const (
 	kubeletServer = "kubelet-server"
 )
 
+// IsServingPair reports whether a file has a kubelet's serving certificate.
+func IsServingPair(file string) bool {
+	return filepath.Base(file) == filepath.Base(currentPair(kubeletServer))
+}
+
 func currentPair(name string) string { return filepath.Join(kubeletCerts, name+"-current.pem") }
 
 // kubeletLeaf returns the description of a certificate for the node's kubelet: the serving
 // certificate if serving is true, and otherwise the client certificate.
 func (n *Node) kubeletLeaf(serving bool) pki.Leaf {
-	l := pki.Leaf{Name: "system:node:" + n.Name, Organizations: []string{"system:nodes"}, Client: !serving}
+	l := pki.Leaf{Name: "system:node:" + n.Name, Organizations: []string{"system:nodes"}, Client: !serving,
+		Life: n.Cluster.Life.Leaf}
 	if serving {
 		// These are exactly the names and addresses that the kubelet requests when it renews the
 		// certificate.
@@ -42,14 +48,14 @@ func (n *Node) proxyLeaf() pki.Leaf {
 }
 
 // WriteKubeconfigs writes the certificate of the cluster's authority, and the kubeconfig files of the
-// kubelet and the proxy. These refer to certificates by file name. If the node joins with a token,
+// kubelet and the proxy. These refer to all certificates by file name. If the node joins with a token,
 // the kubelet writes its kubeconfig itself.
 func (n *Node) WriteKubeconfigs(ca []byte) error {
 	if err := atomicfile.WriteDurably(n.path(nodeCA), ca, 0o644); err != nil {
 		return err
 	}
 	if pair := currentPair(kubeletClient); !n.Joins {
-		cfg := n.Cluster.kubeconfig(n.Server, ca, n.kubeletLeaf(false).Name, fileUser(pair, pair))
+		cfg := n.Cluster.fileKubeconfig(n.Server, nodeCA, n.kubeletLeaf(false).Name, fileUser(pair, pair))
 		if err := saveKubeconfig(cfg, n.path(KubeletKubeconfig)); err != nil {
 			return err
 		}
@@ -58,7 +64,7 @@ func (n *Node) WriteKubeconfigs(ca []byte) error {
 	if n.Cluster.Machines {
 		user = fileUser(AgentProxyPair, AgentProxyPair)
 	}
-	return saveKubeconfig(n.Cluster.kubeconfig(n.Server, ca, n.proxyLeaf().Name, user), n.path(proxyConf))
+	return saveKubeconfig(n.Cluster.fileKubeconfig(n.Server, nodeCA, n.proxyLeaf().Name, user), n.path(proxyConf))
 }
 
 // IssueCertificates issues the certificates of the node's programs that are missing or expire soon,
@@ -78,7 +84,7 @@ func (n *Node) IssueCertificates(authorities Dir, force bool, clk clock.Clock) e
 		return err
 	}
 	for name, by := range map[string]*pki.Authority{kubeletClient: signer, kubeletServer: serving} {
-		if file := follow(n.Root, currentPair(name)); n.Joins || !force && pki.Current(file, file, clk) {
+		if file := follow(n.Root, currentPair(name)); n.Joins || !force && by.Current(file, file, clk) {
 			continue
 		}
 		if err := n.issuePair(by, name, clk); err != nil {
@@ -95,7 +101,7 @@ func (n *Node) IssueCertificates(authorities Dir, force bool, clk clock.Clock) e
 // In older versions, the certificates of all proxies had the same subject.
 func (n *Node) renewProxy(by *pki.Authority, force bool, clk clock.Clock) error {
 	cert, key, leaf := n.path(ProxyCertificate+".crt"), n.path(ProxyCertificate+".key"), n.proxyLeaf()
-	if !force && pki.Current(cert, key, clk) {
+	if !force && by.Current(cert, key, clk) {
 		if present, err := pki.ReadCertificate(cert); err == nil && present.Subject.CommonName == leaf.Name {
 			return nil
 		}

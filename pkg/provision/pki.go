@@ -6,6 +6,7 @@ package provision
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 
@@ -15,7 +16,7 @@ import (
 
 // IssueCertificates creates the control plane's keys and certificates that are missing, the
 // authorities included, with the file names that /etc/kubernetes/pki usually has. It renews
-// certificates that expire soon. If force is true, it reissues all certificates except the
+// certificates that expire soon, or that another authority has signed. If force is true, it reissues all certificates except the
 // authorities'.
 //
 // A control plane that joins a cluster needs the files of the cluster's authorities and of the keys
@@ -26,22 +27,24 @@ func (p *ControlPlane) IssueCertificates(force bool, clk clock.Clock) error {
 	}
 	authorities := map[string]*pki.Authority{}
 	for file, name := range p.authorities() {
-		if file == kubeletAuthority && force && !exists(p.Dir.PKI(file+".crt")) {
+		if file == ServingAuthority && force && !exists(p.Dir.PKI(file+".crt")) {
 			// An older version created the cluster without this authority. The authority is created
 			// at the cluster's next start.
 			continue
 		}
 		var err error
-		if authorities[file], err = pki.OpenAuthority(p.Dir.PKI(file), name, clk); err != nil {
+		if authorities[file], err = pki.OpenAuthority(p.Dir.PKI(file), name, p.Cluster.Life.Authority, clk); err != nil {
 			return err
 		}
 	}
 	for _, want := range p.certificates() {
 		crt, key := p.Dir.PKI(want.file+".crt"), p.Dir.PKI(want.file+".key")
-		if !force && pki.Current(crt, key, clk) {
+		by := authorities[want.authority]
+		if !force && by.Current(crt, key, clk) {
 			continue
 		}
-		if err := authorities[want.authority].IssueTo(crt, key, want.leaf, clk); err != nil {
+		want.leaf.Life = p.Cluster.Life.Leaf
+		if err := by.IssueTo(crt, key, want.leaf, clk); err != nil {
 			return fmt.Errorf("certificate %s: %w", want.file, err)
 		}
 	}
@@ -55,21 +58,24 @@ type certificate struct {
 	authority string // file name of the authority that signs the certificate
 }
 
-// kubeletAuthority is the authority that signs kubelets' serving certificates. The API server
-// trusts it for connections to kubelets. Clients of the API server do not trust it, so that a node
+// ServingAuthority is the file name of the authority that signs kubelets' serving certificates. The
+// API server trusts it for connections to kubelets. Clients of the API server do not trust it, so that a node
 // cannot impersonate the API server, even if it obtains a certificate for another name.
-const kubeletAuthority = "kubelet-ca"
+const ServingAuthority = "kubelet-ca"
 
 // authorities returns the subjects of the cluster's certificate authorities by file name. Front
 // proxies, kubelets and etcd have separate authorities, so that a certificate is trusted for one
 // purpose only.
 func (p *ControlPlane) authorities() map[string]string {
-	names := map[string]string{"ca": "kubernetes", "front-proxy-ca": "front-proxy-ca", kubeletAuthority: kubeletAuthority}
+	names := map[string]string{"ca": "kubernetes", "front-proxy-ca": "front-proxy-ca", ServingAuthority: ServingAuthority}
 	if etcd := p.EtcdFiles.Authority; etcd != "" {
 		names[etcd] = "etcd-ca"
 	}
 	return names
 }
+
+// AuthorityNames returns the file names of the cluster's authorities below the directory pki, sorted.
+func (p *ControlPlane) AuthorityNames() []string { return slices.Sorted(maps.Keys(p.authorities())) }
 
 // certificates returns the certificates of the control plane.
 func (p *ControlPlane) certificates() []certificate {
@@ -116,8 +122,8 @@ func with(hosts []string, host string) []string {
 // If an older version started the cluster without this authority, it is the cluster's main
 // authority, which signs these certificates until the next start.
 func (d Dir) servingAuthority() string {
-	if !exists(d.PKI(kubeletAuthority + ".crt")) {
+	if !exists(d.PKI(ServingAuthority + ".crt")) {
 		return "ca"
 	}
-	return kubeletAuthority
+	return ServingAuthority
 }

@@ -128,7 +128,7 @@ func TestKubeletAuthority(t *testing.T) {
 	}
 	signedBy := func(step, authority string) {
 		t.Helper()
-		for _, name := range []string{"ca", kubeletAuthority} {
+		for _, name := range []string{"ca", ServingAuthority} {
 			by, err := pki.ReadCertificate(p.Dir.PKI(name + ".crt"))
 			if errors.Is(err, os.ErrNotExist) && name != authority {
 				continue
@@ -144,27 +144,27 @@ func TestKubeletAuthority(t *testing.T) {
 				t.Errorf("%s: signed by %s: %t", step, name, got)
 			}
 		}
-		for _, file := range NodeCertificateFiles() {
+		for _, file := range n.Cluster.NodeCertificateFiles() {
 			if cert := p.Trust().Check(root, file, clk.Now()); cert.Problem != "" {
 				t.Errorf("%s: %s: %s", step, cert.File, cert.Problem)
 			}
 		}
 	}
 	issue(false)
-	signedBy("new", kubeletAuthority)
+	signedBy("new", ServingAuthority)
 
 	// Make the files like those of an older version, which had one authority for all certificates:
 	// remove the separate authority.
-	if err := errors.Join(os.Remove(p.Dir.PKI(kubeletAuthority+".crt")),
-		os.Remove(p.Dir.PKI(kubeletAuthority+".key"))); err != nil {
+	if err := errors.Join(os.Remove(p.Dir.PKI(ServingAuthority+".crt")),
+		os.Remove(p.Dir.PKI(ServingAuthority+".key"))); err != nil {
 		t.Fatal(err)
 	}
 	issue(true)
 	signedBy("renewed while an older version runs", "ca")
 	issue(false)
-	signedBy("restarted", kubeletAuthority)
+	signedBy("restarted", ServingAuthority)
 	issue(true)
-	signedBy("renewed", kubeletAuthority)
+	signedBy("renewed", ServingAuthority)
 }
 
 // TestEtcdCertificates checks that only etcd's own authority signs etcd's certificates, that other
@@ -212,7 +212,7 @@ func TestCheckServingCertificate(t *testing.T) {
 	if err := p.IssueCertificates(false, clk); err != nil {
 		t.Fatal(err)
 	}
-	for name, bad := range map[string]bool{kubeletAuthority: false, "ca": true} {
+	for name, bad := range map[string]bool{ServingAuthority: false, "ca": true} {
 		by, err := pki.ReadAuthority(p.Dir.PKI(name))
 		if err != nil {
 			t.Fatal(err)

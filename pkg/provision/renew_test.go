@@ -58,7 +58,7 @@ func TestRenew(t *testing.T) {
 	}
 	after := contents(t, root)
 	kept := map[string]bool{p.Dir.Kubeconfig(Scheduler): true, p.Dir.Kubeconfig(ControllerManager): true}
-	for _, name := range []string{"ca", "front-proxy-ca", kubeletAuthority} {
+	for _, name := range []string{"ca", "front-proxy-ca", ServingAuthority} {
 		kept[p.Dir.PKI(name+".crt")], kept[p.Dir.PKI(name+".key")] = true, true
 	}
 	kept[p.Dir.PKI("sa.key")], kept[p.Dir.PKI("sa.pub")] = true, true

@@ -169,11 +169,17 @@ func DeleteToken(ctx context.Context, client kubernetes.Interface, id string) er
 }
 
 // BootstrapKubeconfig returns the kubeconfig with which a kubelet joins (--bootstrap-kubeconfig).
-// server is the API server's URL, and ca the certificate of the cluster's authority.
+// server is the API server's URL, and ca the certificate of the cluster's authority. On a machine, the
+// kubeconfig refers to the file with the authorities that [Node.WriteKubeconfigs] has written, and so
+// does the kubelet's own kubeconfig afterwards.
 func (c *Cluster) BootstrapKubeconfig(server string, ca []byte, token string) ([]byte, error) {
 	user := api.NewAuthInfo()
 	user.Token = token
-	data, err := clientcmd.Write(*newKubeconfig(c.Name, server, ca, "bootstrap", user))
+	cfg := newKubeconfig(c.Name, server, ca, "bootstrap", user)
+	if c.Machines {
+		cfg.Clusters[c.Name].CertificateAuthorityData, cfg.Clusters[c.Name].CertificateAuthority = nil, nodeCA
+	}
+	data, err := clientcmd.Write(*cfg)
 	if err != nil {
 		return nil, fmt.Errorf("encode kubeconfig: %w", err)
 	}

@@ -51,7 +51,7 @@ func (p *Proxies) driver(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	location := k.url("/"+strings.Join(parts[1:], "/"), nil)
-	proxy.NewUpgradeAwareHandler(location, p.kubelets.proxied, true, false, responder{}).ServeHTTP(w, r)
+	proxy.NewUpgradeAwareHandler(location, p.kubelets.transports().proxied, true, false, responder{}).ServeHTTP(w, r)
 	return nil
 }
 

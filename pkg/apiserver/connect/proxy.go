@@ -168,7 +168,7 @@ func (p *Proxies) node(ctx context.Context, _, id string) (*url.URL, http.RoundT
 		}
 	}
 	if port == "" || port == k.port {
-		return k.url("", nil), p.kubelets.proxied, nil
+		return k.url("", nil), p.kubelets.transports().proxied, nil
 	}
 	return &url.URL{Scheme: scheme, Host: net.JoinHostPort(k.host, port)}, p.transport, nil
 }

@@ -120,9 +120,9 @@ func (p *Pods) Log(w http.ResponseWriter, r *http.Request, req *resource.Request
 	if err := req.Streams(r, streamer); err != nil {
 		return err
 	}
-	transport := p.Kubelets.verified
+	transport := p.Kubelets.transports().verified
 	if opts.InsecureSkipTLSVerifyBackend {
-		transport = p.Kubelets.insecure
+		transport = p.Kubelets.transports().insecure
 	}
 	return stream(w, r, k.url("/containerLogs/"+pod.Namespace+"/"+pod.Name+"/"+name, logQuery(opts)), transport, req.Name)
 }
@@ -357,7 +357,7 @@ func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *resource.Re
 	defer cancel()
 	conn := &relay.Client{ResponseWriter: w, Gone: cancel}
 	defer conn.Close()
-	target := relay.Target{URL: location, Transport: p.Kubelets.verified, BytesPerSecond: p.MaxBytesPerSecond}
+	target := relay.Target{URL: location, Transport: p.Kubelets.transports().verified, BytesPerSecond: p.MaxBytesPerSecond}
 	target.ServeWebSocket(conn, r.WithContext(ctx), o)
 	return nil
 }
@@ -395,7 +395,7 @@ func (p *Pods) PortForward(w http.ResponseWriter, r *http.Request, req *resource
 
 // upgrading returns a handler that upgrades a connection to a kubelet.
 func (p *Pods) upgrading(location *url.URL) http.Handler {
-	h := proxy.NewUpgradeAwareHandler(location, p.Kubelets.streams, false, true, responder{})
+	h := proxy.NewUpgradeAwareHandler(location, p.Kubelets.transports().streams, false, true, responder{})
 	h.MaxBytesPerSec = p.MaxBytesPerSecond
 	return h
 }

@@ -72,7 +72,8 @@ func TestMaxBytesPerSecond(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods := &Pods{Kubelets: &Kubelets{streams: kubelet.Client().Transport.(*http.Transport)}, MaxBytesPerSecond: size / 2}
+	pods := &Pods{Kubelets: &Kubelets{
+		current: &transports{streams: kubelet.Client().Transport.(*http.Transport)}}, MaxBytesPerSecond: size / 2}
 	server := httptest.NewServer(pods.upgrading(location))
 	defer server.Close()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, nil)

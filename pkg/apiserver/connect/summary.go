@@ -28,7 +28,7 @@ func (k *Kubelets) Summary(ctx context.Context, node string) (*statsapi.Summary,
 	if err != nil {
 		return nil, fmt.Errorf("kubelet of %s: %w", node, err)
 	}
-	resp, err := k.verified.RoundTrip(r)
+	resp, err := k.transports().verified.RoundTrip(r)
 	if err != nil {
 		return nil, fmt.Errorf("kubelet of %s: %w", node, err)
 	}

@@ -203,8 +203,10 @@ func TestIssuers(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := made.(*signing)
-		if got := [2]bool{c.issuerFor(certificatesv1.KubeletServingSignerName) != nil,
-			c.issuerFor(legacyUnknown) != nil}; got != tc.want {
+		var got [2]bool
+		_, got[0] = c.pairFor(certificatesv1.KubeletServingSignerName)
+		_, got[1] = c.pairFor(legacyUnknown)
+		if got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}

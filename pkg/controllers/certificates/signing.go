@@ -4,17 +4,11 @@
 package certificates
 
 import (
-	"cmp"
 	"context"
-	"crypto"
-	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
-	"math/big"
 	"slices"
 	"time"
 
@@ -23,8 +17,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	certificateslisters "k8s.io/client-go/listers/certificates/v1"
+	"k8s.io/client-go/util/cert"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/pki"
 )
 
 // SigningName is the name of the controller that signs approved requests.
@@ -39,7 +35,6 @@ const (
 	// becomes valid (see backdate), so that the certificate is valid for exactly its lifetime.
 	shortLife   = 8 * time.Hour
 	minLife     = 10 * time.Minute
-	serialBits  = 127
 	reasonRules = "SignerValidationFailure"
 )
 
@@ -47,33 +42,26 @@ type signing struct {
 	controller.Deps
 	queue    *controller.Queue
 	requests certificateslisters.CertificateSigningRequestLister
-	// issuers are the certificate authorities by signer name. The key "" has the default authority.
-	issuers map[string]*issuer
-}
-
-// issuer is a certificate authority with its private key.
-type issuer struct {
-	ca  *x509.Certificate
-	key crypto.Signer
+	// pairs are the certificate authorities by signer name. The key "" has the default authority.
+	pairs map[string]controller.KeyPair
 }
 
 // NewSigning returns the controller that signs approved requests with the certificate authorities
 // in the options.
 func NewSigning(d controller.Deps) (controller.Controller, error) {
-	by := map[string]*issuer{}
 	pairs := maps.Clone(d.Options.Signers)
 	if len(d.Options.SigningCert) > 0 {
-		pairs = map[string]controller.KeyPair{"": {Cert: d.Options.SigningCert, Key: d.Options.SigningKey}}
+		pairs = map[string]controller.KeyPair{
+			"": {Cert: d.Options.SigningCert, Key: d.Options.SigningKey, Read: d.Options.ReadSigning},
+		}
 	}
 	for signer, pair := range pairs {
-		a, err := newIssuer(pair)
-		if err != nil {
+		if _, err := readAuthority(pair); err != nil {
 			return nil, fmt.Errorf("signing authority %s: %w", signer, err)
 		}
-		by[signer] = a
 	}
 	requests := d.Informers.Certificates().V1().CertificateSigningRequests()
-	c := &signing{Deps: d, requests: requests.Lister(), issuers: by}
+	c := &signing{Deps: d, requests: requests.Lister(), pairs: pairs}
 	c.queue = controller.NewQueue(SigningName, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(requests.Informer(), func(_, csr *certificatesv1.CertificateSigningRequest) {
 		if csr != nil && needsSignature(csr) {
@@ -82,21 +70,36 @@ func NewSigning(d controller.Deps) (controller.Controller, error) {
 	})
 }
 
-func newIssuer(p controller.KeyPair) (*issuer, error) {
-	pair, err := tls.X509KeyPair(p.Cert, p.Key)
+// readAuthority returns the certificate authority of a pair.
+func readAuthority(p controller.KeyPair) (*pki.Authority, error) {
+	if p.Read != nil {
+		var err error
+		if p, err = p.Read(); err != nil {
+			return nil, err
+		}
+	}
+	bundle, err := cert.ParseCertsPEM(p.Cert)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("certificate: %w", err)
 	}
-	key, ok := pair.PrivateKey.(crypto.Signer)
-	if !ok {
-		return nil, fmt.Errorf("a %T cannot sign", pair.PrivateKey)
+	var cross []*x509.Certificate
+	if len(p.Cross) > 0 {
+		if cross, err = cert.ParseCertsPEM(p.Cross); err != nil {
+			return nil, fmt.Errorf("cross certificates: %w", err)
+		}
 	}
-	return &issuer{pair.Leaf, key}, nil
+	return pki.NewAuthority(bundle, cross, p.Key)
 }
 
-// issuerFor returns the certificate authority of a signer, or the default authority, or nil if
-// there is neither.
-func (c *signing) issuerFor(signer string) *issuer { return cmp.Or(c.issuers[signer], c.issuers[""]) }
+// pairFor returns the certificate authority of a signer, or the default authority, if there is one.
+func (c *signing) pairFor(signer string) (controller.KeyPair, bool) {
+	for _, name := range []string{signer, ""} {
+		if p, ok := c.pairs[name]; ok {
+			return p, true
+		}
+	}
+	return controller.KeyPair{}, false
+}
 
 // Run implements controller.Controller.
 func (c *signing) Run(ctx context.Context) error { return c.queue.Run(ctx) }
@@ -124,8 +127,9 @@ func (c *signing) sync(ctx context.Context, name string) error {
 		return err
 	}
 	next := csr.DeepCopy()
+	pair, ours := c.pairFor(csr.Spec.SignerName)
 	switch known, wrong := check(csr, req); {
-	case !known || c.issuerFor(csr.Spec.SignerName) == nil:
+	case !known || !ours:
 		return nil
 	case wrong != nil:
 		next.Status.Conditions = append(next.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
@@ -133,7 +137,7 @@ func (c *signing) sync(ctx context.Context, name string) error {
 			LastUpdateTime: metav1.NewTime(c.Clock.Now()),
 		})
 	default:
-		if next.Status.Certificate, err = c.sign(csr, req); err != nil {
+		if next.Status.Certificate, err = c.sign(csr, req, pair); err != nil {
 			return fmt.Errorf("sign: %w", err)
 		}
 	}
@@ -146,16 +150,17 @@ func (c *signing) sync(ctx context.Context, name string) error {
 
 // sign returns the certificate for a CertificateSigningRequest. It copies the subject and the
 // subject alternative names of the X.509 request, and ignores the request's other extensions.
-func (c *signing) sign(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) ([]byte, error) {
+// It reads the authority's files for each certificate, because another authority may sign now.
+func (c *signing) sign(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest,
+	pair controller.KeyPair) ([]byte, error) {
 	if err := req.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("request: %w", err)
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits))
+	by, err := readAuthority(pair)
 	if err != nil {
-		return nil, fmt.Errorf("serial number: %w", err)
+		return nil, err
 	}
-	by := c.issuerFor(csr.Spec.SignerName)
-	from, to, err := c.validity(csr.Spec.ExpirationSeconds, by.ca.NotAfter)
+	from, to, err := c.validity(csr.Spec.ExpirationSeconds, by.Cert.NotAfter)
 	if err != nil {
 		return nil, err
 	}
@@ -163,16 +168,11 @@ func (c *signing) sign(csr *certificatesv1.CertificateSigningRequest, req *x509.
 	if err != nil {
 		return nil, err
 	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: req.Subject, NotBefore: from, NotAfter: to,
+	return by.Sign(&x509.Certificate{
+		Subject: req.Subject, NotBefore: from, NotAfter: to,
 		DNSNames: req.DNSNames, IPAddresses: req.IPAddresses, EmailAddresses: req.EmailAddresses, URIs: req.URIs,
 		KeyUsage: usage, ExtKeyUsage: extended, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, by.ca, req.PublicKey, by.key)
-	if err != nil {
-		return nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+	}, req.PublicKey, c.Clock)
 }
 
 var errAuthorityExpired = errors.New("the signer has expired")

@@ -213,6 +213,12 @@ func (o *options) complete() error {
 			return fmt.Errorf("--%s: %w", f.flag, err)
 		}
 	}
+	if o.rootCA != "" {
+		o.controller.ReadRootCA = followRootCA(o.rootCA, o.controller.RootCA)
+	}
+	if o.signCert != "" && o.signKey != "" {
+		o.controller.ReadSigning = (&keyFiles{o.signCert, o.signKey}).read
+	}
 	return nil
 }
 

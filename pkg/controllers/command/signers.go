@@ -6,7 +6,10 @@ package command
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"strings"
+	"sync"
 
 	"github.com/spf13/pflag"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -60,10 +63,7 @@ func (o *options) readSigners() error {
 		}
 		var pair controller.KeyPair
 		if err == nil {
-			pair.Cert, err = os.ReadFile(f.cert)
-		}
-		if err == nil {
-			pair.Key, err = os.ReadFile(f.key)
+			pair, err = f.read()
 		}
 		if err != nil {
 			return fmt.Errorf("--cluster-signing-%s-{cert,key}-file: %w", name, err)
@@ -71,7 +71,38 @@ func (o *options) readSigners() error {
 		if o.controller.Signers == nil {
 			o.controller.Signers = map[string]controller.KeyPair{}
 		}
+		pair.Read = f.read
 		o.controller.Signers[signerFlags()[name]] = pair
 	}
 	return nil
+}
+
+// read reads the files. If the certificate's file is NAME.crt, and there is a file NAME-cross.crt, it
+// has cross certificates.
+func (f *keyFiles) read() (pair controller.KeyPair, err error) {
+	if pair.Cert, err = os.ReadFile(f.cert); err != nil {
+		return pair, err
+	}
+	if pair.Key, err = os.ReadFile(f.key); err != nil {
+		return pair, err
+	}
+	pair.Cross, err = os.ReadFile(strings.TrimSuffix(f.cert, ".crt") + "-cross.crt")
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return pair, err
+}
+
+// followRootCA returns a function that reads a file with certificates. If that fails, it returns the
+// content that it has read last, which is the given one at first.
+func followRootCA(file string, last []byte) func() []byte {
+	var mu sync.Mutex
+	return func() []byte {
+		mu.Lock()
+		defer mu.Unlock()
+		if data, err := os.ReadFile(file); err == nil && len(data) > 0 {
+			last = data
+		}
+		return last
+	}
 }

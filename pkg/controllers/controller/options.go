@@ -38,7 +38,9 @@ type Options struct {
 	// server, and TokenKey the private key that signs tokens, both in PEM. IngressAccount is the
 	// service account of the ingress proxy, which may read the Secrets that Ingresses name. It is
 	// zero if there is no ingress proxy.
-	RootCA         []byte
+	RootCA []byte
+	// ReadRootCA, if it is not nil, returns the present value of RootCA, which an operator may replace.
+	ReadRootCA     func() []byte
 	TokenKey       []byte
 	IngressAccount types.NamespacedName
 
@@ -55,8 +57,10 @@ type Options struct {
 	// in PEM. Signers has certificate authorities for single signers by signer name; it is used
 	// only if there is no default. SigningDuration is the maximum validity of signed certificates.
 	SigningCert, SigningKey []byte
-	Signers                 map[string]KeyPair
-	SigningDuration         time.Duration
+	// ReadSigning is the field Read of the pair SigningCert and SigningKey.
+	ReadSigning     func() (KeyPair, error)
+	Signers         map[string]KeyPair
+	SigningDuration time.Duration
 	// ApproveServing makes the controller approve kubelets' requests for serving certificates if
 	// all requested names and addresses are those of the kubelet's own node.
 	ApproveServing bool
@@ -79,8 +83,14 @@ type Options struct {
 	KeepAttached bool
 }
 
-// KeyPair is a certificate with its private key, both in PEM.
-type KeyPair struct{ Cert, Key []byte }
+// KeyPair is a certificate authority with its private key, in PEM. Cert may have several certificates;
+// the one that belongs to the key is the authority's. Cross has certificates by which earlier
+// authorities vouch for it, and may be empty.
+type KeyPair struct {
+	Cert, Key, Cross []byte
+	// Read, if it is not nil, returns the present pair, which an operator may replace.
+	Read func() (KeyPair, error)
+}
 
 // Evictions limit how fast pods are evicted from nodes that are not ready.
 type Evictions struct {

@@ -49,7 +49,9 @@ func NewBundle(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *BundleController) Run(ctx context.Context) error { return c.queue.Run(ctx) }
+func (c *BundleController) Run(ctx context.Context) error {
+	return c.FollowRootCA(ctx, c.queue, func() { c.queue.Add(signer) })
+}
 
 func (c *BundleController) sync(ctx context.Context, _ string) error {
 	began := c.Clock.Now()
@@ -61,8 +63,8 @@ func (c *BundleController) sync(ctx context.Context, _ string) error {
 // publish creates or corrects the ClusterTrustBundle of the current certificates, and deletes the
 // signer's other bundles.
 func (c *BundleController) publish(ctx context.Context) error {
-	want, client := string(c.Options.RootCA), c.Client.CertificatesV1().ClusterTrustBundles()
-	name := nameOf(c.Options.RootCA)
+	certificates, client := c.Options.RootCertificates(), c.Client.CertificatesV1().ClusterTrustBundles()
+	want, name := string(certificates), nameOf(certificates)
 	switch b, err := c.bundles.Get(name); {
 	case apierrors.IsNotFound(err):
 		_, err = client.Create(ctx, &certificatesv1.ClusterTrustBundle{

@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
@@ -65,7 +66,17 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error {
+	return c.FollowRootCA(ctx, c.queue, func() {
+		all, err := c.namespaces.List(labels.Everything())
+		if err != nil {
+			return // cannot happen: List of a cache returns no error
+		}
+		for _, ns := range all {
+			c.queue.Add(ns.Name)
+		}
+	})
+}
 
 func (c *Controller) sync(ctx context.Context, namespace string) error {
 	began := c.Clock.Now()
@@ -83,7 +94,7 @@ func (c *Controller) publish(ctx context.Context, namespace string) error {
 	if err != nil {
 		return err
 	}
-	data := map[string]string{"ca.crt": string(c.Options.RootCA)}
+	data := map[string]string{"ca.crt": string(c.Options.RootCertificates())}
 	cm, err := c.maps.ConfigMaps(namespace).Get(configMap)
 	switch {
 	case apierrors.IsNotFound(err):

@@ -53,7 +53,19 @@ func NewTokens(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *tokens) Run(ctx context.Context) error { return c.queue.Run(ctx) }
+func (c *tokens) Run(ctx context.Context) error {
+	return c.FollowRootCA(ctx, c.queue, func() {
+		all, err := c.secrets.List(labels.Everything())
+		if err != nil {
+			return // cannot happen: List of a cache returns no error
+		}
+		for _, s := range all {
+			if s.Type == v1.SecretTypeServiceAccountToken {
+				c.queue.AddObject(s)
+			}
+		}
+	})
+}
 
 func (c *tokens) accountChanged(sa *v1.ServiceAccount) {
 	list, err := c.secrets.Secrets(sa.Namespace).List(labels.Everything())
@@ -117,9 +129,10 @@ func (c *tokens) fill(ctx context.Context, s *v1.Secret, sa *v1.ServiceAccount) 
 	if next.Data == nil {
 		next.Data = map[string][]byte{}
 	}
+	authorities := c.Options.RootCertificates()
 	complete := next.Annotations[v1.ServiceAccountUIDKey] != "" && len(next.Data[v1.ServiceAccountTokenKey]) > 0 &&
 		len(next.Data[v1.ServiceAccountNamespaceKey]) > 0 &&
-		(len(c.Options.RootCA) == 0 || string(next.Data[v1.ServiceAccountRootCAKey]) == string(c.Options.RootCA))
+		(len(authorities) == 0 || string(next.Data[v1.ServiceAccountRootCAKey]) == string(authorities))
 	if complete {
 		return nil
 	}
@@ -130,8 +143,8 @@ func (c *tokens) fill(ctx context.Context, s *v1.Secret, sa *v1.ServiceAccount) 
 		}
 		next.Data[v1.ServiceAccountTokenKey] = []byte(token)
 	}
-	if len(c.Options.RootCA) > 0 {
-		next.Data[v1.ServiceAccountRootCAKey] = c.Options.RootCA
+	if len(authorities) > 0 {
+		next.Data[v1.ServiceAccountRootCAKey] = authorities
 	}
 	if len(next.Data[v1.ServiceAccountNamespaceKey]) == 0 {
 		next.Data[v1.ServiceAccountNamespaceKey] = []byte(s.Namespace)

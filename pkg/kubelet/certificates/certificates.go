@@ -50,7 +50,7 @@ const (
 	poll = 100 * time.Millisecond
 	// reread is how often the kubelet reads its certificate file again, because another program may
 	// have renewed the certificate.
-	reread = time.Minute
+	reread = 10 * time.Second
 )
 
 // Config holds the settings that client and server certificates have in common.

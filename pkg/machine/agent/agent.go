@@ -70,8 +70,11 @@ type Config struct {
 	// ProxyPair is the file for the certificate of the machine's proxy and its key. Its name must end
 	// with -current.pem. Older certificates are in the same directory.
 	ProxyPair string
-	Clock     clock.Clock
-	Log       *slog.Logger
+	// Tasks run as soon as there are credentials, with a client that has them. They return when their
+	// context ends.
+	Tasks []func(context.Context, kubernetes.Interface) error
+	Clock clock.Clock
+	Log   *slog.Logger
 }
 
 // Run runs the agent until ctx ends, and then returns nil. It returns an error if the file of servers
@@ -109,6 +112,9 @@ func (c *Config) withCredentials(ctx context.Context, b *balancer.Balancer, e *e
 	group.Go(func() error { c.follow(ctx, client, b); return nil })
 	group.Go(func() error { checks.run(ctx); return nil })
 	group.Go(func() error { return c.keepProxyCertificate(ctx, client) })
+	for _, task := range c.Tasks {
+		group.Go(func() error { return task(ctx, client) })
+	}
 	return group.Wait()
 }
 

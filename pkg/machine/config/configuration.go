@@ -47,6 +47,10 @@ type KeelsonConfiguration struct {
 	Runtime         string    `json:"runtime,omitempty"`
 	EmulatedVersion string    `json:"emulatedVersion,omitempty"`
 	Ingress         bool      `json:"ingress,omitempty"`
+
+	// CertificateValidityPeriod and CACertificateValidityPeriod are durations in Go's notation.
+	CertificateValidityPeriod   string `json:"certificateValidityPeriod,omitempty"`
+	CACertificateValidityPeriod string `json:"caCertificateValidityPeriod,omitempty"`
 }
 
 // Node describes the machine as a node of the cluster.

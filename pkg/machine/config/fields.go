@@ -99,6 +99,14 @@ func Fields() []Field {
 			Help: "install the ingress proxy, which serves Ingresses of the class \"keelson\" at the address of the Service " +
 				"kube-system/ingress",
 			value: func(c *KeelsonConfiguration) any { return &c.Ingress }},
+		{Path: "certificateValidityPeriod", Flag: "certificate-validity-period",
+			Help: "lifetime of new certificates, such as 720h; they are renewed when a third of it is left; if empty, " +
+				"8760h (a year)",
+			value: func(c *KeelsonConfiguration) any { return &c.CertificateValidityPeriod }},
+		{Path: "caCertificateValidityPeriod", Flag: "ca-certificate-validity-period",
+			Help: "lifetime of new certificate authorities, which \"ctl certs rotate-ca\" replaces; if empty, 87600h " +
+				"(ten years)",
+			value: func(c *KeelsonConfiguration) any { return &c.CACertificateValidityPeriod }},
 	}
 }
 

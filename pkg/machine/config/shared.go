@@ -14,7 +14,8 @@ import (
 // shared reports whether all machines of a cluster must have the same value of the field.
 func (f *Field) shared() bool {
 	return strings.HasPrefix(f.Path, "network.") ||
-		slices.Contains([]string{"clusterName", "apiServer.port", "emulatedVersion", "ingress"}, f.Path)
+		slices.Contains([]string{"clusterName", "apiServer.port", "emulatedVersion", "ingress", "certificateValidityPeriod",
+			"caCertificateValidityPeriod"}, f.Path)
 }
 
 // Shared returns a configuration with those fields of c that all machines of a cluster have in

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -32,6 +33,8 @@ func Validate(c *KeelsonConfiguration) field.ErrorList {
 	if c.EmulatedVersion != "" {
 		v.oneOf(field.NewPath("emulatedVersion"), c.EmulatedVersion, features.Emulatable()...)
 	}
+	v.lifetime(field.NewPath("certificateValidityPeriod"), c.CertificateValidityPeriod)
+	v.lifetime(field.NewPath("caCertificateValidityPeriod"), c.CACertificateValidityPeriod)
 	v.clashes()
 	return v.faults
 }
@@ -63,6 +66,20 @@ func (v *validator) check(at *field.Path, value string, f func(string) []string)
 func (v *validator) oneOf(at *field.Path, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
 		v.add(field.NotSupported(at, value, allowed))
+	}
+}
+
+// minLifetime is the shortest lifetime of certificates. Programs reload renewed certificates within ten
+// seconds, and the authority in a kubeconfig within five minutes.
+const minLifetime = time.Minute
+
+// lifetime validates the lifetime of certificates. It is empty if it has the default.
+func (v *validator) lifetime(at *field.Path, text string) {
+	if text == "" {
+		return
+	}
+	if d, err := time.ParseDuration(text); err != nil || d < minLifetime {
+		v.invalidf(at, text, "must be a duration such as 8760h, of at least %s", minLifetime)
 	}
 }
 

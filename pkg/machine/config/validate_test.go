@@ -124,6 +124,12 @@ func TestValidate(t *testing.T) {
 		"runtime": {func(c *KeelsonConfiguration) { c.Runtime = "docker" }, []string{"runtime: Unsupported"}},
 		"emulated version": {func(c *KeelsonConfiguration) { c.EmulatedVersion = "1.20" },
 			[]string{"emulatedVersion: Unsupported"}},
+		"lifetimes": {change: func(c *KeelsonConfiguration) {
+			c.CertificateValidityPeriod, c.CACertificateValidityPeriod = "1m", "8760h"
+		}},
+		"bad lifetimes": {func(c *KeelsonConfiguration) {
+			c.CertificateValidityPeriod, c.CACertificateValidityPeriod = "59s", "1y"
+		}, []string{"certificateValidityPeriod: Invalid", "caCertificateValidityPeriod: Invalid"}},
 		"no pods":   {func(c *KeelsonConfiguration) { c.Kubelet.MaxPods = -1 }, []string{"kubelet.maxPods: Invalid"}},
 		"many pods": {func(c *KeelsonConfiguration) { c.Kubelet.MaxPods = 254 }, []string{"at most 253"}},
 		"many pods of another network": {change: func(c *KeelsonConfiguration) {

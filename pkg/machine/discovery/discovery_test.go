@@ -21,7 +21,7 @@ import (
 
 func authority(t *testing.T, name string) *pki.Authority {
 	t.Helper()
-	a, err := pki.OpenAuthority(filepath.Join(t.TempDir(), name), name, clock.RealClock{})
+	a, err := pki.OpenAuthority(filepath.Join(t.TempDir(), name), name, 0, clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func newCell(t *testing.T) *cell {
 	t.Helper()
 	dir := t.TempDir()
 	base := filepath.Join(dir, "ca")
-	authority, err := pki.OpenAuthority(base, "etcd-ca", clock.Real())
+	authority, err := pki.OpenAuthority(base, "etcd-ca", 0, clock.Real())
 	if err != nil {
 		t.Fatal(err)
 	}
