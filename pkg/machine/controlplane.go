@@ -11,10 +11,14 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/discovery"
@@ -156,11 +160,33 @@ func (s *steps) startJoined(ctx context.Context, c *config.KeelsonConfiguration,
 		return err
 	}
 	return s.run("node "+c.Node.Name, func() error {
+		if err := api.checkName(ctx, c); err != nil {
+			return err
+		}
 		if err := api.createNode(ctx, c); err != nil {
 			return err
 		}
 		return s.startNode(ctx, func(ctx context.Context) error { return nodeReady(ctx, api.client, c.Node.Name) })
 	})
+}
+
+// checkName returns an error if another machine that runs is a node with this machine's name. Its kubelet
+// and that of this machine would overwrite each other's status.
+func (a administrator) checkName(ctx context.Context, c *config.KeelsonConfiguration) error {
+	n, err := a.client.CoreV1().Nodes().Get(ctx, c.Node.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	own := slices.ContainsFunc(n.Status.Addresses, func(address v1.NodeAddress) bool {
+		return slices.Contains(c.Node.Addresses, address.Address)
+	})
+	if !own && nodeReady(ctx, a.client, c.Node.Name) == nil {
+		return fmt.Errorf("node %s: %w", c.Node.Name, members.ErrNameInUse)
+	}
+	return nil
 }
 
 // reach returns an error if no program at the given ports of a host accepts connections.
@@ -217,6 +243,9 @@ func (s *steps) joinEtcd(ctx context.Context, c *config.KeelsonConfiguration, fi
 // received the first snapshot of the data. A restart makes another one.
 func (s *steps) startLearner(ctx context.Context) error {
 	active := func(ctx context.Context) error { return systemctl(ctx, "is-active", unit(etcd)) }
+	if active(ctx) == nil { // since an earlier attempt
+		return nil
+	}
 	if err := s.startEtcd(ctx); err != nil {
 		return err
 	}

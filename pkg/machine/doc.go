@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package machine makes a machine a part of a cluster: "ctl init" creates a cluster with its first
-// control plane, "ctl join" adds a machine, and "ctl reset" removes everything that they have made.
+// control plane, "ctl join" adds a machine, which can become a control plane too, and "ctl reset" removes
+// everything that they have made.
 //
 // A machine's programs are units of systemd, which are part of the release:
 //
@@ -15,6 +16,11 @@
 //
 // Invariants:
 //
+//   - The file etcd.env exists if the cluster can have several control planes. Then the API server of each
+//     machine uses only the member of etcd on this machine.
+//   - A machine's member of etcd gets a vote only after it has the data and answers.
+//   - The authorities' keys leave a machine only encrypted with the third part of a token, which no
+//     program writes to a file, passes as a flag, or sends to a server.
 //   - Init and Join keep keys, authorities, certificates and configuration files that exist already.
 //     So if they are interrupted, they can be repeated, if the checks for old files are ignored.
 //   - Reset removes everything that Init, Join and the programs have made, and can be interrupted and

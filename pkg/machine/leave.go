@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"time"
 
 	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/config"
@@ -42,12 +43,8 @@ func etcdURLs() []string {
 // leave stops this machine's control plane and removes its member of etcd, if there are others. It
 // returns an error if the member remains in the cluster.
 func leave(ctx context.Context) error {
-	if !exists(argsFile(etcd)) {
-		return nil
-	}
 	// The API server ends first, because it removes its address from the cluster, for which it needs etcd.
-	err := stopUnits(ctx, units([]string{provision.Scheduler, provision.ControllerManager, provision.APIServer})...)
-	if err != nil {
+	if err := endControlPlane(ctx); err != nil {
 		return err
 	}
 	c, _, err := installedControlPlane()
@@ -70,6 +67,27 @@ func leave(ctx context.Context) error {
 	}
 	m.UseOnly(others) // this machine's member ends with the removal
 	return m.Remove(ctx, own.ID)
+}
+
+// stopTimeout is how long the programs of a control plane may take to stop. An API server whose etcd does
+// not answer would try for a minute to remove its address from the cluster.
+const stopTimeout = 5 * time.Second
+
+// endControlPlane stops the programs of this machine's control plane, except etcd, and kills those that do
+// not end in time.
+func endControlPlane(ctx context.Context) error {
+	all := units([]string{provision.Scheduler, provision.ControllerManager, provision.APIServer})
+	limited, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	if err := stopUnits(limited, all...); limited.Err() == nil {
+		return err
+	}
+	left, err := activeUnits(ctx, all...)
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	_ = systemctl(ctx, append([]string{"kill", "--signal=KILL"}, left...)...) // fails if they have ended meanwhile
+	return nil
 }
 
 // tryLeave is leave for Reset, which goes on without the cluster. It reports whether the member may

@@ -22,7 +22,8 @@ const ResetWarning = `This removes Keelson's programs, all pods and their files 
   - the volumes on this machine's disk (storage driver disk.csi.keelson.dev), and all other files below
     /var/lib/kubelet,
   - the images of containers, and all other files below /var/lib/containerd,
-  - on a control plane, the data of the cluster in /var/lib/etcd and the keys in /etc/kubernetes,
+  - on a control plane, the data of the cluster in /var/lib/etcd and the keys in /etc/kubernetes; if the cluster
+    has other control planes, this machine leaves their etcd,
   - the logs in /var/log/pods, /var/log/containers and /var/log/kubernetes.
 Directories of the machine that pods have mounted (hostPath) remain.
 `

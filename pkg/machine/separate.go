@@ -92,10 +92,10 @@ func (s *steps) separateEtcd(ctx context.Context, c *config.KeelsonConfiguration
 	}
 	if !done {
 		if err := s.run("separate etcd", func() error { return s.convert(ctx, c, p) }); err != nil {
-			return fmt.Errorf("%w\nUntil this command is repeated with success, the API server does not run", err)
+			return fmt.Errorf("%w\nRepeat the command: the API server of this machine may stand still until it succeeds", err)
 		}
 	}
-	if err := systemctl(ctx, append([]string{"start"}, units([]string{etcd, provision.APIServer})...)...); err != nil {
+	if err := systemctl(ctx, "start", "--no-block", unit(etcd), unit(provision.APIServer)); err != nil {
 		return err
 	}
 	api, err := newAdministrator(p.Server)
@@ -137,10 +137,7 @@ func (s *steps) convert(ctx context.Context, c *config.KeelsonConfiguration, p *
 	if err := startUnits(ctx, provision.ControllerManager, provision.Scheduler); err != nil {
 		return err
 	}
-	if err := writeArgs(provision.APIServer, p.APIServerArgs()); err != nil {
-		return err
-	}
-	return systemctl(ctx, "enable", unit(provision.APIServer))
+	return writeArgs(provision.APIServer, p.APIServerArgs())
 }
 
 // startEtcd starts this machine's member of etcd, or restarts it. It does not wait until the member is

@@ -87,7 +87,7 @@ const writerScript = `
 
 // writes runs fault while a machine writes, and then until ten more writes were acknowledged after the
 // end of fault. It returns the longest time without an acknowledged write, and checks that none of
-// them is lost.
+// them is lost, and that a watch that began before the fault notices a change after it.
 func (c *cell) writes(m *lab.Machine, prefix string, fault func()) time.Duration {
 	c.Helper()
 	c.run(m, "rm -f /root/stop /root/written")
@@ -96,12 +96,25 @@ func (c *cell) writes(m *lab.Machine, prefix string, fault func()) time.Duration
 		_, err := m.Run(c.within(), "sh", "-c", strings.ReplaceAll(writerScript, "PREFIX", prefix))
 		done <- err
 	}()
+	const watch = "ctl --kubeconfig=/root/admin.conf wait configmap/watched --timeout=60s " +
+		"--for=jsonpath={.data.end}=PREFIX"
+	noticed := make(chan error, 1)
+	c.run(m, "ctl --kubeconfig=/root/admin.conf create configmap watched || true")
+	go func() {
+		_, err := m.Run(c.within(), "sh", "-c", "PATH=/usr/lib/keelson/test/bin:$PATH\n"+
+			strings.ReplaceAll(watch, "PREFIX", prefix))
+		noticed <- err
+	}()
 	c.written(m, 10)
 	fault()
 	c.written(m, len(strings.Split(c.run(m, "cat /root/written"), "\n"))+10)
 	c.run(m, "touch /root/stop")
 	if err := <-done; err != nil {
 		c.Error(err)
+	}
+	c.run(m, "ctl --kubeconfig=/root/admin.conf patch configmap watched --patch '{\"data\": {\"end\": \""+prefix+"\"}}'")
+	if err := <-noticed; err != nil {
+		c.Errorf("watch: %v", err)
 	}
 	have := strings.Fields(c.run(m, "ctl --kubeconfig=/root/admin.conf get configmaps -o name | cut -d/ -f2"))
 	var gap, last int
@@ -189,7 +202,7 @@ func TestControlPlanes(t *testing.T) {
 			if err := m.Cut(d); err != nil {
 				t.Fatal(err)
 			}
-			c.written(worker, len(strings.Split(c.run(worker, "cat /root/written"), "\n"))+20)
+			c.written(worker, len(strings.Split(c.run(worker, "cat /root/written"), "\n"))+60)
 			if err := m.Heal(); err != nil {
 				t.Fatal(err)
 			}
@@ -250,6 +263,8 @@ func TestControlPlaneTokens(t *testing.T) {
 	invite := c.inviteControlPlane(first)
 	c.run(first, "ctl get configmap old && ctl wait --for=condition=Ready node m1 --timeout=30s")
 	short := c.run(first, "ctl token create --control-plane --ttl 1s --print-join-command; sleep 2")
+	c.run(first, `until [ -z "$(ctl get roles -n kube-system -o name | grep keelson:join:`+
+		regexp.MustCompile(`^echo (.{6})`).FindStringSubmatch(short)[1]+`)" ]; do sleep 0.2; done`)
 	key := regexp.MustCompile(`[0-9a-f]{64} \|`)
 	for name, tc := range map[string]struct{ command, want string }{
 		"wrong third part":  {key.ReplaceAllString(invite, strings.Repeat("0", 64)+" |"), "the third part of the token"},
