@@ -43,7 +43,9 @@ func TestEpoch(t *testing.T) {
 			}
 		}
 		s := testserver.Start(t, testserver.Options{KV: db})
-		for path, want := range map[string]string{"/readyz": stored, "/readyz?verbose": stored, "/livez": "", "/version": ""} {
+		for path, want := range map[string]string{
+			"/readyz": stored, "/readyz?verbose": stored, "/livez": "", "/version": "",
+		} {
 			for name, rc := range map[string]*rest.Config{"administrator": s.Config, "stranger": s.TokenConfig("wrong")} {
 				resp, _ := fetch(t, rc, path)
 				if got := resp.Header.Get(epoch.Header); got != want {
@@ -78,7 +80,8 @@ func TestStoreSnapshot(t *testing.T) {
 			t.Errorf("administrator: %s, %d bytes", resp.Status, len(body))
 		}
 		for _, group := range []string{"system:authenticated", "system:nodes", "system:monitoring"} {
-			if resp, _ := fetch(t, s.UserConfig(t, "somebody", group), storesnapshot.Path); resp.StatusCode != http.StatusForbidden {
+			resp, _ := fetch(t, s.UserConfig(t, "somebody", group), storesnapshot.Path)
+			if resp.StatusCode != http.StatusForbidden {
 				t.Errorf("%s: %s", group, resp.Status)
 			}
 		}

@@ -213,21 +213,23 @@ func TestManifest(t *testing.T) {
 		text string
 		want error
 	}{
-		"valid":            {one(``), nil},
-		"later format":     {`{"format":2,"new":true}`, errFormat},
-		"no JSON":          {`x`, ErrDamaged},
-		"no format":        {`{` + head + `"files":[` + store + `]}`, ErrDamaged},
-		"unknown field":    {`{"format":1,"x":1,` + head + `"files":[` + store + `]}`, ErrDamaged},
-		"no store":         {`{"format":1,` + head + `"files":[]}`, ErrDamaged},
-		"two stores":       {one(`,` + store), ErrDamaged},
-		"path outside":     {one(`,{"name":"../x","size":1,` + sum + `}`), ErrDamaged},
-		"absolute path":    {one(`,{"name":"/etc/x","size":1,` + sum + `}`), ErrDamaged},
-		"unclean path":     {one(`,{"name":"a//b","size":1,` + sum + `}`), ErrDamaged},
-		"device":           {one(`,{"name":"a","mode":67108864,"size":1,` + sum + `}`), ErrDamaged},
-		"negative size":    {one(`,{"name":"a","size":-1,` + sum + `}`), ErrDamaged},
-		"large file":       {one(`,{"name":"a","size":99999999,` + sum + `}`), ErrDamaged},
-		"large files":      {one(`,{"name":"a","size":40000000,` + sum + `},{"name":"b","size":40000000,` + sum + `}`), ErrDamaged},
-		"short hash":       {`{"format":1,` + head + `"files":[{"name":"store.db","size":1,"sha256":"00"}]}`, ErrDamaged},
+		"valid":         {one(``), nil},
+		"later format":  {`{"format":2,"new":true}`, errFormat},
+		"no JSON":       {`x`, ErrDamaged},
+		"no format":     {`{` + head + `"files":[` + store + `]}`, ErrDamaged},
+		"unknown field": {`{"format":1,"x":1,` + head + `"files":[` + store + `]}`, ErrDamaged},
+		"no store":      {`{"format":1,` + head + `"files":[]}`, ErrDamaged},
+		"two stores":    {one(`,` + store), ErrDamaged},
+		"path outside":  {one(`,{"name":"../x","size":1,` + sum + `}`), ErrDamaged},
+		"absolute path": {one(`,{"name":"/etc/x","size":1,` + sum + `}`), ErrDamaged},
+		"unclean path":  {one(`,{"name":"a//b","size":1,` + sum + `}`), ErrDamaged},
+		"device":        {one(`,{"name":"a","mode":67108864,"size":1,` + sum + `}`), ErrDamaged},
+		"negative size": {one(`,{"name":"a","size":-1,` + sum + `}`), ErrDamaged},
+		"large file":    {one(`,{"name":"a","size":99999999,` + sum + `}`), ErrDamaged},
+		"large files": {
+			one(`,{"name":"a","size":40000000,` + sum + `},{"name":"b","size":40000000,` + sum + `}`), ErrDamaged,
+		},
+		"short hash":       {one(`,{"name":"a","size":1,"sha256":"00"}`), ErrDamaged},
 		"another manifest": {one(`,{"name":"manifest.json","size":1,` + sum + `}`), ErrDamaged},
 	} {
 		if _, err := decodeManifest([]byte(tc.text)); !errors.Is(err, tc.want) {

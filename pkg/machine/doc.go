@@ -3,7 +3,7 @@
 
 // Package machine makes a machine a part of a cluster: "ctl init" creates a cluster with its first
 // control plane, "ctl join" adds a machine, which can become a control plane too, and "ctl reset" removes
-// everything that they have made.
+// everything that they have made. "ctl backup" saves a control plane, and "ctl restore" brings it back.
 //
 // A machine's programs are units of systemd, which are part of the release:
 //
@@ -25,6 +25,8 @@
 //     So if they are interrupted, they can be repeated, if the checks for old files are ignored.
 //   - Reset removes everything that Init, Join and the programs have made, and can be interrupted and
 //     repeated. It recognizes the machine by /etc/keelson, which is made first and removed last.
+//   - Restore deletes nothing, and can be interrupted and repeated. While it replaces files, the control
+//     plane's programs have no flags, so that they do not start.
 //   - Flags contain no secrets.
 //
 // The package does not check whether a machine is suitable: package preflight does. What the programs

@@ -98,7 +98,7 @@ func Restore(ctx context.Context, o *RestoreOptions, d Deps) error {
 	}
 	err = r.run("store", func() error {
 		r.epoch = epoch.Next(now, r.known, agent.ReadEpoch(epochFile))
-		r.revision, err = offline.Restore(restoringSource, restoringStore,
+		r.revision, err = offline.Restore(ctx, restoringSource, restoringStore,
 			offline.Options{Prefix: storePrefix, Epoch: r.epoch})
 		return err
 	})

@@ -22,8 +22,8 @@ func tree() *cobra.Command {
 
 // ownCommands returns the names of the commands that kubectl does not have.
 func ownCommands() []string {
-	return []string{"backup", "check-downgrade", "cluster", "init", "join", "node", "preflight", "reset", "restore", "token",
-		"webhooks", "why"}
+	return []string{"backup", "check-downgrade", "cluster", "init", "join", "node", "preflight", "reset", "restore",
+		"token", "webhooks", "why"}
 }
 
 func ctlPage() string {

@@ -4,6 +4,7 @@
 package offline
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -50,7 +51,7 @@ type Options struct {
 
 // Restore makes the data directory dir from the snapshot of a store, and returns the revision of the
 // restored store. dir must not exist. Its parent needs space for two copies of the snapshot.
-func Restore(source, dir string, o Options) (revision int64, err error) {
+func Restore(ctx context.Context, source, dir string, o Options) (revision int64, err error) {
 	work := dir + ".source"
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	if err := errors.Join(os.RemoveAll(work), os.Mkdir(work, 0o700)); err != nil {
@@ -60,7 +61,7 @@ func Restore(source, dir string, o Options) (revision int64, err error) {
 	if err := copyDatabase(source, db); err != nil {
 		return 0, err
 	}
-	if err := putEpoch(db, epoch.Key(o.Prefix), epoch.Format(o.Epoch)); err != nil {
+	if err := putEpoch(ctx, db, epoch.Key(o.Prefix), epoch.Format(o.Epoch)); err != nil {
 		return 0, err
 	}
 	last, err := lastRevision(db)
@@ -116,11 +117,11 @@ func copyDatabase(source, to string) (err error) {
 }
 
 // putEpoch writes a key to a database.
-func putEpoch(db, key, value string) error {
+func putEpoch(ctx context.Context, db, key, value string) error {
 	log := zap.NewNop()
 	b := backend.NewDefaultBackend(log, db)
 	s := mvcc.NewStore(log, b, &lease.FakeLessor{}, mvcc.StoreConfig{})
-	w := s.Write(traceutil.TODO())
+	w := s.Write(traceutil.Get(ctx))
 	w.Put([]byte(key), []byte(value), lease.NoLease)
 	w.End()
 	s.Commit()

@@ -103,7 +103,7 @@ func TestRestore(t *testing.T) {
 	for i, now := range []time.Time{time.Unix(1_796_072_400, 0), time.Unix(1_796_072_401, 0)} {
 		dir := filepath.Join(t.TempDir(), strconv.Itoa(i))
 		o := Options{Prefix: "registry", Epoch: epoch.Next(now)}
-		revision, err := Restore(source, dir, o)
+		revision, err := Restore(t.Context(), source, dir, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,10 +131,10 @@ func TestRestore(t *testing.T) {
 	if after, err := os.ReadFile(source); err != nil || string(after) != string(before) {
 		t.Error("the snapshot was changed", err)
 	}
-	if _, err := Restore(source, dir, Options{Prefix: "registry", Epoch: 1}); err == nil {
+	if _, err := Restore(t.Context(), source, dir, Options{Prefix: "registry", Epoch: 1}); err == nil {
 		t.Error("a data directory was overwritten")
 	}
-	if _, err := Restore(filepath.Join(dir, "member"), t.TempDir(), Options{Prefix: "registry", Epoch: 1}); err == nil {
+	if _, err := Restore(t.Context(), filepath.Join(dir, "member"), t.TempDir(), Options{Prefix: "registry", Epoch: 1}); err == nil {
 		t.Error("a directory was accepted as a snapshot")
 	}
 }
@@ -189,7 +189,7 @@ func TestSurvivor(t *testing.T) {
 	}
 	restored := filepath.Join(t.TempDir(), "restored")
 	o := Options{Prefix: "registry", Epoch: 1_796_072_400}
-	revision, err := Restore(source, restored, o)
+	revision, err := Restore(t.Context(), source, restored, o)
 	if err != nil {
 		t.Fatal(err)
 	}
