@@ -30,7 +30,6 @@ func (d *Deps) FollowRootCA(ctx context.Context, queue *Queue, changed func()) e
 	all.Go(func() {
 		RunEvery(ctx, d.Clock, rootCAInterval, func(context.Context) {
 			if now := d.Options.RootCertificates(); !bytes.Equal(now, last) {
-				d.Log.Info("The authority of the API server has changed")
 				last = now
 				changed()
 			}

@@ -102,10 +102,11 @@ func (m *Manager) Run(ctx context.Context) {
 var errNoCertificate = errors.New("no serving certificate available for the kubelet")
 
 // Get returns the certificate that a TLS server presents. That is the newest one that the kubelet
-// obtained, or the one in the file if it expires later.
+// obtained, or the one in the file unless it is older. It may expire earlier: another authority may have
+// issued it.
 func (m *Manager) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	cert, found := m.inner.Current(), m.found.Load()
-	if found != nil && (cert == nil || cert.Leaf == nil || found.Leaf.NotAfter.After(cert.Leaf.NotAfter)) {
+	if found != nil && (cert == nil || cert.Leaf == nil || !found.Leaf.NotBefore.Before(cert.Leaf.NotBefore)) {
 		cert = found
 	}
 	if cert == nil {

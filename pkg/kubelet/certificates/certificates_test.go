@@ -333,7 +333,7 @@ func TestRenewedByOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clk := clock.Real()
 		file := currentFile(dir, serverStore)
-		put := func() *big.Int {
+		put := func(life time.Duration) *big.Int {
 			t.Helper()
 			key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 			if err != nil {
@@ -341,7 +341,7 @@ func TestRenewedByOthers(t *testing.T) {
 			}
 			template := &x509.Certificate{
 				SerialNumber: big.NewInt(clk.Now().UnixNano()), NotBefore: clk.Now().Add(-time.Hour),
-				NotAfter: clk.Now().AddDate(1, 0, 0),
+				NotAfter: clk.Now().Add(life),
 			}
 			der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 			if err != nil {
@@ -358,7 +358,8 @@ func TestRenewedByOthers(t *testing.T) {
 			}
 			return template.SerialNumber
 		}
-		first := put()
+		const year = 365 * 24 * time.Hour
+		first := put(year)
 		own, err := tls.LoadX509KeyPair(file, file)
 		if err != nil {
 			t.Fatal(err)
@@ -382,9 +383,12 @@ func TestRenewedByOthers(t *testing.T) {
 		}()
 		clk.Sleep(reread * 3 / 2)
 		presents("at first", first)
-		second := put()
+		second := put(year)
 		clk.Sleep(reread)
 		presents("renewed", second)
+		second = put(time.Hour)
+		clk.Sleep(reread)
+		presents("renewed for a shorter time", second)
 		if err := os.WriteFile(file, []byte("half"), 0o600); err != nil {
 			t.Fatal(err)
 		}
