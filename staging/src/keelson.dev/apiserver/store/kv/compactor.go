@@ -5,6 +5,7 @@ package kv
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strconv"
 	"time"
@@ -71,7 +72,8 @@ func (c *Compactor) Step(ctx context.Context) error {
 	if old == 0 {
 		return nil // this is the first step, so it is unknown which states are older than an interval
 	}
-	if err := c.Store.Compact(ctx, old); err != nil {
+	// ErrCompacted means that another process has already compacted to a later revision.
+	if err := c.Store.Compact(ctx, old); err != nil && !errors.Is(err, ErrCompacted) {
 		return err
 	}
 	c.report(old)

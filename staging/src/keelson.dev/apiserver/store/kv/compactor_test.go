@@ -74,3 +74,24 @@ func TestCompactorsAgree(t *testing.T) {
 		t.Errorf("after two intervals: r2 readable %t, r3 readable %t", readable(r2), readable(r3))
 	}
 }
+
+// TestCompactedElsewhere checks that a compactor is content if another process has compacted further.
+func TestCompactedElsewhere(t *testing.T) {
+	s := memory.New(clock.Real())
+	var reported int64
+	c := &kv.Compactor{Store: s, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+		Compacted: func(rev int64) { reported = rev }}
+	if err := c.Step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	res, err := s.Put(t.Context(), "/k", nil, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Compact(t.Context(), res.Revision); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Step(t.Context()); err != nil || reported == 0 || reported >= res.Revision {
+		t.Errorf("after a compaction to %d: reported %d, %v", res.Revision, reported, err)
+	}
+}
