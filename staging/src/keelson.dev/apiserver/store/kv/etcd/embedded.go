@@ -77,6 +77,7 @@ func Start(ctx context.Context, e Embedded) (*Store, error) {
 	// linearizable without a round of consensus.
 	s.revision = func(context.Context) (int64, error) { return server.Server.KV().Rev(), nil }
 	s.size = func(context.Context) (int64, error) { return server.Server.Backend().Size(), nil }
+	s.defragment = func(context.Context, Member) error { return server.Server.Defragment() }
 	formatting := e.keepReadable(s.client, func() bool { return server.Server.ClusterVersion() != nil })
 	s.close = func() error {
 		formatting()

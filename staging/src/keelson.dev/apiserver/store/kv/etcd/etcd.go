@@ -41,6 +41,8 @@ type Store struct {
 	revision func(ctx context.Context) (int64, error)
 	size     func(ctx context.Context) (int64, error)
 	close    func() error
+	// defragment implements Defragment.
+	defragment func(ctx context.Context, m Member) error
 	// maxRequest bounds the request for one Put in bytes; 0 leaves the bound to etcd.
 	maxRequest int
 }

@@ -68,7 +68,7 @@ func Dial(e External) (*Store, error) {
 	s.callOptions = []grpc.CallOption{grpc.WaitForReady(true), grpc.MaxCallSendMsgSize(maxCallSend),
 		grpc.MaxCallRecvMsgSize(maxCallReceive)}
 	s.revision, s.size = s.readRevision, s.readSize
-	s.close = client.Close
+	s.close, s.defragment = client.Close, s.requestDefragmentation
 	return s, nil
 }
 

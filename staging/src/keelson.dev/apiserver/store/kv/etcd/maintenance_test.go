@@ -1,0 +1,97 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"keelson.dev/api/clock"
+)
+
+// TestMaintenance fills an etcd until it raises its alarm, and makes it accept writes again. The etcd is
+// embedded, or reached over a socket.
+func TestMaintenance(t *testing.T) {
+	const quota = 8 << 20
+	t.Run("embedded", func(t *testing.T) {
+		s, err := Start(t.Context(), Embedded{Dir: t.TempDir(), QuotaBytes: quota, UnsafeNoFsync: true, Clock: clock.Real(),
+			Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeStore(t, s)
+		testMaintenance(t, s, quota)
+	})
+	t.Run("external", func(t *testing.T) {
+		server, url := serve(t)
+		defer server.Close()
+		s, err := Dial(External{Endpoints: []string{url}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeStore(t, s)
+		member := onlyMember(t, s)
+		if member.Quota != DefaultQuota || member.Size == 0 || !member.Leader || member.Name != "keelson" {
+			t.Errorf("member: %+v", member)
+		}
+		if err := s.Defragment(t.Context(), member); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// onlyMember returns the only member of a store's etcd.
+func onlyMember(t *testing.T, s *Store) Member {
+	t.Helper()
+	members, err := s.Members(t.Context())
+	if err != nil || len(members) != 1 || members[0].Err != nil {
+		t.Fatalf("members: %+v, %v", members, err)
+	}
+	return members[0]
+}
+
+func testMaintenance(t *testing.T, s *Store, quota int64) {
+	var err error
+	var revisions []int64
+	for err == nil {
+		var revision int64
+		revision, err = write(t, s, len(revisions))
+		revisions = append(revisions, revision)
+	}
+	full := onlyMember(t, s)
+	if !IsNoSpace(err) || !full.NoSpace || full.Quota != quota || full.Size < quota {
+		t.Fatalf("after too many writes: %v, %+v", err, full)
+	}
+	for i, revision := range revisions[:len(revisions)-1] {
+		if res, err := s.Delete(t.Context(), fmt.Sprint("/", i), revision); err != nil || !res.OK {
+			t.Fatal(res, err)
+		}
+	}
+	if err := s.CompactNow(t.Context(), onlyMember(t, s).Revision); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Defragment(t.Context(), onlyMember(t, s)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := write(t, s, -1); !IsNoSpace(err) {
+		t.Error("a write with the alarm: ", err)
+	}
+	if err := s.Disarm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if m := onlyMember(t, s); m.NoSpace || m.Size >= quota/2 || m.InUse > m.Size {
+		t.Errorf("afterwards: %+v", m)
+	}
+	if _, err := write(t, s, -1); err != nil {
+		t.Error("a write after the alarm: ", err)
+	}
+}
+
+// write writes a new key with a large value, and returns its revision.
+func write(t *testing.T, s *Store, i int) (int64, error) {
+	t.Helper()
+	res, err := s.Put(t.Context(), fmt.Sprint("/", i), make([]byte, 1<<20), 0, 0)
+	return res.Revision, err
+}
