@@ -44,6 +44,10 @@ type BackendConfig struct {
 	// Undecodable is called for each value that was read and could not be decoded. key is the full key. It
 	// may be nil.
 	Undecodable func(key string)
+	// Admit is called before an object is written. If it returns an error, nothing is written, and the
+	// client gets the error. It is not called when an object is removed. It is nil if all writes are
+	// admitted.
+	Admit func(ctx context.Context, g Growth) error
 	// Root is the prefix of all keys. If it is empty, "/registry" is used.
 	Root  string
 	Clock clock.Clock
@@ -71,7 +75,8 @@ type BackendConfig struct {
 type Backend struct {
 	kv       kv.Store
 	outdated func(ctx context.Context, key string) (bool, error)
-	recheck  func() bool // not nil
+	recheck  func() bool                               // not nil
+	admit    func(ctx context.Context, g Growth) error // nil if all writes are admitted
 
 	undecodable func(key string) // not nil
 	root        string           // with a slash at its end
@@ -126,8 +131,8 @@ func NewBackend(cfg BackendConfig) *Backend {
 		cfg.Recheck = func() bool { return false }
 	}
 	b := &Backend{
-		kv: cfg.KV, outdated: cfg.Outdated, recheck: cfg.Recheck, undecodable: cfg.Undecodable, root: root,
-		clock: cfg.Clock, log: cfg.Log, sealed: make(chan struct{}, 1),
+		kv: cfg.KV, outdated: cfg.Outdated, recheck: cfg.Recheck, admit: cfg.Admit, undecodable: cfg.Undecodable,
+		root: root, clock: cfg.Clock, log: cfg.Log, sealed: make(chan struct{}, 1),
 		caches:    &cacheTable{root: root, byPrefix: map[string]*prefixCaches{}},
 		forms:     newFormBudget(cfg.FormBytes / 3),
 		encodings: newEncodingCache(cfg.FormBytes / 3 * 2),

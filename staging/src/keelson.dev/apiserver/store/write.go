@@ -10,6 +10,7 @@ import (
 	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/tracing"
@@ -242,7 +243,7 @@ func (s *Store) verify(ctx context.Context, key string, cached *Record, reason e
 // returned record is the one that the cache will contain.
 func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cur *Record, ttl int64,
 	conditions ...kv.Unchanged) (*Record, kv.WriteResult, error) {
-	w, err := s.newPendingWrite(key, obj, data, cur)
+	w, err := s.newPendingWrite(ctx, key, obj, data, cur)
 	if err != nil {
 		return nil, kv.WriteResult{}, err
 	}
@@ -261,8 +262,34 @@ func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cu
 	return s.writtenView(w.recordAt(s.cache, res.Revision), obj), res, nil
 }
 
-// newPendingWrite returns the entry that pendingWrites gets for a write of obj.
-func (s *Store) newPendingWrite(key string, obj Object, data []byte, cur *Record) (*pendingWrite, error) {
+// Growth is a write of an object, with the object's stored sizes in bytes.
+type Growth struct {
+	Resource schema.GroupResource
+	// Old is the size before the write. It is 0 for a new object.
+	Old, New int
+	// Terminating reports whether the object is being deleted, so that the write is a step to its end.
+	Terminating bool
+}
+
+// admit returns an error if the write that replaces cur by obj, encoded as data, must not happen now.
+func (s *Store) admit(ctx context.Context, obj Object, data []byte, cur *Record) error {
+	if s.b.admit == nil {
+		return nil
+	}
+	g := Growth{Resource: s.GroupResource, New: len(data), Terminating: obj.GetDeletionTimestamp() != nil}
+	if cur != nil {
+		g.Old = cur.size
+	}
+	return s.b.admit(ctx, g)
+}
+
+// newPendingWrite returns the entry that pendingWrites gets for a write of obj. It returns an error if
+// the write is not admitted.
+func (s *Store) newPendingWrite(ctx context.Context, key string, obj Object, data []byte,
+	cur *Record) (*pendingWrite, error) {
+	if err := s.admit(ctx, obj, data, cur); err != nil {
+		return nil, err
+	}
 	if s.Alias != nil {
 		converted, err := s.Alias.Convert(obj)
 		if err != nil {

@@ -79,7 +79,7 @@ func (s *Store) prepare(ctx context.Context, t *batchItem, fn UpdateFunc) (err e
 	for err == nil {
 		var obj Object
 		if obj, err = fn(ctx, t.cur); err == nil {
-			return s.setWrite(t, obj)
+			return s.setWrite(ctx, t, obj)
 		}
 		if t.current {
 			break
@@ -90,7 +90,7 @@ func (s *Store) prepare(ctx context.Context, t *batchItem, fn UpdateFunc) (err e
 }
 
 // setWrite records obj as the state to write for t's object.
-func (s *Store) setWrite(t *batchItem, obj Object) error {
+func (s *Store) setWrite(ctx context.Context, t *batchItem, obj Object) error {
 	if obj == nil {
 		return errors.New("objects cannot be deleted by a batch of updates")
 	}
@@ -98,7 +98,7 @@ func (s *Store) setWrite(t *batchItem, obj Object) error {
 	if err != nil {
 		return err
 	}
-	t.write, err = s.newPendingWrite(t.key, obj, data, t.cur)
+	t.write, err = s.newPendingWrite(ctx, t.key, obj, data, t.cur)
 	return err
 }
 
