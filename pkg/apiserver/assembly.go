@@ -72,6 +72,7 @@ type assembly struct {
 	authz      authorizer.UnconditionalAuthorizer
 	ruleSource authorizer.RuleResolver
 	graph      *nodeauth.Graph
+	marks      *nodeauth.Marks
 	namespaces *store.Store   // set by buildAPI
 	podRefs    *nodeauth.Pods // nil if nodes are not authorized by their pods
 	// bootstrapTokens is nil if bootstrap tokens are not accepted.
@@ -170,6 +171,7 @@ func (a *assembly) buildAuthz() (err error) {
 	if chain.Has(config.ModeRBAC) {
 		members[config.ModeRBAC] = a.rules
 	}
+	a.marks = nodeauth.NewMarks(a.self.client, a.server.deps.Clock, a.server.log)
 	if chain.Has(config.ModeNode) {
 		a.graph = nodeauth.NewGraph()
 		synced, err := a.graph.Watch(a.self.informers, a.cfg.Features.Enabled(features.PodCertificateRequest))
@@ -179,13 +181,13 @@ func (a *assembly) buildAuthz() (err error) {
 		a.podRefs = &nodeauth.Pods{
 			Graph: a.graph, Store: a.store(corev1.Resource("pods")), Clock: a.server.deps.Clock, Log: a.server.log,
 		}
-		known := func() bool { return synced() && a.podRefs.Synced() }
+		known := func() bool { return synced() && a.podRefs.Synced() && a.marks.Synced() }
 		a.synced = append(a.synced, known)
 		rules, err := a.policy.NodeRules()
 		if err != nil {
 			return err
 		}
-		members[config.ModeNode] = nodeauth.NewAuthorizer(a.graph, rbac.Allows(rules), known)
+		members[config.ModeNode] = nodeauth.NewAuthorizer(a.graph, rbac.Allows(rules), a.marks.Fenced, known)
 	}
 	if err := chain.Build(members, a.decides); err != nil {
 		return fmt.Errorf("invalid authorization config: %w", err)
@@ -221,7 +223,7 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 	a.admission, err = admission.New(ctx, admission.Deps{
 		Only: a.cfg.OnlyAdmission, Enable: a.cfg.EnableAdmission, Disable: a.cfg.DisableAdmission,
 		Client: a.self.client, Dynamic: a.self.dynamic, Informers: a.self.informers,
-		Authorizer: a.authz, Graph: a.graph, Nodes: a.store(corev1.Resource("nodes")),
+		Authorizer: a.authz, Graph: a.graph, Marks: a.marks, Nodes: a.store(corev1.Resource("nodes")),
 		Clock: a.server.deps.Clock, Log: a.server.log, Metrics: a.server.deps.Metrics,
 		Mapper: a.mapper, EndpointRouting: a.cfg.AggregatorRouting, Outbound: policy, Tracing: a.server.tracing,
 		NotReadySeconds: a.cfg.NotReadySeconds, UnreachableSeconds: a.cfg.UnreachableSeconds,
@@ -431,6 +433,7 @@ func (a *assembly) run(ctx context.Context) {
 		a.started.Open()
 		a.announce(ctx)
 	})
+	wg.Go(func() { a.marks.Run(ctx) })
 	if a.podRefs != nil {
 		wg.Go(func() { a.podRefs.Run(ctx) })
 	}

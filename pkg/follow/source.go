@@ -53,6 +53,11 @@ func Fields(selector string) func(*metav1.ListOptions) {
 	return func(o *metav1.ListOptions) { o.FieldSelector = selector }
 }
 
+// Labels restricts a Source to objects that a label selector selects.
+func Labels(selector string) func(*metav1.ListOptions) {
+	return func(o *metav1.ListOptions) { o.LabelSelector = selector }
+}
+
 // Latest makes lists return the latest state of the API server. It matters only if the API server
 // cannot stream lists. Without Latest, a list may then return an older state, without objects that
 // this process or its predecessor has just written.

@@ -3,7 +3,7 @@
 
 // Package admission is the chain of admission plugins, which every write passes after
 // authorization. The plugins have Kubernetes' names and order, except that NodeOwnership,
-// EndpointOwnership and IngressHosts exist only here. Mutating plugins set fields of objects, such
+// RestoreHold, EndpointOwnership and IngressHosts exist only here. Mutating plugins set fields of objects, such
 // as defaults. Validating plugins reject writes.
 //
 // A plugin that cannot read the data that it needs rejects the write. Plugins read from informers,
@@ -57,6 +57,8 @@ type Deps struct {
 	Informers  informers.SharedInformerFactory
 	Authorizer authorizer.UnconditionalAuthorizer
 	Graph      *nodeauth.Graph
+	// Marks are the nodes that are unreported or fenced after a restore.
+	Marks *nodeauth.Marks
 	// Nodes returns the store of nodes. It can be called only after the server has started.
 	Nodes func() store.Reader
 	Clock clock.Clock
@@ -123,6 +125,7 @@ func plugins() []plugin {
 		{name: "ServiceAccount", build: newServiceAccount},
 		{name: "NodeRestriction", optional: true, build: newNodeRestriction},
 		{name: "NodeOwnership", optional: true, build: newNodeOwnership},
+		{name: "RestoreHold", build: newRestoreHold},
 		{name: "TaintNodesByCondition", build: newTaintNodes},
 		{name: "AlwaysPullImages", optional: true, build: newAlwaysPull},
 		{name: "ImagePolicyWebhook", optional: true, build: newImagePolicy},

@@ -21,14 +21,17 @@ import (
 type Authorizer struct {
 	graph  *Graph
 	rules  func(authorizer.Attributes) bool
+	fenced func(node string) bool
 	synced func() bool
 }
 
 // NewAuthorizer returns an authorizer that uses graph. rules decides requests that do not depend on
-// which node sends them, by the rules of the role system:node. While synced returns false, the
-// authorizer allows no requests that depend on graph.
-func NewAuthorizer(graph *Graph, rules func(authorizer.Attributes) bool, synced func() bool) *Authorizer {
-	return &Authorizer{graph, rules, synced}
+// which node sends them, by the rules of the role system:node. fenced reports whether a node is fenced:
+// then it may only read. While synced returns false, the authorizer allows no requests that depend on
+// graph, and no writes.
+func NewAuthorizer(graph *Graph, rules func(authorizer.Attributes) bool, fenced func(node string) bool,
+	synced func() bool) *Authorizer {
+	return &Authorizer{graph, rules, fenced, synced}
 }
 
 const (
@@ -54,6 +57,15 @@ func (a *Authorizer) Authorize(_ context.Context, attrs authorizer.Attributes) (
 	}
 	if node == "" {
 		return no(fmt.Sprintf("unknown node for user %q", attrs.GetUser().GetName()))
+	}
+	if !attrs.IsReadOnly() {
+		if !a.synced() {
+			return no("the marks of nodes have not been loaded yet")
+		}
+		if a.fenced(node) {
+			return authorizer.DecisionDeny, fmt.Sprintf("node '%s' is fenced: an administrator has declared its machine to be "+
+				"off; \"ctl node unfence %s\" ends that", node, node), nil
+		}
 	}
 	if attrs.IsResourceRequest() {
 		if decide := a.subdivided(attrs); decide != nil {
