@@ -32,6 +32,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/replicaset"
 	"keelson.dev/keelson/pkg/controllers/resourceclaim"
 	"keelson.dev/keelson/pkg/controllers/resourcequota"
+	"keelson.dev/keelson/pkg/controllers/restorehold"
 	"keelson.dev/keelson/pkg/controllers/rootca"
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 	"keelson.dev/keelson/pkg/controllers/servicecidr"
@@ -73,6 +74,7 @@ func Table() []Entry {
 		{nodeipam.Name, "node-controller", nodeipam.New, func(o controller.Options) bool { return o.AllocateNodeCIDRs }},
 		{nodelifecycle.Name, "node-controller", nodelifecycle.New, nil},
 		{tainteviction.NodesName, "node-controller", tainteviction.NewNodes, nil},
+		{restorehold.Name, "restore-hold-controller", restorehold.New, nil},
 		{deployment.Name, "deployment-controller", deployment.New, nil},
 		{replicaset.Name, "replicaset-controller", replicaset.New, nil},
 		{replicaset.ReplicationControllerName, "replication-controller", replicaset.NewReplicationController, nil},

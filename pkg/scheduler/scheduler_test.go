@@ -26,6 +26,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/api/scheduling/v1alpha1"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/restorehold"
 	"keelson.dev/keelson/pkg/scheduler"
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
@@ -259,6 +260,25 @@ func TestGatedPodWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, c, "gated", "bound", bound)
+}
+
+// TestHeldPodWaits checks that a held pod is not bound, that other pods are, and that the scheduler tries
+// the pod without a further change once it is released.
+func TestHeldPodWaits(t *testing.T) {
+	c := setup(t)
+	create(t, c, pod("held", func(p *v1.Pod) { p.Labels = map[string]string{restorehold.Held: "7"} }))
+	addNode(t, c, "a", nil)
+	create(t, c, pod("after", nil))
+	await(t, c, "after", "bound", bound)
+	p, err := c.CoreV1().Pods("default").Get(t.Context(), "held", metav1.GetOptions{})
+	if err != nil || bound(p) {
+		t.Fatalf("held pod: node %q, error %v", p.Spec.NodeName, err)
+	}
+	if _, err := c.CoreV1().Pods("default").Patch(t.Context(), "held", types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"`+restorehold.Held+`":null}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, c, "held", "bound", bound)
 }
 
 func TestPreemption(t *testing.T) { preempts(t, setup(t)) }

@@ -59,7 +59,8 @@ func TestControllers(t *testing.T) {
 // --controllers flag uses, except for the controllers in the variable ours, which Kubernetes does
 // not have.
 func TestTableHasUpstreamNames(t *testing.T) {
-	ours := map[string]bool{"ingress-tls-controller": true, "csi-drivers-controller": true}
+	ours := map[string]bool{"ingress-tls-controller": true, "csi-drivers-controller": true,
+		"restore-hold-controller": true}
 	for _, e := range controllers.Table() {
 		if _, ok := upstream[e.Name]; ok == ours[e.Name] {
 			t.Errorf("%s is not a controller of Kubernetes", e.Name)

@@ -47,6 +47,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/replicaset"
 	"keelson.dev/keelson/pkg/controllers/resourceclaim"
 	"keelson.dev/keelson/pkg/controllers/resourcequota"
+	"keelson.dev/keelson/pkg/controllers/restorehold"
 	"keelson.dev/keelson/pkg/controllers/rootca"
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 	"keelson.dev/keelson/pkg/controllers/servicecidr"
@@ -96,6 +97,7 @@ func rows(t *testing.T) []row {
 				Evictions: controller.Evictions{Rate: 0.1, SecondaryRate: 0.01, LargeZone: 50, Threshold: 0.55},
 			}, also: every(10*time.Second, renew), ignore: unordered},
 		{members: of(tainteviction.NodesName), kinds: podKinds, kubelet: perturb.Running},
+		{members: of(restorehold.Name), kinds: "v1/nodes " + podKinds},
 		{members: of(deployment.Name, replicaset.Name), kinds: "apps/v1/deployments apps/v1/replicasets " +
 			podKinds, kubelet: perturb.Running, ignore: sizes},
 		{members: of(replicaset.Name), kinds: "apps/v1/replicasets " + podKinds, kubelet: perturb.Running},

@@ -18,6 +18,7 @@ import (
 
 	"keelson.dev/keelson/pkg/scheduler/extender"
 	"keelson.dev/keelson/pkg/scheduler/plugins/dynamicresources"
+	"keelson.dev/keelson/pkg/scheduler/plugins/restorehold"
 	"keelson.dev/keelson/pkg/scheduler/plugins/volumebinding"
 	"keelson.dev/scheduling"
 )
@@ -63,8 +64,11 @@ type Profile struct {
 }
 
 // Gate returns the status of the first plugin of the profile that keeps a pod from being scheduled,
-// or nil.
+// or nil. Every profile has the gate of held pods.
 func (p *Profile) Gate(pod *v1.Pod) *scheduling.Status {
+	if st := restorehold.Gate(pod); st != nil {
+		return st
+	}
 	for _, gate := range p.Gates {
 		if st := gate(pod); st != nil {
 			return st
