@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 
@@ -62,13 +63,16 @@ type Cache[A, K any] struct {
 	cfg    Config[A, K]
 	synced chan struct{}
 
-	mu   sync.RWMutex
-	kept map[types.NamespacedName]*K
+	mu      sync.RWMutex
+	kept    map[types.NamespacedName]*K
+	version string             // resourceVersion up to which the cache has all changes; "" before the first list
+	again   context.CancelFunc // ends the current list and watch; nil while there is none
 }
 
 var (
-	_ cache.ReflectorStore    = (*Cache[int, int])(nil)
-	_ cache.TransformingStore = (*Cache[int, int])(nil)
+	_ cache.ReflectorStore         = (*Cache[int, int])(nil)
+	_ cache.TransformingStore      = (*Cache[int, int])(nil)
+	_ cache.ResourceVersionUpdater = (*Cache[int, int])(nil)
 )
 
 // NewCache returns an empty cache. Run fills it.
@@ -87,7 +91,7 @@ func (c *Cache[A, K]) Run(ctx context.Context) {
 	failures := 0 // number of consecutive failures
 	for delays := backoff; ctx.Err() == nil; {
 		began := until.Now()
-		err := r.ListAndWatchWithContext(ctx)
+		err := c.attempt(ctx, r)
 		long := until.Since(began) > resetAfter
 		if err == nil || long {
 			failures = 0
@@ -105,6 +109,44 @@ func (c *Cache[A, K]) Run(ctx context.Context) {
 		}
 		<-until.After(delays.Step())
 	}
+}
+
+// attempt lists and watches the source until that fails, or Relist is called.
+func (c *Cache[A, K]) attempt(ctx context.Context, r *cache.Reflector) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.mu.Lock()
+	c.again = cancel
+	c.mu.Unlock()
+	return r.ListAndWatchWithContext(ctx)
+}
+
+// Relist makes Run list the source again soon. It does not wait for the list.
+func (c *Cache[A, K]) Relist() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.again != nil {
+		c.again()
+	}
+}
+
+// AtLeast reports whether the cache has all changes up to a resourceVersion, and Changed was called for
+// them.
+func (c *Cache[A, K]) AtLeast(version string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.version == "" {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(c.version, version)
+	return err == nil && order >= 0
+}
+
+// UpdateResourceVersion implements cache.ResourceVersionUpdater.
+func (c *Cache[A, K]) UpdateResourceVersion(version string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version = version
 }
 
 // Synced returns a channel that is closed once the first list is complete and Changed has been
@@ -187,7 +229,7 @@ func (c *Cache[A, K]) Delete(obj any) error {
 }
 
 // Replace implements cache.ReflectorStore. Objects that are not in the new list are removed.
-func (c *Cache[A, K]) Replace(list []any, _ string) error {
+func (c *Cache[A, K]) Replace(list []any, version string) error {
 	gone := c.All()
 	for _, obj := range list {
 		e, err := c.convert(obj)
@@ -200,6 +242,7 @@ func (c *Cache[A, K]) Replace(list []any, _ string) error {
 	for name := range gone {
 		c.put(entry[K]{name: name})
 	}
+	c.UpdateResourceVersion(version)
 	select {
 	case <-c.synced:
 	default:

@@ -33,6 +33,9 @@ type apiCache struct {
 	classes  nodelisters.RuntimeClassLister
 	drivers  storageinformers.CSIDriverInformer
 	changed  func(old, current *v1.Pod) // called for changed pods; run sets it
+	// await waits until the API server has pods that are at least as new as a resourceVersion. It fails if
+	// that takes long.
+	await func(ctx context.Context, version string) error
 }
 
 var _ worker.Environment = (*apiCache)(nil)
@@ -46,9 +49,14 @@ func newAPICache(cfg Config) *apiCache {
 		drivers:  f.Storage().V1().CSIDrivers(),
 		changed:  func(*v1.Pod, *v1.Pod) {},
 	}
+	onNode := fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName).String()
+	c.await = func(ctx context.Context, version string) error {
+		_, err := cfg.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: onNode, Limit: 1,
+			ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
+		return err
+	}
 	c.pods = follow.NewCache(follow.Config[v1.Pod, v1.Pod]{
-		Source: follow.Source(cfg.Client.CoreV1().Pods(metav1.NamespaceAll),
-			follow.Fields(fields.OneTermEqualSelector("spec.nodeName", cfg.NodeName).String())),
+		Source:  follow.Source(cfg.Client.CoreV1().Pods(metav1.NamespaceAll), follow.Fields(onNode)),
 		Keep:    func(pod *v1.Pod) *v1.Pod { return pod },
 		Changed: func(_ types.NamespacedName, old, current *v1.Pod) { c.changed(old, current) },
 		Clock:   cfg.Clock, Log: cfg.Log,
@@ -96,6 +104,15 @@ func (c *apiCache) run(ctx context.Context, pool withoutMirrors) error {
 	c.changed = pool.change
 	go c.pods.Run(ctx)
 	return follow.Wait(ctx, c.pods)
+}
+
+// list lists the node's pods again, from an API server that has them as of a resourceVersion.
+func (c *apiCache) list(ctx context.Context, version string) error {
+	if err := c.await(ctx, version); err != nil {
+		return fmt.Errorf("pods as of %s: %w", version, err)
+	}
+	c.pods.Relist()
+	return nil
 }
 
 // listed reports whether the cache has loaded all pods that the API binds to the node.

@@ -136,13 +136,13 @@ func (k *Kubelet) work(ctx context.Context, pool *worker.Pool) error {
 }
 
 // followAPI passes the pods of the API to the pool. When the pool has all of them, followAPI starts
-// the parts that evict pods and remove leftovers of pods.
+// the parts that evict pods, remove leftovers of pods, and report the node after a restore.
 func (k *Kubelet) followAPI(ctx context.Context, pool *worker.Pool) error {
 	if err := k.pods.sources.run(ctx, pool); err != nil {
 		return err
 	}
 	k.pods.events.again.raise() // list the runtime now, to end pods that no source has
-	return runAll(ctx, k.upkeep.cleanup.run, k.upkeep.eviction.Run)
+	return runAll(ctx, k.upkeep.cleanup.run, k.upkeep.eviction.Run, k.reporter().run)
 }
 
 // objectChanged wakes the workers of pods that refer to an object, because a pod may be waiting for

@@ -77,6 +77,12 @@ func (s *sources) listed() bool {
 	return s.api.listed() && (s.static == nil || s.static.Synced())
 }
 
+// list lists the pods of the API again, at least as of a resourceVersion.
+func (s *sources) list(ctx context.Context, version string) error { return s.api.list(ctx, version) }
+
+// atLeast reports whether the pods of all sources are known, those of the API as of a resourceVersion.
+func (s *sources) atLeast(version string) bool { return s.listed() && s.api.pods.AtLeast(version) }
+
 // poke makes the manager of static pods compare its pods with their mirror pods again.
 func (s *sources) poke() {
 	if s.static != nil {

@@ -5,13 +5,16 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"runtime"
+	"strings"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -31,13 +34,16 @@ type Identity struct {
 type Handle struct {
 	id   Identity
 	wake chan struct{} // capacity 1; a token requests that the status is computed now
+	seen chan struct{} // capacity 1; has a token if the node was read since the last receive
 
 	mu      sync.Mutex
 	current *v1.Node // the node as the API last returned it
 }
 
 // NewHandle returns the Handle of a node that has not been read from the API yet.
-func NewHandle(id Identity) *Handle { return &Handle{id: id, wake: make(chan struct{}, 1)} }
+func NewHandle(id Identity) *Handle {
+	return &Handle{id: id, wake: make(chan struct{}, 1), seen: make(chan struct{}, 1)}
+}
 
 // Poke requests that the Node computes its status now. It does not block.
 func (h *Handle) Poke() {
@@ -66,6 +72,31 @@ func (h *Handle) Current() *v1.Node {
 	return h.current
 }
 
+// Seen returns a channel that one goroutine can receive from to learn that the node was read.
+func (h *Handle) Seen() <-chan struct{} { return h.seen }
+
+// RemoveLabel removes a label from the node in the API, if the label still has the given value.
+func (h *Handle) RemoveLabel(ctx context.Context, label, value string) error {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value string `json:"value,omitempty"`
+	}
+	path := "/metadata/labels/" + strings.ReplaceAll(label, "/", "~1")
+	body, err := json.Marshal([]operation{{"test", path, value}, {"remove", path, ""}})
+	if err != nil {
+		return fmt.Errorf("patch of the node: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
+	defer cancel()
+	got, err := h.id.Client.CoreV1().Nodes().Patch(ctx, h.id.Name, types.JSONPatchType, body, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("patch the node: %w", err)
+	}
+	h.saw(got)
+	return nil
+}
+
 // Refresh reads the node from the API. It does not change the result of Current.
 func (h *Handle) Refresh(ctx context.Context) (*v1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
@@ -90,4 +121,8 @@ func (h *Handle) saw(node *v1.Node) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.current = node
+	select {
+	case h.seen <- struct{}{}:
+	default:
+	}
 }

@@ -49,6 +49,13 @@ func (r *Registry) delete(uid types.UID) {
 	delete(r.workers, uid)
 }
 
+// Pods returns the UIDs of all pods that have a worker.
+func (r *Registry) Pods() []types.UID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.workers))
+}
+
 // HasWorker reports whether a pod has a worker. As long as it has one, the node may still hold
 // something of the pod.
 func (r *Registry) HasWorker(uid types.UID) bool { return r.find(uid) != nil }

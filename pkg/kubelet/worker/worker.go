@@ -51,6 +51,7 @@ type worker struct {
 	// Only the worker's goroutine uses the following fields:
 
 	admitted bool
+	alive    bool // a container ran while the pod was held; see package restorehold
 	failures int
 	backoffs map[string]*imageBackoff
 	stopping *stopping
@@ -229,6 +230,9 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	}
 	if until := w.cfg.Preemption.StartBy(w.uid); !until.IsZero() {
 		return earliest(until, w.deadline(l.pod)), false
+	}
+	if w.hold(&l) {
+		return w.deadline(l.pod), false
 	}
 	operation := w.updateType(ctx, l.pod)
 	defer func() { w.cfg.Metrics.OperationDone(operation, w.cfg.Clock.Since(begun)) }()
