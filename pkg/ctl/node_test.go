@@ -38,6 +38,13 @@ func TestNodeCommands(t *testing.T) {
 	if out, err := execute(t, "node", "drain", "m1", config); err != nil || out != "node/m1 cordoned\nnode/m1 drained\n" {
 		t.Errorf("drain: %q, %v", out, err)
 	}
+	for _, tc := range []struct{ verb, want string }{
+		{"fence", "node/m2 fenced\n"}, {"unfence", "node/m2 is not fenced any more\n"}, {"fence", "node/m2 fenced\n"},
+	} {
+		if out, err := execute(t, "node", tc.verb, "m2", config); err != nil || out != tc.want {
+			t.Errorf("%s: %q, %v", tc.verb, out, err)
+		}
+	}
 	if out, err := execute(t, "node", "remove", "m2", config); err != nil || !strings.Contains(out, "node/m2 deleted\n") {
 		t.Errorf("remove: %q, %v", out, err)
 	}

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodes removes nodes from a cluster. It uses only the API, and etcd for control planes, so it
-// works for machines that have failed.
+// Package nodes removes and fences nodes. It uses only the API, and etcd for control planes, so it works for
+// machines that have failed.
 //
 // Remove takes these steps in this order:
 //
@@ -17,6 +17,8 @@
 //
 // If a step fails, the later ones do not happen, and Remove can be called again. The package does not
 // revoke certificates, which Kubernetes cannot do, and changes nothing on the machine itself.
+//
+// Fence and Unfence set and remove the marks of package restorehold.
 package nodes
 
 import (
@@ -55,7 +57,7 @@ const notReadyLimit = 5 * time.Minute
 // retryDelay is the time between two attempts to evict a pod, as in kubectl.
 const retryDelay = 5 * time.Second
 
-// Options are the dependencies and settings of Remove.
+// Options are the dependencies and settings of Remove, Fence and Unfence.
 type Options struct {
 	Client kubernetes.Interface
 	// Members is nil if the caller has no credentials for the cluster's etcd. Then control planes of a
@@ -64,7 +66,8 @@ type Options struct {
 	Clock   clock.Clock
 	// Out receives progress messages, and ErrOut warnings about pods.
 	Out, ErrOut io.Writer
-	// Force removes the node without evicting its pods, and also if the cluster then stands still.
+	// Force removes the node without evicting its pods, and also if the cluster then stands still. It fences
+	// a node that is ready.
 	Force bool
 	// DeleteEmptyDirData also evicts pods that lose data in volumes of the type emptyDir.
 	DeleteEmptyDirData bool
