@@ -364,11 +364,17 @@ func (s *clusters) restoreCommand() *cobra.Command {
 
 func (s *clusters) upgradeCommand() *cobra.Command {
 	var from, emulated string
+	var ignore []string
 	c := &cobra.Command{
 		Use:   "upgrade",
 		Short: "Restart every process whose program has been replaced by a newer one since the process started",
 		Args:  cobra.NoArgs,
 		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, _ []string) error {
+			if from != "" {
+				if err := s.checkUpgrade(c.Context(), cfg, from, ignore); err != nil {
+					return err
+				}
+			}
 			return cluster.Upgrade(c.Context(), cfg, from, emulated, s.deps)
 		}),
 	}
@@ -376,6 +382,8 @@ func (s *clusters) upgradeCommand() *cobra.Command {
 		"directory with new programs, which are first copied to the cluster's program directory (default: copy none)")
 	c.Flags().StringVar(&emulated, "emulated-version", "", "release of Kubernetes that the control plane emulates from "+
 		"now on: "+strings.Join(features.Emulatable(), " or ")+" (default: none, also if it has emulated one until now)")
+	c.Flags().StringSliceVar(&ignore, "ignore-preflight-errors", nil,
+		"with --from, checks whose errors do not prevent the upgrade, separated by commas, or all")
 	return c
 }
 

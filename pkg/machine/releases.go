@@ -84,17 +84,22 @@ func (r *releaseDirs) version(ctx context.Context, name string) string {
 	if v, ok := r.versions[key]; ok {
 		return v
 	}
+	v := KubernetesVersion(ctx, program)
+	if v != "" { // otherwise it may do better next time
+		r.versions[key] = v
+	}
+	return v
+}
+
+// KubernetesVersion returns the version of Kubernetes that a program prints, or "" if it prints none.
+func KubernetesVersion(ctx context.Context, program string) string {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, program, "--version").Output()
-	if ctx.Err() != nil {
-		return "" // it may do better next time
-	}
-	r.versions[key] = ""
 	if m := printedVersion.FindSubmatch(out); m != nil && err == nil {
-		r.versions[key] = string(m[1])
+		return string(m[1])
 	}
-	return r.versions[key]
+	return ""
 }
 
 // releaseFiles returns the programs and other files that each release has.

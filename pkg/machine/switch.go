@@ -127,7 +127,12 @@ func (m *host) Runs(ctx context.Context, program string) (string, error) {
 
 // Restart implements upgrade.Machine.
 func (m *host) Restart(ctx context.Context, program string) error {
-	return systemctl(ctx, "restart", unit(program))
+	err := systemctl(ctx, "restart", unit(program))
+	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) && ctx.Err() == nil {
+		m.Log.Warn("Failed to restart a program", "program", program, "err", err)
+		return nil // systemd goes on trying
+	}
+	return err
 }
 
 // unitState is what systemd knows about a unit.

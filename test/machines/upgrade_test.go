@@ -5,34 +5,189 @@ package machines
 
 import (
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"keelson.dev/keelson/test/machines/lab"
 )
 
-// copyRelease makes a copy of the release on a machine, and changes it by a shell script.
-func (c *cell) copyRelease(m *lab.Machine, name, change string) {
+// maxGap is how long clients may not be able to write during an upgrade, in seconds.
+const maxGap = 3
+
+// copyRelease makes a copy of the release on machines, and changes it by a shell script.
+func (c *cell) copyRelease(name, change string, machines ...*lab.Machine) {
 	c.Helper()
-	c.run(m, "cd /usr/lib/keelson && cp -al "+version+" "+name+" && cd "+name+"\n"+change)
+	for _, m := range machines {
+		c.run(m, "cd /usr/lib/keelson && cp -al "+version+" "+name+" && cd "+name+"\n"+change)
+	}
 }
 
-// TestUpgrade upgrades a cluster.
+// awaitReleases waits until the agents have reported a release.
+func (c *cell) awaitReleases(m *lab.Machine, name string, machines ...*lab.Machine) {
+	c.Helper()
+	for _, reporter := range machines {
+		// An agent reports when it starts, and every two minutes.
+		c.run(reporter, "systemctl restart keelson-agent")
+		c.run(m, `until ctl get machine `+reporter.Name()+` -o jsonpath='{.status.releases[*].name}' | grep -qw `+name+
+			`; do sleep 0.2; done`)
+	}
+}
+
+// runs checks that all programs of machines are those of a release, and that no unit has failed.
+func (c *cell) runs(release string, machines ...*lab.Machine) {
+	c.Helper()
+	for _, m := range machines {
+		out := c.run(m, `readlink /usr/lib/keelson/current
+			for f in /etc/keelson/*.env; do
+				readlink /proc/$(systemctl show --property=MainPID --value keelson-$(basename $f .env))/exe
+			done
+			systemctl --failed --quiet --plain`)
+		for line := range strings.Lines(out) {
+			if !strings.HasPrefix(strings.TrimSpace(line)+"/", "/usr/lib/keelson/"+release+"/") {
+				c.Errorf("%s: want only programs of release %s:\n%s", m.Name(), release, out)
+				break
+			}
+		}
+	}
+}
+
+// containers returns when the containers of all pods were started, and how often.
+func (c *cell) containers(m *lab.Machine) string {
+	c.Helper()
+	return c.run(m, `ctl get pods -A -o jsonpath='{range .items[*]}{.metadata.name}{" "}`+
+		`{.status.containerStatuses[*].restartCount}{" "}{.status.containerStatuses[*].state.running.startedAt}{"\n"}{end}'`)
+}
+
+// TestUpgrade upgrades a cluster of two machines while a client writes. The command, an agent and a
+// switcher are killed in the middle. Then the cluster returns to the first release.
 func TestUpgrade(t *testing.T) {
 	release := releaseDir(t)
 	c := newCell(t, "upgrade")
 	c.noStrays()
+	machines := make([]*lab.Machine, 2)
+	var all sync.WaitGroup
+	for i, name := range []string{"m1", "m2"} {
+		all.Go(func() { machines[i] = c.machine(name, release) })
+	}
+	all.Wait()
+	first, worker := machines[0], machines[1]
+	join := c.initialize(first, "")
+	c.join(worker, join)
+	c.run(first, `
+		ctl create deployment web --image=nginx --replicas=2
+		ctl patch deployment web --patch '{"spec": {"template": {"spec": {"nodeName": "m2", "containers": [
+			{"name": "nginx", "imagePullPolicy": "Never"}]}}}}'
+		ctl rollout status deployment/web --timeout=60s
+		ctl rollout status deployment/coredns --namespace=kube-system --timeout=60s`)
+	c.copyRelease("test2", "", machines...)
+	c.awaitReleases(first, "test2", machines...)
+	c.copyRelease("test3", "", first)
+	c.awaitReleases(first, "test3", first)
+	if out := c.run(first, "ctl upgrade plan test3 && exit 1; true"); !strings.Contains(out, "not installed on m2") {
+		t.Errorf("a release that is not installed on all machines: %s", out)
+	}
+	c.Log(c.run(first, "ctl upgrade plan test2"))
+	before := c.containers(first)
+
+	stop := c.startWriter(first, "/etc/kubernetes/admin.conf")
+	c.run(first, "timeout -s KILL 5 ctl upgrade apply test2 || true")
+	all.Go(func() {
+		began := time.Now()
+		c.Logf("apply, repeated: %s\n%.1f s", c.run(first, "ctl upgrade apply test2"), time.Since(began).Seconds())
+	})
+	c.run(worker, `until systemctl --quiet is-active keelson-switch; do sleep 0.1; done
+		systemctl kill --signal=KILL keelson-switch
+		sleep 2; systemctl kill --signal=KILL keelson-agent keelson-switch`)
+	all.Wait()
+	if seen := stop(); seen.Gap > maxGap || seen.Slowest > requestLimit.Seconds() {
+		t.Errorf("the upgrade disturbs clients: %+v", seen)
+	}
+	c.runs("test2", machines...)
+	if wanted := c.run(first, "ctl get machines -o jsonpath='{.items[*].spec}'"); wanted != "{} {}" {
+		t.Errorf("wanted after the end: %s", wanted)
+	}
+	if after := c.containers(first); after != before {
+		t.Errorf("containers were restarted: before\n%s\nafter\n%s", before, after)
+	}
+
+	stop = c.startWriter(first, "/etc/kubernetes/admin.conf")
+	c.run(first, "timeout -s KILL 5 ctl upgrade rollback || true")
+	c.Log(c.run(first, "ctl upgrade rollback"))
+	if seen := stop(); seen.Gap > maxGap || seen.Slowest > requestLimit.Seconds() {
+		t.Errorf("the rollback disturbs clients: %+v", seen)
+	}
+	c.runs(version, machines...)
+	if out := c.run(first, "ctl upgrade rollback 2>&1 && exit 1; true"); !strings.Contains(out, "nothing to return to") {
+		t.Errorf("a second rollback: %s", out)
+	}
+	if after := c.containers(first); after != before {
+		t.Errorf("containers were restarted: before\n%s\nafter\n%s", before, after)
+	}
+}
+
+// TestUpgradeFails upgrades a machine to releases that do not work, and turns it off in the middle of an
+// upgrade.
+func TestUpgradeFails(t *testing.T) {
+	release := releaseDir(t)
+	c := newCell(t, "upgradefails")
 	m := c.machine("m1", release)
 	c.initialize(m, "")
-	c.copyRelease(m, "test2", "")
-	stop := c.startWriter(m, "/etc/kubernetes/admin.conf")
-	c.run(m, `ctl wait --for=create machine/m1 --timeout=30s
-		ctl patch machine m1 --type=merge --patch '{"spec": {"release": "test2"}}'
-		ctl wait machine/m1 --for=jsonpath='{.status.release}'=test2 --timeout=60s
-		ctl wait machine/m1 --for=condition=Upgraded --timeout=60s || true
-		ctl get machines -o yaml; journalctl -u keelson-switch --no-pager`)
-	t.Log(c.run(m, `ctl get machines -o yaml; journalctl -u keelson-switch -o short-precise --no-pager`))
-	stop()
-	if strings.Contains(c.run(m, "systemctl --failed --quiet --plain"), "keelson") {
-		t.Error("failed units")
+	c.run(m, "ctl rollout status deployment/coredns --namespace=kube-system --timeout=60s")
+	for name, change := range map[string]string{
+		"bad-apiserver":  "rm bin/apiserver; ln bin/scheduler bin/apiserver", // it does not know the flags
+		"bad-containerd": "rm tools/containerd; cp /bin/false tools/containerd",
+		"bad-kubelet":    "rm bin/kubelet; cp /bin/false bin/kubelet",
+		"bad-ctl":        "rm bin/ctl; cp /bin/false bin/ctl",
+		"incomplete":     "rm tools/crun",
+		"good":           "",
+	} {
+		c.copyRelease(name, change, m)
+	}
+	c.awaitReleases(m, "good", m)
+	before := c.containers(m)
+	for name, want := range map[string]string{
+		"bad-apiserver":  "apiserver: it ends again and again",
+		"bad-containerd": "containerd: it ends again and again",
+		"bad-kubelet":    "kubelet: it ends again and again",
+		"bad-ctl":        "agent: it ends again and again",
+		"incomplete":     "tools/crun",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &cell{T: t, lab: c.lab}
+			stop := c.startWriter(m, "/etc/kubernetes/admin.conf")
+			began := time.Now()
+			out := c.run(m, "ctl upgrade apply "+name+" 2>&1 && exit 1; true")
+			t.Logf("%s\n%.1f s", out, time.Since(began).Seconds())
+			stop()
+			if !strings.Contains(out, want) {
+				t.Errorf("the command does not say %q", want)
+			}
+			c.runs(version, m)
+			if after := c.containers(m); after != before {
+				t.Errorf("containers were restarted: before\n%s\nafter\n%s", before, after)
+			}
+		})
+	}
+	for name, at := range map[string]string{
+		"at its start": "[ -e /usr/lib/keelson/switching ]", "in the middle": "[ $(readlink /usr/lib/keelson/current) = " +
+			"/usr/lib/keelson/good ] && sleep 4",
+	} {
+		t.Run("power failure "+name, func(t *testing.T) {
+			c := &cell{T: t, lab: c.lab}
+			c.run(m, "ctl upgrade apply good >/dev/null 2>&1 & until "+at+"; do sleep 0.02; done")
+			if err := m.PowerOff(); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.PowerOn(c.within()); err != nil {
+				t.Fatal(err)
+			}
+			c.run(m, `while [ -e /usr/lib/keelson/switching ]; do sleep 0.1; done
+				until ctl get --raw /readyz >/dev/null 2>&1; do sleep 0.1; done
+				ctl wait machine/m1 --for=jsonpath='{.status.release}'=good --timeout=60s`)
+			c.runs("good", m)
+			c.run(m, "ctl upgrade apply good && ctl upgrade rollback")
+			c.runs(version, m)
+		})
 	}
 }

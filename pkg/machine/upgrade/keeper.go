@@ -132,6 +132,9 @@ func (k *Keeper) round(ctx context.Context, wanted *v1alpha1.Machine) (done bool
 		if entry != nil {
 			st.Previous = entry.Previous()
 		}
+		if entry != nil && !entry.Done {
+			st.Release = entry.From // until all programs are of the new release
+		}
 		if c := condition(wanted, entry, refusal); c != nil {
 			meta.SetStatusCondition(&st.Conditions, *c)
 		}

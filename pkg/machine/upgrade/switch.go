@@ -19,7 +19,8 @@ type Machine interface {
 	Use(ctx context.Context, release string) error
 	// Runs returns the release of a program that runs, or "" if the program does not run.
 	Runs(ctx context.Context, program string) (string, error)
-	// Restart restarts a program, or starts it if it does not run.
+	// Restart restarts a program, or starts it if it does not run. The program may end at once: Healthy
+	// notices that.
 	Restart(ctx context.Context, program string) error
 	// Healthy waits until a program is healthy. It returns an error if the program cannot become healthy,
 	// or if a time limit is over.
@@ -95,19 +96,30 @@ func bring(ctx context.Context, release string, m Machine) error {
 		if err := restart(ctx, release, p, m); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
-		if err := m.Healthy(ctx, p); err != nil {
-			return fmt.Errorf("%s: %w", p, err)
-		}
 	}
 	return nil
 }
 
-// restart restarts a program unless it belongs to the release already.
+var errOld = errors.New("it could not be restarted")
+
+// restart restarts a program unless it belongs to the release already, and waits until it is healthy.
 func restart(ctx context.Context, release, program string, m Machine) error {
-	if runs, err := m.Runs(ctx, program); err != nil || runs == release {
+	runs, err := m.Runs(ctx, program)
+	if err != nil {
 		return err
 	}
-	return m.Restart(ctx, program)
+	if runs != release {
+		if err := m.Restart(ctx, program); err != nil {
+			return err
+		}
+	}
+	if err := m.Healthy(ctx, program); err != nil {
+		return err
+	}
+	if runs, err = m.Runs(ctx, program); err == nil && runs != release {
+		err = errOld
+	}
+	return err
 }
 
 // back brings all programs to the old release. Unlike bring, it goes on after a failure of a program,
@@ -123,9 +135,6 @@ func back(ctx context.Context, e *Entry, m Machine, log *slog.Logger) error {
 	failed := []error{}
 	for _, p := range programs {
 		err := restart(ctx, e.From, p, m)
-		if err == nil {
-			err = m.Healthy(ctx, p)
-		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

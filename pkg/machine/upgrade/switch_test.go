@@ -183,7 +183,7 @@ func TestRunInterrupted(t *testing.T) {
 		if i := rapid.IntRange(-1, len(programs)-1).Draw(rt, "broken"); i >= 0 {
 			m.broken[programs[i]+"/new"] = true
 		}
-		kills := rapid.SliceOfN(rapid.IntRange(0, 16), 0, 6).Draw(rt, "kills")
+		kills := rapid.SliceOfN(rapid.IntRange(0, 20), 0, 6).Draw(rt, "kills")
 		ended := false
 		for i, calls := range kills {
 			if ended = m.run(rt, j, calls); ended {
