@@ -75,7 +75,8 @@ func certificateTable(out io.Writer, list []provision.Certificate) error {
 
 // certsCommand returns the command "ctl certs".
 func certsCommand(stdout, stderr io.Writer) *cobra.Command {
-	c := &cobra.Command{Use: "certs", Short: "List and renew this machine's certificates, and replace the cluster's authorities"}
+	c := &cobra.Command{Use: "certs",
+		Short: "List and renew this machine's certificates, and replace the cluster's authorities"}
 	for _, sub := range []*cobra.Command{listCertsCommand(stdout), renewCertsCommand(stdout),
 		rotateCommand(stdout, stderr)} {
 		sub.SilenceErrors, sub.SilenceUsage = true, true // Run prints the error
@@ -152,8 +153,8 @@ that signs tokens of service accounts is not replaced.`,
 	}
 	c.Flags().BoolVar(&o.KeepOld, "keep-old", false, "stop before the old authorities are forgotten, so that you can "+
 		"replace copies of kubeconfig files; without this flag, the command continues")
-	c.Flags().BoolVar(&o.Force, "force", false, "do not wait for machines whose node is not ready; the command names them, "+
-		"and they must join again if they return after the last step")
+	c.Flags().BoolVar(&o.Force, "force", false, "do not wait for machines whose node is not ready; the command names "+
+		"them, and they must join again if they return after the last step")
 	c.Flags().DurationVar(&o.Timeout, "timeout", rotationTimeout, "how long to wait for machines after each step")
 	return c
 }

@@ -127,18 +127,35 @@ func (f *ServingFlags) TLS() (*tls.Config, error) {
 	if f.ClientCAFile == "" {
 		return c, nil
 	}
-	pem, err := os.ReadFile(f.ClientCAFile)
-	if err != nil {
+	if c.ClientCAs, err = readPool(f.ClientCAFile); err != nil {
 		return nil, fmt.Errorf("client CA: %w", err)
-	}
-	c.ClientCAs = x509.NewCertPool()
-	if !c.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("client CA %s: no certificate", f.ClientCAFile)
 	}
 	// The guard verifies the certificate, not the TLS handshake, so that a rejected client gets a
 	// response with the reason.
 	c.ClientAuth = tls.RequestClientCert
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		// Some clients choose a certificate by the names of the authorities, which may have changed.
+		now := c.Clone()
+		if pool, err := readPool(f.ClientCAFile); err == nil {
+			now.ClientCAs = pool
+		}
+		return now, nil
+	}
 	return c, nil
+}
+
+var errNoCertificate = errors.New("no certificate")
+
+func readPool(file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s: %w", file, errNoCertificate)
+	}
+	return pool, nil
 }
 
 // certificate returns the function that returns the serving certificate for a handshake.

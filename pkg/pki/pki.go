@@ -51,8 +51,9 @@ const (
 	// AuthorityLife is the lifetime of authorities.
 	AuthorityLife = 10 * LeafLife
 	// backdate is how long before the current time a certificate becomes valid, in case other
-	// clocks are behind.
-	backdate = 5 * time.Minute
+	// clocks are behind. For short lifetimes it is a part of them, see validFrom.
+	backdate     = 5 * time.Minute
+	backdatePart = 8
 )
 
 // Authority is a certificate authority: a certificate and its key. It is safe for concurrent use.
@@ -98,14 +99,15 @@ func OpenAuthority(base, name string, life time.Duration, c clock.Clock) (*Autho
 
 // newAuthority makes a self-signed authority.
 func newAuthority(name string, life time.Duration, c clock.Clock) (*Authority, error) {
+	life = cmp.Or(life, AuthorityLife)
 	key, err := newKey()
 	if err != nil {
 		return nil, err
 	}
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: name},
-		NotBefore:             c.Now().Add(-backdate),
-		NotAfter:              c.Now().Add(cmp.Or(life, AuthorityLife)),
+		NotBefore:             validFrom(life, c),
+		NotAfter:              c.Now().Add(life),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
@@ -201,10 +203,11 @@ var errNoPEM = errors.New("no PEM block")
 
 // Issue signs a certificate that l describes, for a new key, as Sign does. It returns both in PEM.
 func (a *Authority) Issue(l Leaf, c clock.Clock) (cert, key []byte, err error) {
+	life := cmp.Or(l.Life, LeafLife)
 	template := &x509.Certificate{
 		Subject:   pkix.Name{CommonName: l.Name, Organization: l.Organizations},
-		NotBefore: c.Now().Add(-backdate),
-		NotAfter:  c.Now().Add(cmp.Or(l.Life, LeafLife)),
+		NotBefore: validFrom(life, c),
+		NotAfter:  c.Now().Add(life),
 		KeyUsage:  x509.KeyUsageDigitalSignature,
 	}
 	if template.NotAfter.After(a.Cert.NotAfter) {
@@ -330,6 +333,12 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, by crypto
 		return nil, fmt.Errorf("sign: %w", err)
 	}
 	return x509.ParseCertificate(der)
+}
+
+// validFrom returns when a new certificate that lives for the given duration becomes valid. If the time
+// before its issue were longer than its life, it would soon be due.
+func validFrom(life time.Duration, c clock.Clock) time.Time {
+	return c.Now().Add(-min(backdate, life/backdatePart))
 }
 
 // Encode returns certificates in PEM.

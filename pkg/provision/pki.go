@@ -16,8 +16,8 @@ import (
 
 // IssueCertificates creates the control plane's keys and certificates that are missing, the
 // authorities included, with the file names that /etc/kubernetes/pki usually has. It renews
-// certificates that expire soon, or that another authority has signed. If force is true, it reissues all certificates except the
-// authorities'.
+// certificates that expire soon, or that another authority has signed. If force is true, it reissues all
+// certificates except the authorities'.
 //
 // A control plane that joins a cluster needs the files of the cluster's authorities and of the keys
 // for service accounts (sa.pub and sa.key) first. Otherwise its certificates would be worthless.

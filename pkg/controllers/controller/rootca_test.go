@@ -37,7 +37,7 @@ func TestFollowRootCA(t *testing.T) {
 		for _, next := range []string{"one", "two", "two", "three"} {
 			synctest.Wait()
 			content = next
-			time.Sleep(rootCAInterval * 3 / 2)
+			<-d.Clock.After(rootCAInterval * 3 / 2)
 		}
 		cancel()
 		if err := <-done; err != nil {

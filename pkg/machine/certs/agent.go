@@ -28,6 +28,9 @@ const (
 	retry = 5 * time.Second
 	// recheck is how often the agent compares the files with the state even if nothing has changed.
 	recheck = 10 * time.Minute
+	// settle is how long after a state was applied the agent reports that. Programs read certificates
+	// again every ten seconds or more often.
+	settle = 30 * time.Second
 )
 
 // Agent keeps a machine's certificates as the cluster wants them.
@@ -44,8 +47,10 @@ type Agent struct {
 	wanted atomic.Pointer[v1.ConfigMap]
 	wake   chan struct{}
 	// Used by one goroutine only:
-	reported string
-	last     string // the error that was logged last, which is not repeated
+	applied  string    // hash of the state that was applied last
+	since    time.Time // when it was applied
+	reported string    // hash of the state that was reported last
+	last     string    // the error that was logged last, which is not repeated
 }
 
 // Run follows the cluster's authorities, and warns about certificates that expire soon, until ctx ends.
@@ -100,7 +105,7 @@ func (a *Agent) logged(err error) bool {
 }
 
 // errSettling is the error of step while programs have not had the time to read changed files.
-var errSettling = fmt.Errorf("programs read changed files for up to %s", settle)
+var errSettling = fmt.Errorf("programs are given %s to read the changed files", settle)
 
 // step applies a state, and reports it when programs have read the files.
 func (a *Agent) step(ctx context.Context, m *v1.ConfigMap) error {
@@ -115,11 +120,10 @@ func (a *Agent) step(ctx context.Context, m *v1.ConfigMap) error {
 	if a.reported == hash {
 		return nil
 	}
-	changed, err := a.Machine.changed()
-	if err != nil {
-		return err
+	if a.applied != hash { // perhaps also before this agent was started
+		a.applied, a.since = hash, a.Clock.Now()
 	}
-	if a.Clock.Now().Before(changed.Add(settle)) {
+	if a.Clock.Since(a.since) < settle {
 		return errSettling
 	}
 	if err := a.report(ctx, hash); err != nil {
@@ -132,7 +136,8 @@ func (a *Agent) step(ctx context.Context, m *v1.ConfigMap) error {
 
 // report writes the hash of the applied state into the Node.
 func (a *Agent) report(ctx context.Context, hash string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{Annotation: hash}}})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"annotations": map[string]string{Annotation: hash}}})
 	if err != nil {
 		return err
 	}

@@ -7,12 +7,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -26,10 +26,6 @@ import (
 // mainAuthority is the file name of the authority that all machines know.
 const mainAuthority = "ca"
 
-// settle is how long after a change of files a machine reports that it has applied a state. Programs
-// read certificates again every ten seconds or more often.
-const settle = 30 * time.Second
-
 // secrets reads the Secret of new authorities. It returns nil if there is none.
 type secrets func(context.Context) (*v1.Secret, error)
 
@@ -39,8 +35,20 @@ func (m *Machine) apply(ctx context.Context, s state, keys secrets, node kuberne
 	if err := m.locked(func() error { return m.applyAuthorities(ctx, s, keys, clk) }); err != nil {
 		return err
 	}
-	return m.requestNode(ctx, node, func(file string) bool { return signedBy(file, s.signerOf(file)) })
+	right := func(file string) bool { return signedBy(file, s.signerOf(file)) }
+	if err := m.requestNode(ctx, node, right); err != nil {
+		return err
+	}
+	for _, file := range m.Node.Cluster.NodeCertificateFiles() {
+		if path := filepath.Join(m.Node.Root, file); !right(path) {
+			return fmt.Errorf("%s: %w", path, errOldSigner)
+		}
+	}
+	return nil
 }
+
+// errOldSigner means that the controller manager does not use the new authority yet.
+var errOldSigner = errors.New("the cluster still signs with another authority")
 
 // applyAuthorities writes the files with authorities and the control plane's certificates.
 func (m *Machine) applyAuthorities(ctx context.Context, s state, keys secrets, clk clock.Clock) error {
@@ -80,11 +88,11 @@ func (m *Machine) adopt(ctx context.Context, name string, g *generation, keys se
 	if err != nil {
 		return err
 	}
-	if err := replaceCross(base+crossEnding, g.cross); err != nil {
-		return err
-	}
 	next, err := m.successor(ctx, name, has, g, keys)
 	if err != nil {
+		return err
+	}
+	if err := replaceCross(base+crossEnding, g.cross); err != nil {
 		return err
 	}
 	if !same(has.Cert, g.signer) {
@@ -162,30 +170,4 @@ func replaceCross(file string, certs []*x509.Certificate) error {
 		return fmt.Errorf("cross certificates: %w", err)
 	}
 	return nil
-}
-
-// changed returns when a file of the machine's certificates was changed last.
-func (m *Machine) changed() (time.Time, error) {
-	files := []string{filepath.Join(m.Node.Root, provision.NodeAuthorityFile)}
-	if m.Control != nil {
-		certs, kubeconfigs, err := m.Control.Dir.CertificateFiles()
-		if err != nil {
-			return time.Time{}, err
-		}
-		files = slices.Concat(files, certs, kubeconfigs)
-	}
-	for _, f := range m.Node.Cluster.NodeCertificateFiles() {
-		files = append(files, filepath.Join(m.Node.Root, f))
-	}
-	var last time.Time
-	for _, f := range files {
-		info, err := os.Stat(f)
-		if err != nil {
-			return time.Time{}, err
-		}
-		if info.ModTime().After(last) {
-			last = info.ModTime()
-		}
-	}
-	return last, nil
 }

@@ -26,7 +26,6 @@ import (
 	"k8s.io/client-go/util/cert"
 	testclock "k8s.io/utils/clock/testing"
 
-	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/pki"
 	"keelson.dev/keelson/pkg/provision"
@@ -97,7 +96,7 @@ type site struct {
 type world struct {
 	*testing.T
 	api    *testserver.Server
-	clk    clock.Clock
+	clk    *testclock.FakeClock
 	line   *line
 	client kubernetes.Interface
 	sites  []*site
@@ -108,7 +107,7 @@ var nodeNames = []string{"m1", "m2"}
 
 // newWorld makes the world. Its API server has certificates of its own, so that a fault is found by the
 // model only.
-func newWorld(t *testing.T, api *testserver.Server, clk clock.Clock, life provision.Lifetimes) *world {
+func newWorld(t *testing.T, api *testserver.Server, clk *testclock.FakeClock, life provision.Lifetimes) *world {
 	t.Helper()
 	w := &world{T: t, api: api, clk: clk, line: &line{after: func() {}}}
 	rc := rest.CopyConfig(api.Config)
@@ -130,7 +129,8 @@ func newWorld(t *testing.T, api *testserver.Server, clk clock.Clock, life provis
 			Node: &provision.Node{Cluster: cluster, Name: name, Addresses: []string{"10.60.0.11"}, Root: root}}
 		if name == nodeNames[0] {
 			m.Control = &provision.ControlPlane{Cluster: cluster, Dir: provision.Dir(filepath.Join(root, "etc/kubernetes")),
-				Local: "127.0.0.1", Advertise: "10.60.0.11", Server: "https://10.60.0.11:6443", AdminServer: "https://127.0.0.1:7443"}
+				Local: "127.0.0.1", Advertise: "10.60.0.11", Server: "https://10.60.0.11:6443",
+				AdminServer: "https://127.0.0.1:7443"}
 			if err := errors.Join(m.Control.IssueCertificates(false, clk), m.Control.WriteKubeconfigs(clk)); err != nil {
 				t.Fatal(err)
 			}
@@ -178,23 +178,26 @@ func (w *world) join(m *Machine) {
 		m.Node.WriteKubeconfigs(ca), m.Node.IssueCertificates(control, true, w.clk)); err != nil {
 		w.Fatal(err)
 	}
-	if err := w.request(w.Context(), nil, filepath.Join(m.Node.Root, provision.AgentProxyPair),
-		provision.AgentProxyPair); err != nil {
+	if err := w.issue("ca", filepath.Join(m.Node.Root, provision.AgentProxyPair)); err != nil {
 		w.Fatal(err)
 	}
 }
 
 // request issues a certificate as the controller manager of m1 does.
 func (w *world) request(_ context.Context, _ kubernetes.Interface, path, kind string) error {
-	authority := "ca"
 	if provision.IsServingPair(kind) {
-		authority = provision.ServingAuthority
+		return w.issue(provision.ServingAuthority, path)
 	}
+	return w.issue("ca", path)
+}
+
+// issue issues a certificate of a node.
+func (w *world) issue(authority, path string) error {
 	by, err := pki.ReadAuthority(w.sites[0].Control.Dir.PKI(authority))
 	if err != nil {
 		return err
 	}
-	cert, key, err := by.Issue(pki.Leaf{Name: kind, Client: true, Hosts: []string{"host"},
+	cert, key, err := by.Issue(pki.Leaf{Name: filepath.Base(path), Client: true, Hosts: []string{"host"},
 		Life: w.sites[0].Node.Cluster.Life.Leaf}, w.clk)
 	if err != nil {
 		return err
@@ -323,39 +326,23 @@ func (w *world) agents() error {
 			return err
 		}
 		w.look()
+		if err := s.agent.step(w.Context(), m); err == nil && s.agent.reported != wanted.hash() {
+			w.Fatalf("%s reports nothing", s.Node.Name)
+		} else if err != nil && !errors.Is(err, errSettling) {
+			return err
+		}
+	}
+	w.clk.Step(settle)
+	for _, s := range w.sites {
 		for _, f := range s.files {
 			f.reload()
 		}
-		w.settle(s)
 		if err := s.agent.step(w.Context(), m); err != nil {
 			return err
 		}
 		w.look()
 	}
 	return nil
-}
-
-// settle makes the files of a machine old enough for its agent to report.
-func (w *world) settle(s *site) {
-	w.Helper()
-	old := w.clk.Now().Add(-settle)
-	for _, f := range s.files {
-		if err := os.Chtimes(f.path, old, old); err != nil {
-			w.Fatal(err)
-		}
-	}
-	if s.Control == nil {
-		return
-	}
-	files, kubeconfigs, err := s.Control.Dir.CertificateFiles()
-	if err != nil {
-		w.Fatal(err)
-	}
-	for _, f := range append(files, kubeconfigs...) {
-		if err := os.Chtimes(f, old, old); err != nil {
-			w.Fatal(err)
-		}
-	}
 }
 
 // rotation returns a new run of the command.

@@ -277,8 +277,8 @@ func (r *Rotation) await(ctx context.Context, s state) error {
 		waiting, skipped, err := r.missing(ctx, hash)
 		if err == nil && len(waiting) == 0 {
 			if len(skipped) > 0 {
-				fmt.Fprintf(r.Out, "Not waiting for machines that are not ready: %s. If they return after the last step, they must "+
-					"be reset and join again.\n", strings.Join(skipped, ", "))
+				fmt.Fprintf(r.Out, "Not waiting for machines that are not ready: %s. If they return after the last step, they "+
+					"must be reset and join again.\n", strings.Join(skipped, ", "))
 			}
 			return nil
 		}

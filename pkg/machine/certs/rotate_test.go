@@ -103,7 +103,7 @@ func TestRotate(t *testing.T) {
 func TestGenerations(t *testing.T) {
 	clk := fakeClock()
 	w := newWorld(t, testserver.Start(t, testserver.Options{}), clk,
-		provision.Lifetimes{Leaf: 4 * time.Minute, Authority: 20 * time.Minute})
+		provision.Lifetimes{Leaf: 6 * time.Minute, Authority: 20 * time.Minute})
 	w.line.left = -1
 	for generation := 2; generation <= 10; generation++ {
 		for range 3 { // the certificates are renewed several times in each generation
@@ -211,11 +211,43 @@ func TestSettle(t *testing.T) {
 	for _, c := range []struct {
 		wait time.Duration
 		want error
-	}{{0, errSettling}, {settle - time.Minute/60, errSettling}, {time.Minute, nil}} {
+	}{{0, errSettling}, {settle - time.Second, errSettling}, {time.Second, nil}, {0, nil}} {
 		clk.Step(c.wait)
 		if err := w.sites[1].agent.step(t.Context(), m); !errors.Is(err, c.want) {
 			t.Errorf("%v later: %v, want %v", c.wait, err, c.want)
 		}
+	}
+}
+
+// TestOldSigner checks that a machine does not report a state while the cluster signs its certificates
+// with another authority.
+func TestOldSigner(t *testing.T) {
+	w := newWorld(t, testserver.Start(t, testserver.Options{}), fakeClock(), provision.Lifetimes{})
+	w.line.left = -1
+	m1, m2 := w.sites[0], w.sites[1]
+	s, err := m1.present()
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := pki.OpenAuthority(filepath.Join(t.TempDir(), "ca"), "other", 0, w.clk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s["ca"].bundle = append(s["ca"].bundle, next.Cert)
+	s["ca"].signer = next.Cert
+	if err := m2.apply(t.Context(), s, m2.agent.secrets, w.client, w.clk); !errors.Is(err, errOldSigner) {
+		t.Errorf("error %v", err)
+	}
+	// A control plane that cannot get the key changes nothing.
+	before, err := os.ReadFile(m1.Control.Dir.PKI("ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m1.apply(t.Context(), s, m1.agent.secrets, w.client, w.clk); !errors.Is(err, errNoKey) {
+		t.Errorf("error %v", err)
+	}
+	if after, err := os.ReadFile(m1.Control.Dir.PKI("ca.crt")); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("the authorities have changed: %v", err)
 	}
 }
 
@@ -250,13 +282,15 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	changed := secret.DeepCopy()
-	changed.Data["ca.crt"], changed.Data["ca-cross.crt"] = secret.Data["kubelet-ca.crt"], secret.Data["kubelet-ca-cross.crt"]
+	for _, ending := range []string{bundleEnding, crossEnding} {
+		changed.Data["ca"+ending] = secret.Data["kubelet-ca"+ending]
+	}
 	if _, err := open(changed, "ca", old["ca"]); err == nil {
 		t.Error("the key of another certificate was opened")
 	}
 }
 
-// TestExpiring checks of which certificates the agent warns.
+// TestExpiring checks which certificates the agent warns about.
 func TestExpiring(t *testing.T) {
 	day := 24 * time.Hour
 	list := []provision.Certificate{
