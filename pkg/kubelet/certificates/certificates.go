@@ -101,18 +101,16 @@ func (m *Manager) Run(ctx context.Context) {
 
 var errNoCertificate = errors.New("no serving certificate available for the kubelet")
 
-// Get returns the certificate that a TLS server presents. That is the newest one that the kubelet
-// obtained, or the one in the file unless it is older. It may expire earlier: another authority may have
-// issued it.
+// Get returns the certificate that a TLS server presents: the one in the file, to which the manager
+// writes its certificates too, or the manager's if the file was not read yet.
 func (m *Manager) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	cert, found := m.inner.Current(), m.found.Load()
-	if found != nil && (cert == nil || cert.Leaf == nil || !found.Leaf.NotBefore.Before(cert.Leaf.NotBefore)) {
-		cert = found
+	if found := m.found.Load(); found != nil {
+		return found, nil
 	}
-	if cert == nil {
-		return nil, errNoCertificate
+	if cert := m.inner.Current(); cert != nil {
+		return cert, nil
 	}
-	return cert, nil
+	return nil, errNoCertificate
 }
 
 // Bootstrap makes sure that kubeconfig exists and is valid. If it is not, Bootstrap requests a

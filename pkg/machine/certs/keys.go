@@ -63,8 +63,8 @@ func successors(old map[string]*pki.Authority, life time.Duration, clk clock.Clo
 	return out, nil
 }
 
-var errNoKey = errors.New("the cluster does not have the key of the new authority any more; reset this machine and let " +
-	"it join again")
+var errNoKey = errors.New("the cluster does not have the key of the new authority any more; reset this machine and " +
+	"let it join again")
 
 // open returns the successor of the authority by, with its key, from a Secret of successors.
 func open(s *v1.Secret, name string, by *pki.Authority) (*pki.Authority, error) {
