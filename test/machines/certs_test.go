@@ -31,16 +31,23 @@ type pkiCell struct {
 	before        string // what must not change
 }
 
-// newPKICell makes the cluster and starts the clients.
-func newPKICell(t *testing.T, name, flags string) *pkiCell {
+// newPKICell makes the cluster and starts the clients. If follow is true, these read the authorities again
+// from time to time: a client that trusts only an expired authority refuses the server.
+func newPKICell(t *testing.T, name string, follow bool, flags string) *pkiCell {
 	t.Helper()
+	manifest, authorities := clientManifest, ""
+	if follow {
+		manifest = strings.ReplaceAll(manifest, `value: "false"`, `value: "true"`)
+		authorities = "KUBECONFIG=/root/old.conf ctl config set-cluster keelson --embed-certs=false " +
+			"--certificate-authority=/etc/kubernetes/pki/ca.crt"
+	}
 	release := releaseDir(t)
 	c := &pkiCell{cell: newCell(t, name)}
 	c.noStrays()
 	c.first, c.worker = c.machine("m1", release), c.machine("m2", release)
 	join := c.initialize(c.first, flags)
 	c.join(c.worker, join)
-	for _, f := range []struct{ name, content string }{{"client.yaml", clientManifest}, {"loop.sh", loopScript}} {
+	for _, f := range []struct{ name, content string }{{"client.yaml", manifest}, {"loop.sh", loopScript}} {
 		if _, err := c.first.RunInput(c.within(), strings.NewReader(f.content), "tee", "/root/"+f.name); err != nil {
 			t.Fatal(err)
 		}
@@ -57,6 +64,7 @@ func newPKICell(t *testing.T, name, flags string) *pkiCell {
 		cp /etc/kubernetes/admin.conf /root/old.conf
 		KUBECONFIG=/root/old.conf ctl config set-credentials loop --token="$TOKEN"
 		KUBECONFIG=/root/old.conf ctl config set-context --current --user=loop
+		`+authorities+`
 		mkdir /root/old
 		cp /etc/kubernetes/pki/controller-manager-client.* /root/old
 		systemd-run --quiet --unit=loop sh /root/loop.sh`)
@@ -119,7 +127,7 @@ func (c *pkiCell) rotate() {
 // TestCertificates renews the certificates of a cluster, and replaces its authorities twice. No client is
 // refused, and nothing is restarted.
 func TestCertificates(t *testing.T) {
-	c := newPKICell(t, "certificates", "")
+	c := newPKICell(t, "certificates", false, "")
 	c.list("kubernetes")
 	for _, m := range []*lab.Machine{c.first, c.worker} {
 		c.run(m, `
@@ -166,15 +174,8 @@ func (c *pkiCell) refusesOld() {
 func TestCertificatesExpire(t *testing.T) {
 	const authorityLife = 8 * time.Minute
 	began := time.Now()
-	c := newPKICell(t, "expire", "--certificate-validity-period=3m --ca-certificate-validity-period="+
+	c := newPKICell(t, "expire", true, "--certificate-validity-period=3m --ca-certificate-validity-period="+
 		authorityLife.String())
-	// A client that trusts only an expired authority is refused. So these read the authorities again.
-	c.run(c.first, `KUBECONFIG=/root/old.conf ctl config set-cluster keelson \
-			--certificate-authority=/etc/kubernetes/pki/ca.crt
-		sed 's/value: "false"/value: "true"/' /root/client.yaml > /root/following.yaml
-		ctl replace --force -f /root/following.yaml
-		ctl wait --for=condition=Ready pod/client --timeout=60s`)
-	c.before = c.processes()
 	for time.Since(began) < authorityLife+time.Minute {
 		c.rotate()
 		c.unnoticed(time.Since(began).Round(time.Second).String())

@@ -6,6 +6,7 @@ package certs
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -109,8 +110,7 @@ func (m *Machine) locked(f func() error) error {
 		return fmt.Errorf("lock of certificates: %w", err)
 	}
 	defer file.Close() // it also unlocks the file
-	err = unix.EINTR
-	for err == unix.EINTR {
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
 		err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
 	}
 	if err != nil {
