@@ -48,6 +48,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/rbac"
 	"keelson.dev/keelson/pkg/apiserver/satoken"
 	"keelson.dev/keelson/pkg/apiserver/services"
+	"keelson.dev/keelson/pkg/apiserver/storehealth/report"
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/features"
 	"keelson.dev/keelson/pkg/health"
@@ -110,6 +111,7 @@ func (s *Server) assemble(ctx context.Context, d *databases) (*assembly, error) 
 		started: health.NewGate("informer-sync", "informers not synced yet"),
 		decides: make(chan struct{}),
 	}
+	d.notify = a.notifyOfStore
 	var err error
 	if a.self, err = newSelf(ctx); err != nil {
 		return nil, err
@@ -378,6 +380,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	m.handle("/metrics", sinceStart(metricsHandler(s.deps.Metrics, s.metrics), started))
 	results := health.NewResults()
 	m.handle(health.ResultsPath, sinceStart(results.Handler(), started))
+	m.handle(report.Path, a.storeReport())
 	m.handle(webhookhealth.Path, a.admission.Webhooks.Handler(a.self.informers.Admissionregistration().V1()))
 	if a.cfg.Profiling {
 		m.addProfiling(a.cfg.Debug.Contention)
@@ -441,6 +444,7 @@ func (a *assembly) run(ctx context.Context) {
 		wg.Go(func() { a.bootstrapTokens.RunWithContext(ctx) })
 	}
 	wg.Go(func() { a.runHooks(ctx) })
+	wg.Go(func() { a.runKeepers(ctx) })
 	wg.Go(func() { a.custom.Run(ctx) })
 	wg.Go(func() { a.aggregator.Run(ctx) })
 	wg.Go(func() { a.runFairness(ctx) })

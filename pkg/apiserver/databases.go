@@ -24,6 +24,7 @@ import (
 	"keelson.dev/keelson/pkg/api"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/encryption"
+	"keelson.dev/keelson/pkg/apiserver/storehealth"
 )
 
 // database is a key-value store, and the backend that reads and watches it for all its resources.
@@ -31,6 +32,9 @@ type database struct {
 	kv       kv.Store
 	external bool // kv is a client of external etcd servers
 	backend  *store.Backend
+	// maintenance and keeper are nil if the server did not open the database itself.
+	maintenance *etcd.Store
+	keeper      *storehealth.Keeper
 }
 
 // databases are the databases of a server. The fields do not change while requests
@@ -49,6 +53,8 @@ type databases struct {
 	sealed    *encryption.Encryption // nil if values are not encrypted
 	epoch     int64                  // the cluster's epoch; Server.Run sets it
 	close     []io.Closer
+	// notify is called with notices of the keepers. It is set before they run.
+	notify func(context.Context, storehealth.Notice)
 }
 
 // openDatabases opens the configured key-value stores. The caller then calls databases.follow.
@@ -61,16 +67,17 @@ func (s *Server) openDatabases(ctx context.Context) (*databases, error) {
 }
 
 func (d *databases) open(ctx context.Context, s *Server) error {
-	first := s.deps.KV
-	if first == nil {
+	first := &database{kv: s.deps.KV}
+	if first.kv == nil {
 		opened, err := s.openFirst(ctx)
 		if err != nil {
 			return err
 		}
-		first, d.sized = opened, opened
+		first = &database{kv: opened, maintenance: opened, external: len(s.cfg.EtcdServers) > 0}
+		d.sized = opened
 		d.close = append(d.close, opened)
 	}
-	d.all = []*database{{kv: first, external: s.deps.KV == nil && len(s.cfg.EtcdServers) > 0}}
+	d.all = []*database{first}
 	overrides, err := s.cfg.Etcd.Overrides()
 	if err != nil {
 		return err
@@ -84,7 +91,7 @@ func (d *databases) open(ctx context.Context, s *Server) error {
 				return err
 			}
 			d.close = append(d.close, opened)
-			known[key] = &database{kv: opened, external: true}
+			known[key] = &database{kv: opened, maintenance: opened, external: true}
 			d.all = append(d.all, known[key])
 		}
 		if d.of[o.Resource] == nil {
@@ -103,8 +110,8 @@ func (s *Server) openFirst(ctx context.Context) (*etcd.Store, error) {
 	if s.cfg.Features.Emulated.Before(37) {
 		readable = "3.6" // the release of etcd that Keelson embedded while it followed Kubernetes 1.36
 	}
-	e, err := etcd.Start(ctx, etcd.Embedded{Dir: s.cfg.DataDir, LeaseReuse: s.cfg.Etcd.LeaseReuse,
-		Readable: readable, Clock: s.deps.Clock, Log: s.log})
+	e, err := etcd.Start(ctx, etcd.Embedded{Dir: s.cfg.DataDir, QuotaBytes: s.cfg.Store.EmbeddedQuota,
+		LeaseReuse: s.cfg.Etcd.LeaseReuse, Readable: readable, Clock: s.deps.Clock, Log: s.log})
 	return e, wrap("embedded etcd", err)
 }
 
@@ -123,6 +130,7 @@ func (d *databases) follow(ctx context.Context, s *Server) error {
 	cfg := &s.cfg
 	root := path.Join("/", cfg.EtcdPrefix) // as in Kubernetes, the slash at the start may be missing
 	metrics := newStoreMetrics(s.deps.Metrics, s.deps.Clock, root, api.Rows(api.Deps{}))
+	levels := storehealth.NewMetrics(s.deps.Metrics)
 	if cfg.EncryptionConfig != "" {
 		sealed, err := encryption.Open(ctx, encryption.Config{
 			File: cfg.EncryptionConfig, Reload: cfg.EncryptionReload, Root: root, Rows: api.Rows(api.Deps{}),
@@ -132,9 +140,13 @@ func (d *databases) follow(ctx context.Context, s *Server) error {
 		}
 		d.sealed, s.keyServers = sealed, sealed.Checks()
 	}
-	for _, db := range d.all {
+	for i, db := range d.all {
 		backend := store.BackendConfig{KV: measuredStore{s.traced(db), metrics}, Root: root,
 			Clock: s.deps.Clock, Log: s.log, Undecodable: metrics.undecodable}
+		db.keeper = d.newKeeper(s, db, i, levels, metrics.locate)
+		if db.keeper != nil && cfg.Store.RefusalPercent > 0 {
+			backend.Admit = db.keeper.Admit
+		}
 		if d.sealed != nil {
 			values := d.sealed.Over(backend.KV)
 			backend.KV, backend.Outdated, backend.Recheck = values, values.Outdated, d.sealed.Reloaded

@@ -83,25 +83,31 @@ func newStoreMetrics(r prometheus.Registerer, clk clock.Clock, root string, rows
 	return m
 }
 
-// resourceOf returns the resource of a key. The key of a custom resource begins with its group and
-// resource. Keys that belong to no object have no resource.
+// resourceOf returns the resource of a key. Keys that belong to no object have no resource.
 func (m *storeMetrics) resourceOf(key string) schema.GroupResource {
-	rest, ok := strings.CutPrefix(key, m.root)
+	gr, _ := m.split(key)
+	return gr
+}
+
+// split returns the resource of a key, and the rest of the key: the namespace and the name of the object,
+// or its name. The key of a custom resource begins with its group and resource.
+func (m *storeMetrics) split(key string) (gr schema.GroupResource, rest string) {
+	object, ok := strings.CutPrefix(key, m.root)
 	if !ok {
-		return schema.GroupResource{}
+		return schema.GroupResource{}, ""
 	}
-	first, tail, _ := strings.Cut(rest, "/")
-	second, _, _ := strings.Cut(tail, "/")
-	if gr, ok := m.builtIn[rest[:min(len(rest), len(first)+1+len(second))]]; ok {
-		return gr // a key with a prefix of two parts, such as services/specs
+	first, tail, _ := strings.Cut(object, "/")
+	second, last, _ := strings.Cut(tail, "/")
+	if gr, ok := m.builtIn[object[:min(len(object), len(first)+1+len(second))]]; ok {
+		return gr, last // a key with a prefix of two parts, such as services/specs
 	}
 	if gr, ok := m.builtIn[first]; ok {
-		return gr
+		return gr, tail
 	}
 	if strings.Contains(first, ".") {
-		return schema.GroupResource{Group: first, Resource: second}
+		return schema.GroupResource{Group: first, Resource: second}, last
 	}
-	return schema.GroupResource{}
+	return schema.GroupResource{}, ""
 }
 
 // of returns the metrics of requests with the given labels.

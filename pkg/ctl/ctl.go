@@ -6,8 +6,9 @@
 // authorities of its cluster, "check-downgrade" lists objects that the previous release of
 // Kubernetes does not support, "cluster" creates clusters on this machine, "init" and "join" make
 // this machine a part of a cluster of machines, "preflight" checks whether that is possible, "reset"
-// removes all of it, "token" manages the tokens to join with, "node" drains and removes nodes,
-// "upgrade" changes the release of all machines, "webhooks" shows the health of admission webhooks,
+// removes all of it, "store" shows how full the databases are, "token" manages the tokens to join with,
+// "node" drains and removes nodes, "upgrade" changes the release of all machines, "webhooks" shows the
+// health of admission webhooks,
 // and "why" explains decisions of the scheduler and of network policies.
 //
 // If the program file is named kubectl, the program has only kubectl's verbs. Plug-ins with names
@@ -88,9 +89,9 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 		root.AddCommand(agentCommand(stderr), backupCommand(stdout, stderr), certsCommand(stdout, stderr),
 			checkDowngradeCommand(flags, stdout), clusterCommand(stdin, stdout, stderr), initCommand(stdout, stderr),
 			joinCommand(streams), nodeCommand(flags, streams), preflightCommand(stdout),
-			resetCommand(stdin, stdout, stderr), restoreCommand(stdin, stdout, stderr), switchCommand(stderr),
-			tokenCommand(flags, streams), upgradeCommand(flags, streams), webhooksCommand(flags, stdout),
-			whyCommand(flags, stdout))
+			resetCommand(stdin, stdout, stderr), restoreCommand(stdin, stdout, stderr), storeCommand(flags, stdout),
+			switchCommand(stderr), tokenCommand(flags, streams), upgradeCommand(flags, streams),
+			webhooksCommand(flags, stdout), whyCommand(flags, stdout))
 		addRelease(root, stdout)
 	}
 	return root

@@ -27,6 +27,7 @@ func (p *ControlPlane) APIServerArgs() []string {
 		"--kubelet-certificate-authority=" + d.PKI(ServingAuthority+".crt"),
 		"--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
 		"--resource-metrics",
+		"--store-warning-percent=80", "--store-refusal-percent=95", "--store-defragmentation",
 		"--requestheader-client-ca-file=" + d.PKI("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-username-headers=X-Remote-User",

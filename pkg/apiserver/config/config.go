@@ -32,6 +32,7 @@ type Config struct {
 	EtcdPrefix   string
 	DataDir      string
 	Etcd         Etcd
+	Store        Store
 	// EncryptionConfig is the file that configures the encryption of values in etcd. Empty means no
 	// encryption.
 	EncryptionConfig string

@@ -39,6 +39,7 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	c.Transport.add(fs)
 	c.HTTP.addFlags(fs)
 	c.Etcd.addFlags(fs)
+	c.Store.addFlags(fs)
 	c.Serving.addFlags(fs)
 	c.Endpoints.addFlags(fs)
 	c.Debug.addFlags(fs)

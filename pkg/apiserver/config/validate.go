@@ -36,6 +36,7 @@ func (c *Config) Validate() error {
 	c.HTTP.validateBrowsers(add)
 	c.Features.Validate(add)
 	c.Etcd.validate(c.EncryptionReload && c.EncryptionConfig == "", add)
+	c.Store.validate(add)
 	c.validateFairness(add)
 	c.validateServing(add)
 	c.validateTokens(add)

@@ -33,6 +33,11 @@ func TestRefusals(t *testing.T) {
 			"--authentication-token-webhook-version=v9"},
 			`unsupported authentication webhook version "v9", supported versions are "v1", "v1beta1"`},
 		"no authorization mode": {[]string{"--authorization-mode="}, ""},
+		"levels of the store": {[]string{"--store-warning-percent=101", "--store-refusal-percent=-1",
+			"--embedded-etcd-quota-bytes=-1"}, "[--store-warning-percent must be between 0 and 100, " +
+			"--store-refusal-percent must be between 0 and 100, --embedded-etcd-quota-bytes must not be negative]"},
+		"warning of the store after refusal": {[]string{"--store-warning-percent=90", "--store-refusal-percent=90"},
+			"--store-warning-percent must be less than --store-refusal-percent"},
 		"limits": {[]string{"--max-requests-inflight=-1", "--request-timeout=-1s"},
 			"[--max-requests-inflight can not be negative value, --request-timeout can not be negative value]"},
 		"limit of writes": {[]string{"--max-mutating-requests-inflight=-1"},
