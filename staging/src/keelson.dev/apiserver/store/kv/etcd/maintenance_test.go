@@ -6,7 +6,12 @@ package etcd
 import (
 	"fmt"
 	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
 	"testing"
+
+	"go.etcd.io/etcd/server/v3/embed"
 
 	"keelson.dev/api/clock"
 )
@@ -94,4 +99,81 @@ func write(t *testing.T, s *Store, i int) (int64, error) {
 	t.Helper()
 	res, err := s.Put(t.Context(), fmt.Sprint("/", i), make([]byte, 1<<20), 0, 0)
 	return res.Revision, err
+}
+
+// server is a member of an etcd cluster.
+type server struct {
+	*embed.Etcd
+	stop func() // may be called more than once
+}
+
+// serveCluster starts an etcd cluster of n members that listen on Unix sockets, and returns the members
+// and the URL of the first.
+func serveCluster(t *testing.T, n int) ([]server, string) {
+	t.Helper()
+	t.Chdir(t.TempDir()) // of the sockets
+	var initial []string
+	socket := func(kind string, i int) []url.URL {
+		return []url.URL{{Scheme: "unix", Host: fmt.Sprintf("%s%d:1", kind, i)}}
+	}
+	for i := range n {
+		initial = append(initial, fmt.Sprintf("m%d=%s", i, socket("peer", i)[0].String()))
+	}
+	members := make([]server, n)
+	for i := range n {
+		cfg := Embedded{Dir: t.TempDir(), UnsafeNoFsync: true, Log: slog.New(slog.DiscardHandler)}.config()
+		cfg.Name, cfg.InitialCluster = fmt.Sprint("m", i), strings.Join(initial, ",")
+		cfg.ListenClientUrls, cfg.ListenPeerUrls = socket("client", i), socket("peer", i)
+		cfg.AdvertiseClientUrls, cfg.AdvertisePeerUrls = cfg.ListenClientUrls, cfg.ListenPeerUrls
+		started, err := embed.StartEtcd(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		members[i] = server{started, sync.OnceFunc(started.Close)}
+		t.Cleanup(members[i].stop)
+	}
+	for _, m := range members {
+		<-m.Server.ReadyNotify()
+	}
+	return members, socket("client", 0)[0].String()
+}
+
+// TestMembersOfCluster checks that a store that knows the address of one member reads the states of all
+// members, also if one of them is down, and can defragment each.
+func TestMembersOfCluster(t *testing.T) {
+	servers, address := serveCluster(t, 3)
+	s, err := Dial(External{Endpoints: []string{address}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeStore(t, s)
+	members, err := s.Members(t.Context())
+	if err != nil || len(members) != len(servers) {
+		t.Fatal(members, err)
+	}
+	leaders := 0
+	for i, m := range members {
+		if m.Leader {
+			leaders++
+		}
+		if m.Err != nil || m.Quota != DefaultQuota || i > 0 && m.ID <= members[i-1].ID {
+			t.Errorf("member %d: %+v", i, m)
+		}
+		if err := s.Defragment(t.Context(), m); err != nil {
+			t.Errorf("defragment %s: %v", m.Name, err)
+		}
+	}
+	if leaders != 1 {
+		t.Errorf("%d leaders", leaders)
+	}
+	down := servers[1].Server.MemberID()
+	servers[1].stop()
+	if members, err = s.Members(t.Context()); err != nil || len(members) != len(servers) {
+		t.Fatal(members, err)
+	}
+	for _, m := range members {
+		if (m.Err != nil) != (m.ID == uint64(down)) {
+			t.Errorf("after a member has stopped: %+v", m)
+		}
+	}
 }
