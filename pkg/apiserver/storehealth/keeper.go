@@ -80,6 +80,7 @@ type Keeper struct {
 	level atomic.Int64 // a Level
 
 	observing sync.Mutex // held by Observe, so that levels change in the order of observations
+	shown     []string   // IDs of members with metrics; guarded by observing
 
 	// The fields below belong to Maintain.
 	lock      lock
@@ -151,7 +152,7 @@ func (k *Keeper) Observe(ctx context.Context) ([]etcd.Member, error) {
 	if anyKnown(members) {
 		level = k.Policy.Level(members, before)
 	}
-	k.Metrics.observe(k.Name, members, level)
+	k.shown = k.Metrics.observe(k.Name, members, level, k.shown)
 	k.level.Store(int64(level))
 	if level != before {
 		k.Log.Warn("The level of free space in the database has changed", "database", k.Name, "level", level.String(),

@@ -5,6 +5,7 @@ package storehealth
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -48,18 +49,16 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 }
 
-// observe sets the metrics of a database and its members.
-func (m *Metrics) observe(database string, members []etcd.Member, level Level) {
+// observe sets the metrics of a database and its members. It returns the IDs of the members that have
+// metrics, and removes the metrics of those that had them before.
+func (m *Metrics) observe(database string, members []etcd.Member, level Level, before []string) (shown []string) {
 	m.level.WithLabelValues(database).Set(float64(level))
-	gone := prometheus.Labels{"database": database}
-	for _, v := range []*prometheus.GaugeVec{m.size, m.inUse, m.quota, m.noSpace} {
-		v.DeletePartialMatch(gone)
-	}
 	for i := range members {
 		each := &members[i]
 		if each.Err != nil {
 			continue
 		}
+		shown = append(shown, memberID(each))
 		labels := []string{database, memberID(each)}
 		m.size.WithLabelValues(labels...).Set(float64(each.Size))
 		m.inUse.WithLabelValues(labels...).Set(float64(each.InUse))
@@ -70,6 +69,15 @@ func (m *Metrics) observe(database string, members []etcd.Member, level Level) {
 		}
 		m.noSpace.WithLabelValues(labels...).Set(alarm)
 	}
+	for _, id := range before {
+		if slices.Contains(shown, id) {
+			continue
+		}
+		for _, v := range []*prometheus.GaugeVec{m.size, m.inUse, m.quota, m.noSpace} {
+			v.DeleteLabelValues(database, id)
+		}
+	}
+	return shown
 }
 
 // memberID returns the ID of a member as etcdctl prints it.
