@@ -42,7 +42,7 @@ type history struct {
 
 // machine is what really happens on a node.
 type machine struct {
-	running map[types.UID]string // names of the pods of which a container runs
+	running map[types.UID]string // names of the pods that have a running container
 	alive   map[types.UID]bool   // what the workers of the kubelet remember of held pods
 	known   map[types.UID]*v1.Pod
 	history int  // number of the history that known is from
@@ -115,7 +115,7 @@ func (w *world) createPods(h *history) {
 		w.uids++
 		yes := true
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(fmt.Sprint("u", w.uids)),
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", Controller: &yes}}}}
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Controller: &yes}}}}
 		if restorehold.HasIdentity(p) && h.waiting() {
 			metav1.SetMetaDataLabel(&p.ObjectMeta, restorehold.Held, "1")
 		}

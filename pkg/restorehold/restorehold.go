@@ -11,7 +11,7 @@
 //     its kubelet has ended the pods that the store does not know, or an administrator has fenced it.
 //   - While the cluster waits for a node, pods that a StatefulSet controls are held: the restore marks
 //     those in the store, and the API server those that are created.
-//   - No scheduler binds a held pod, and no kubelet starts one. A pod of which a container runs goes on.
+//   - No scheduler binds a held pod, and no kubelet starts one. A pod with a running container goes on.
 //   - When the cluster waits for no node, the pods are released.
 //
 // The functions have no side effects. Admission in the API server, the scheduler, the kubelet and a

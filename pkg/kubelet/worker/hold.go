@@ -16,7 +16,7 @@ const (
 )
 
 // hold reports whether no container of the pod may start now, because the pod is held, and shows that in
-// the pod's status. A pod of which a container runs goes on.
+// the pod's status. A pod with a running container goes on.
 func (w *worker) hold(l *observation) bool {
 	held := restorehold.IsHeld(l.pod)
 	w.alive = w.alive || held && l.seen.Running()

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/restorehold"
 )
 
-var errReady = errors.New("the node is ready, so its machine is on; turn the machine off first, or use --force if you " +
-	"have just done that")
+var errReady = errors.New("the node is ready, so its machine is on; turn the machine off first, or use --force if " +
+	"you have just done that")
 
 // Fence declares that the machine of a node is off. Its pods are replaced, and its kubelet may not write
 // until Unfence. Unless it is forced, Fence refuses to fence a node that is ready.

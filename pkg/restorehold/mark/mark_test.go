@@ -84,7 +84,8 @@ func TestMark(t *testing.T) {
 	if held != sets {
 		t.Errorf("%d held pods, want %d", held, sets)
 	}
-	nodes, err := second.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: restorehold.Unreported + "=7"})
+	nodes, err := second.Client.CoreV1().Nodes().List(ctx,
+		metav1.ListOptions{LabelSelector: restorehold.Unreported + "=7"})
 	if err != nil {
 		t.Fatal(err)
 	}
