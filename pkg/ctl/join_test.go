@@ -78,6 +78,10 @@ func TestUseToken(t *testing.T) {
 	if err != nil || i.Token != "abc123.0123456789abcdef" || token.Join != i.Token {
 		t.Errorf("%+v, %v, %v", i, token, err)
 	}
+	i = &machine.Invitation{Token: "abc123.0123456789abcdef.0123"}
+	if _, err := useToken(i, false); !errors.Is(err, errTokenOfControlPlane) {
+		t.Errorf("a part of a third part: %v", err)
+	}
 	i = &machine.Invitation{Token: "abc123.0123456789abcdef"}
 	if _, err := useToken(i, false); err != nil || i.Token != "abc123.0123456789abcdef" {
 		t.Errorf("%+v, %v", i, err)

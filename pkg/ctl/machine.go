@@ -213,7 +213,7 @@ member that this machine was before it lost its data is replaced. The token must
 func useToken(i *machine.Invitation, controlPlane bool) (provision.ControlPlaneToken, error) {
 	token, ok := provision.ParseControlPlaneToken(i.Token)
 	switch {
-	case ok && !controlPlane:
+	case !controlPlane && strings.Count(i.Token, ".") > 1: // the third part may have a typing error
 		return token, errTokenOfControlPlane
 	case !ok && controlPlane:
 		return token, errTokenOfNode

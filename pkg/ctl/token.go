@@ -114,6 +114,9 @@ unit of its own, and the API server does not answer for some seconds.`,
 // inviteControlPlane creates a token for control planes, and prints it or the command to join with it.
 // Progress messages go to the standard error output.
 func (t *tokens) inviteControlPlane(ctx context.Context, o provision.TokenOptions, command bool) error {
+	if err := o.Validate(); err != nil {
+		return err // before anything changes
+	}
 	if os.Geteuid() != 0 {
 		return errNotRootHere
 	}

@@ -90,6 +90,7 @@ func TestTokenErrors(t *testing.T) {
 		want   string
 	}{
 		"never expires": {[]string{"--ttl=0"}, nil, "must expire"},
+		"control plane": {[]string{"--ttl=0", "--control-plane"}, nil, "must expire"},
 		"unverified server": {[]string{"--print-join-command"}, func(c *api.Cluster) {
 			c.InsecureSkipTLSVerify, c.CertificateAuthorityData = true, nil
 		}, errInsecure.Error()},

@@ -63,6 +63,14 @@ type TokenOptions struct {
 	Description string        // for operators who list the tokens
 }
 
+// Validate returns an error if no token can be created with the options.
+func (o TokenOptions) Validate() error {
+	if o.Life <= 0 {
+		return errTokenLife
+	}
+	return nil
+}
+
 // CreateToken creates a join token and returns it.
 func CreateToken(ctx context.Context, client kubernetes.Interface, o TokenOptions, clk clock.Clock) (string, error) {
 	token, _, err := createToken(ctx, client, o, nil, clk)
@@ -72,8 +80,8 @@ func CreateToken(ctx context.Context, client kubernetes.Interface, o TokenOption
 // createToken creates a join token and returns it and its Secret. The Secret also has the given data.
 func createToken(ctx context.Context, client kubernetes.Interface, o TokenOptions, data map[string][]byte,
 	clk clock.Clock) (token string, created *core.Secret, err error) {
-	if o.Life <= 0 {
-		return "", nil, errTokenLife
+	if err := o.Validate(); err != nil {
+		return "", nil, err
 	}
 	id, err := letters(6)
 	if err != nil {
