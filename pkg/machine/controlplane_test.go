@@ -5,12 +5,14 @@ package machine
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
+	"keelson.dev/keelson/pkg/features"
 	"keelson.dev/keelson/pkg/provision"
 )
 
@@ -51,6 +53,21 @@ func TestUseEtcd(t *testing.T) {
 	c.APIServer.AdvertiseAddress = "2001:db8::11"
 	if got := peerURL(c); got != "https://[2001:db8::11]:2380" {
 		t.Error(got)
+	}
+}
+
+// TestCanSeparate checks that etcd is not separated while its data has an old format.
+func TestCanSeparate(t *testing.T) {
+	c := example()
+	for _, version := range []string{"", features.Emulatable()[1]} {
+		c.EmulatedVersion = version
+		if err := canSeparate(c); err != nil {
+			t.Error(err)
+		}
+	}
+	c.EmulatedVersion = features.Emulatable()[0]
+	if err := canSeparate(c); !errors.Is(err, errOldFormat) || !strings.Contains(err.Error(), c.EmulatedVersion) {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"keelson.dev/keelson/pkg/features"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/members"
 	"keelson.dev/keelson/pkg/provision"
@@ -91,6 +92,9 @@ func (s *steps) separateEtcd(ctx context.Context, c *config.KeelsonConfiguration
 		return err
 	}
 	if !done {
+		if err := canSeparate(c); err != nil {
+			return err
+		}
 		if err := s.run("separate etcd", func() error { return s.convert(ctx, c, p) }); err != nil {
 			return fmt.Errorf("%w\nRepeat the command: the API server of this machine may stand still until it succeeds", err)
 		}
@@ -104,6 +108,18 @@ func (s *steps) separateEtcd(ctx context.Context, c *config.KeelsonConfiguration
 	}
 	return s.await(ctx, apiTimeout, api.ready)
 }
+
+// canSeparate returns an error if the API server keeps the data of its etcd in the format of an earlier
+// release, as it does while it emulates an earlier release of Kubernetes. Other members could not join.
+func canSeparate(c *config.KeelsonConfiguration) error {
+	if c.EmulatedVersion == features.Emulatable()[0] {
+		return fmt.Errorf("%w: it emulates Kubernetes %s", errOldFormat, c.EmulatedVersion)
+	}
+	return nil
+}
+
+var errOldFormat = errors.New("this control plane keeps its data in the format of an earlier release, so that others " +
+	"cannot join: finish the upgrade first")
 
 // separated reports whether the API server's flags are those for an etcd of its own.
 func separated(p *provision.ControlPlane) (bool, error) {

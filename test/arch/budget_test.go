@@ -32,7 +32,7 @@ var budget = map[string]int{
 	"pkg/machine":                       3500,
 	"pkg/netpolicy":                     1040,
 	"pkg/network":                       1300,
-	"pkg/provision":                     695,
+	"pkg/provision":                     700,
 	"pkg/proxy":                         2360,
 	"pkg/quota":                         330,
 	"pkg/relay":                         220,
