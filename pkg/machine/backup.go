@@ -183,6 +183,9 @@ func Schedule(ctx context.Context, every time.Duration, args []string) error {
 	if err := atomicfile.WriteDurably(argsFile(backupName), content, 0o600); err != nil {
 		return err
 	}
+	if err := linkUnits(ctx); err != nil { // an older release had no such unit
+		return err
+	}
 	return systemctl(ctx, "enable", "--now", backupTimer)
 }
 

@@ -134,7 +134,7 @@ func TestRestore(t *testing.T) {
 	if _, err := Restore(t.Context(), source, dir, Options{Prefix: "registry", Epoch: 1}); err == nil {
 		t.Error("a data directory was overwritten")
 	}
-	if _, err := Restore(t.Context(), filepath.Join(dir, "member"), t.TempDir(), Options{Prefix: "registry", Epoch: 1}); err == nil {
+	if _, err := Restore(t.Context(), dir, t.TempDir(), Options{Prefix: "registry", Epoch: 1}); err == nil {
 		t.Error("a directory was accepted as a snapshot")
 	}
 }
