@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -31,6 +32,7 @@ var (
 	errNoKey       = errors.New("give --passphrase-file or --identity-file")
 	errNoSource    = errors.New("which backup? give its FILE, or --from-data-dir")
 	errKeep        = errors.New("--keep must not be negative")
+	errHidden      = errors.New("the scheduled command has no access there")
 	errRootBackup  = errors.New("only root can read the keys of the control plane")
 	errRootRestore = errors.New("only root can restore a cluster")
 )
@@ -76,6 +78,11 @@ func (s *seal) args() (out []string, err error) {
 		}
 		if file, err = filepath.Abs(file); err != nil {
 			return nil, err
+		}
+		for _, parent := range hidden() {
+			if strings.HasPrefix(file, parent+"/") {
+				return nil, fmt.Errorf("%s%s: %w", name, file, errHidden)
+			}
 		}
 		out = append(out, name+file)
 	}
@@ -213,8 +220,8 @@ func backupScheduleCommand(stdout io.Writer) *cobra.Command {
 		Short: "Let systemd make backups periodically on this control plane",
 		Long: `Let systemd make backups periodically on this control plane. After a failure, systemd
 tries again within ten minutes; "systemctl status keelson-backup" shows the reason.
-The files of keys must remain where they are. The directory must not be below /home,
-/root, /etc or /usr, which the unit cannot write.`,
+The files of keys must remain where they are. systemd hides /tmp, /var/tmp and /run
+from the command, and it cannot write to /home, /root, /etc, /usr and /boot.`,
 		Args: cobra.NoArgs,
 	}
 	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
@@ -249,7 +256,8 @@ The files of keys must remain where they are. The directory must not be below /h
 	return c
 }
 
-// scheduled returns the arguments of "ctl backup create" for a schedule. It checks that the keys are usable.
+// scheduled returns the arguments of "ctl backup create" for a schedule. It checks that the keys are usable,
+// and that the unit keelson-backup has access to the directory and the files.
 func (s *seal) scheduled(dir string, keep int) ([]string, error) {
 	if keep < 0 {
 		return nil, errKeep
@@ -262,8 +270,19 @@ func (s *seal) scheduled(dir string, keep int) ([]string, error) {
 		return nil, err
 	}
 	args, err := s.args()
-	return append([]string{"--dir=" + dir, "--keep=" + strconv.Itoa(keep)}, args...), err
+	if err != nil {
+		return nil, err
+	}
+	for _, parent := range append(hidden(), "/home", "/root", "/etc", "/usr", "/boot") {
+		if strings.HasPrefix(dir, parent+"/") {
+			return nil, fmt.Errorf("--dir=%s: %w", dir, errHidden)
+		}
+	}
+	return append([]string{"--dir=" + dir, "--keep=" + strconv.Itoa(keep)}, args...), nil
 }
+
+// hidden returns the directories that are hidden from the unit keelson-backup.
+func hidden() []string { return []string{"/tmp", "/var/tmp", "/run"} }
 
 // restoreCommand returns the command "ctl restore".
 func restoreCommand(stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {

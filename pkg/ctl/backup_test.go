@@ -4,6 +4,7 @@
 package ctl
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -71,19 +72,25 @@ func TestScheduledArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Chdir(t.TempDir())
-	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Chdir("/") // temporary directories are hidden from the unit
 	key := id.Recipient().String()
-	if err := os.WriteFile("keys", []byte(key), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := &seal{recipients: []string{key}, file: "keys"}
-	got, err := s.scheduled("backups", 3)
-	want := []string{"--dir=" + here + "/backups", "--keep=3", "--recipients-file=" + here + "/keys", "--recipient=" + key}
+	s := &seal{recipients: []string{key}}
+	got, err := s.scheduled("mnt/backups", 3)
+	want := []string{"--dir=/mnt/backups", "--keep=3", "--recipient=" + key}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+	for _, dir := range []string{"tmp/x", "/etc/backups", "/root/b", "/run/b"} {
+		if got, err := s.scheduled(dir, 3); !errors.Is(err, errHidden) {
+			t.Errorf("%s: %q, %v", dir, got, err)
+		}
+	}
+	file := &seal{passphrase: "proc/self/passphrase"}
+	if got, err := file.args(); err != nil || !slices.Equal(got, []string{"--passphrase-file=/proc/self/passphrase"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+	file.passphrase = "tmp/passphrase"
+	if got, err := file.args(); !errors.Is(err, errHidden) {
+		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -101,6 +101,9 @@ func TestReset(t *testing.T) {
 		{"broken runtime", "systemctl stop keelson-containerd; echo broken > /etc/containerd/config.toml; " +
 			"rm /var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db"},
 		{"dead programs", "systemctl kill --signal=KILL 'keelson-*'; rm /etc/keelson/*.env"},
+		{"scheduled backups", "echo 'correct horse battery' > /mnt/p && " +
+			"ctl backup schedule --dir=/mnt/backups --passphrase-file=/mnt/p && systemctl start keelson-backup && " +
+			"rm -r /mnt/p /mnt/backups"},
 		{"interrupted reset", "timeout -s KILL 0.7 ctl reset --force || true"},
 	} {
 		if !t.Run(step.name, func(t *testing.T) {

@@ -224,7 +224,7 @@ func TestBackupUnits(t *testing.T) {
 		"Unit.ConditionPathExists": arguments, "Service.EnvironmentFile": arguments, "Service.Type": "oneshot",
 		"Service.ExecStart": "/usr/lib/keelson/current/bin/ctl $ARGS", "Service.Slice": "keelson.slice",
 		"Service.UMask": "0077", "Service.NoNewPrivileges": "yes", "Service.ProtectSystem": "full",
-		"Service.CapabilityBoundingSet": "", "Service.TemporaryFileSystem": "/run",
+		"Service.CapabilityBoundingSet": "CAP_DAC_OVERRIDE", "Service.TemporaryFileSystem": "/run",
 	} {
 		u.want(t, key, value)
 	}
