@@ -12,6 +12,8 @@
 //   - The connections to a server that is no longer in the list are closed, so that its clients
 //     connect to another server. So are those to a server that is not usable while another one is.
 //   - Connections to a machine whose link is cut are closed within seconds, also if nothing is sent.
+//   - When a balancer ends, it closes each connection as soon as no request is in the middle of it, and
+//     all of them after two seconds.
 //   - The number of open connections is limited. More clients wait in the listener's queue.
 //
 // The package does not interpret the traffic: clients see the certificates of the servers. It does
@@ -217,10 +219,14 @@ func (b *Balancer) forward(ctx context.Context, client net.Conn) {
 		return
 	}
 	defer done()
-	ctx, cancel := context.WithCancel(ctx)
+	both, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	// When one side ends, close both, because HTTPS does not use half-closed connections.
-	defer context.AfterFunc(ctx, func() { _, _ = client.Close(), upstream.Close() })()
+	defer context.AfterFunc(both, func() { _, _ = client.Close(), upstream.Close() })()
+	defer context.AfterFunc(ctx, func() {
+		b.drain(both, upstream)
+		cancel()
+	})()
 	var up sync.WaitGroup
 	up.Go(func() {
 		defer cancel()

@@ -270,3 +270,36 @@ func TestSelect(t *testing.T) {
 	f.Admit(c, false)
 	last.ends(t)
 }
+
+// TestDrain checks that a balancer that ends lets an answer through that has begun, and then closes the
+// connection.
+func TestDrain(t *testing.T) {
+	l := listen(t)
+	f := serve(t, l.Addr().String())
+	conn, err := net.Dial("tcp", f.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	f.stop()
+	for refused := false; !refused; { // until the balancer has closed its listener
+		if _, err := server.Write([]byte(".")); err != nil {
+			t.Fatal(err)
+		}
+		other, err := net.Dial("tcp", f.listener.Addr().String())
+		if refused = err != nil; !refused {
+			_ = other.Close()
+		}
+	}
+	if _, err := server.Write([]byte("end")); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(conn); err != nil || !strings.HasSuffix(string(answer), ".end") {
+		t.Errorf("answer %q, %v", answer, err)
+	}
+}

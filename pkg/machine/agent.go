@@ -6,15 +6,12 @@ package machine
 import (
 	"context"
 	"fmt"
-	"net"
-	"strconv"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/certs"
-	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/machines"
 	"keelson.dev/keelson/pkg/machine/upgrade"
 	"keelson.dev/keelson/pkg/provision"
@@ -22,7 +19,7 @@ import (
 
 // RunAgent runs the agent of this machine, whose node has the given name, until ctx ends.
 func RunAgent(ctx context.Context, node string, d Deps) error {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(config.AgentPort)))
+	l, err := listen(ctx, d)
 	if err != nil {
 		return fmt.Errorf("load balancer: %w", err)
 	}

@@ -229,11 +229,27 @@ func (m *host) healthy(ctx context.Context, program string, st unitState, runs t
 	case kubelet:
 		return kubeletReady(ctx, m.config.Node.Name, st.started)
 	case agentName:
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(config.AgentPort)))
-		if err != nil {
-			return fmt.Errorf("load balancer: %w", err)
-		}
-		return conn.Close()
+		return agentAnswers(ctx)
+	}
+	return nil
+}
+
+// agentAnswers returns nil if the agent's load balancer handles connections. systemd accepts them in its
+// place while it does not run, so only an answer counts: that of an API server, which expects TLS, or the
+// end of the connection if no API server can be reached.
+func agentAnswers(ctx context.Context) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(config.AgentPort)))
+	if err != nil {
+		return fmt.Errorf("load balancer: %w", err)
+	}
+	defer conn.Close() // Close cannot fail in a way that matters, because nothing is expected any more
+	deadline, _ := ctx.Deadline()
+	_ = conn.SetDeadline(deadline) // fails only for a connection without deadlines
+	if _, err := conn.Write([]byte("GET / HTTP/1.0\r\n\r\n")); err != nil {
+		return nil // it has closed the connection
+	}
+	if _, err := conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("load balancer: %w", err)
 	}
 	return nil
 }
