@@ -303,6 +303,8 @@ in dated directories. The command can be interrupted and repeated.`,
 	var u unseal
 	u.addFlags(c.Flags())
 	dataDir := c.Flags().String("from-data-dir", "", "data directory of an etcd member of this machine's cluster")
+	alsoNodes := c.Flags().StringSlice("also-nodes", nil, "names of nodes that joined after the backup, separated by "+
+		"commas; pods of StatefulSets wait for their reports, too")
 	force := c.Flags().BoolP("force", "f", false, "do not ask for confirmation")
 	ignore := c.Flags().StringSlice("ignore-preflight-errors", nil,
 		"on a new machine, checks whose errors do not prevent the restore, separated by commas, or all")
@@ -310,7 +312,7 @@ in dated directories. The command can be interrupted and repeated.`,
 		if (len(args) == 0) == (*dataDir == "") {
 			return errNoSource
 		}
-		o := &machine.RestoreOptions{DataDir: *dataDir, Check: newMachineCheck(stdout, *ignore)}
+		o := &machine.RestoreOptions{DataDir: *dataDir, AlsoNodes: *alsoNodes, Check: newMachineCheck(stdout, *ignore)}
 		if len(args) > 0 {
 			o.File = args[0]
 			if o.With, err = u.with(); err != nil {

@@ -13,9 +13,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"filippo.io/age"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
+	kvetcd "keelson.dev/apiserver/store/kv/etcd"
 	"keelson.dev/keelson/pkg/atomicfile"
 	"keelson.dev/keelson/pkg/backup"
 	"keelson.dev/keelson/pkg/backup/offline"
@@ -23,6 +27,8 @@ import (
 	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/provision"
+	"keelson.dev/keelson/pkg/restorehold"
+	"keelson.dev/keelson/pkg/restorehold/mark"
 )
 
 // RestoreOptions say where the state of a cluster comes from: File or DataDir.
@@ -33,6 +39,9 @@ type RestoreOptions struct {
 	// DataDir is the data directory of an etcd member of this machine's cluster, usually the machine's
 	// own, after the other members were lost. All files come from this machine.
 	DataDir string
+	// AlsoNodes are the names of machines that may have joined after the backup. Pods of StatefulSets wait
+	// for them, too.
+	AlsoNodes []string
 	// Check checks whether the machine is suitable for the configuration in the backup.
 	Check func(ctx context.Context, c *config.KeelsonConfiguration) error
 }
@@ -100,7 +109,10 @@ func Restore(ctx context.Context, o *RestoreOptions, d Deps) error {
 		r.epoch = epoch.Next(now, r.known, agent.ReadEpoch(epochFile))
 		r.revision, err = offline.Restore(ctx, restoringSource, restoringStore,
 			offline.Options{Prefix: storePrefix, Epoch: r.epoch})
-		return err
+		if err != nil {
+			return err
+		}
+		return r.mark(ctx, o.AlsoNodes)
 	})
 	if err != nil {
 		return errors.Join(err, clearRestoring(), resume(ctx))
@@ -115,6 +127,16 @@ func Restore(ctx context.Context, o *RestoreOptions, d Deps) error {
 		return err
 	}
 	return r.start(ctx)
+}
+
+// mark marks the nodes and the pods of StatefulSets in the restored store (see package restorehold).
+func (r *restore) mark(ctx context.Context, alsoNodes []string) error {
+	store, err := kvetcd.Start(ctx, kvetcd.Embedded{Dir: restoringStore, Clock: r.Clock, Log: r.Log})
+	if err != nil {
+		return err
+	}
+	err = mark.Run(ctx, store, mark.Options{Prefix: storePrefix, Epoch: r.epoch, AlsoNodes: alsoNodes, Now: r.Clock.Now()})
+	return errors.Join(err, store.Close())
 }
 
 // read reads the source of the restore, and checks that it fits this machine. The snapshot of the store is
@@ -320,8 +342,13 @@ func (r *restore) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	waiting := r.awaitReports(ctx, api.client)
 	fmt.Fprintf(r.Out, "\nThe cluster %s is restored, with the epoch %d and the revision %d.\n"+
 		"Other machines connect by themselves; see \"ctl get nodes\".\n", r.config.ClusterName, r.epoch, r.revision)
+	if waiting != nil {
+		fmt.Fprintf(r.Out, "\nPods of StatefulSets wait: %s.\n"+
+			"If the machine of such a node is off and stays off: ctl node fence NAME\n\n", waiting)
+	}
 	for _, dir := range []string{storeDir, string(controlDir), ownConfig} {
 		if old := filepath.Join(dir, r.stamp); exists(old) {
 			fmt.Fprintln(r.Out, "The old files are in "+old+".")
@@ -329,3 +356,29 @@ func (r *restore) start(ctx context.Context) error {
 	}
 	return nil
 }
+
+// reportTimeout is how long Restore waits for the reports of nodes. Machines that are on need some seconds.
+const reportTimeout = 30 * time.Second
+
+// awaitReports waits until the cluster waits for no node. Otherwise, it returns for which nodes the
+// cluster waits, or why that is unknown. Nothing depends on it, because the state is in the objects.
+func (r *restore) awaitReports(ctx context.Context, client kubernetes.Interface) error {
+	return provision.Wait(ctx, r.Clock, reportTimeout, func(ctx context.Context) error {
+		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: restorehold.Unreported})
+		if err != nil {
+			return err
+		}
+		var waiting []string
+		for i := range list.Items {
+			if restorehold.Waiting(&list.Items[i]) {
+				waiting = append(waiting, list.Items[i].Name)
+			}
+		}
+		if len(waiting) > 0 {
+			return fmt.Errorf("%w: %s", errUnreported, strings.Join(waiting, ", "))
+		}
+		return nil
+	})
+}
+
+var errUnreported = errors.New("these nodes have not reported yet")

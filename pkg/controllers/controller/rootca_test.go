@@ -9,7 +9,6 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"keelson.dev/api/clock"
 )
