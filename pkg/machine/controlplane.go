@@ -104,7 +104,14 @@ func JoinControlPlane(ctx context.Context, c *config.KeelsonConfiguration, i *In
 	useEtcd(p, c)
 	s := &steps{Deps: d}
 	err = s.run("certificates and configuration", func() error {
-		return writeControlPlane(ctx, dir, c, p, a, d.Clock, i.Server, apiAddress(c))
+		if err := writeControlPlane(ctx, dir, c, p, a, d.Clock, i.Server, apiAddress(c)); err != nil {
+			return err
+		}
+		api, err := newAdministrator("https://" + i.Server)
+		if err != nil {
+			return err
+		}
+		return api.checkName(ctx, c)
 	})
 	if err != nil {
 		return err
@@ -160,9 +167,6 @@ func (s *steps) startJoined(ctx context.Context, c *config.KeelsonConfiguration,
 		return err
 	}
 	return s.run("node "+c.Node.Name, func() error {
-		if err := api.checkName(ctx, c); err != nil {
-			return err
-		}
 		if err := api.createNode(ctx, c); err != nil {
 			return err
 		}

@@ -12,7 +12,12 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/features"
+	"keelson.dev/keelson/pkg/machine/members"
 	"keelson.dev/keelson/pkg/provision"
 )
 
@@ -68,6 +73,39 @@ func TestCanSeparate(t *testing.T) {
 	c.EmulatedVersion = features.Emulatable()[0]
 	if err := canSeparate(c); !errors.Is(err, errOldFormat) || !strings.Contains(err.Error(), c.EmulatedVersion) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestCheckName checks that a machine does not take the name of another one that runs.
+func TestCheckName(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	a, c := administrator{client: s.Client}, example()
+	if err := a.checkName(t.Context(), c); err != nil {
+		t.Errorf("no such node: %v", err)
+	}
+	for i, tc := range []struct {
+		address string
+		ready   v1.ConditionStatus
+		want    error
+	}{
+		{"192.0.2.99", v1.ConditionTrue, members.ErrNameInUse},
+		{"192.0.2.99", v1.ConditionUnknown, nil},
+		{c.Node.Addresses[0], v1.ConditionTrue, nil},
+	} {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.Node.Name}, Status: v1.NodeStatus{
+			Addresses:  []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: tc.address}},
+			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: tc.ready}},
+		}}
+		nodes := s.Client.CoreV1().Nodes()
+		if _, err := nodes.Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.checkName(t.Context(), c); !errors.Is(err, tc.want) {
+			t.Errorf("case %d: %v, want %v", i, err, tc.want)
+		}
+		if err := nodes.Delete(t.Context(), n.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
