@@ -96,24 +96,8 @@ func Restore(ctx context.Context, o *RestoreOptions, d Deps) error {
 	if err != nil {
 		return err
 	}
-	now := d.Clock.Now()
-	r := &restore{steps: &steps{Deps: d}, stamp: oldPrefix + now.UTC().Format("20060102T150405Z")}
-	if err := r.run("read the backup", func() error { return r.read(ctx, o) }); err != nil {
-		return errors.Join(err, clearRestoring(), resume(ctx))
-	}
-	of, err := cluster(r.config)
-	if err != nil {
-		return err
-	}
-	err = r.run("store", func() error {
-		r.epoch = epoch.Next(now, r.known, agent.ReadEpoch(epochFile))
-		r.revision, err = offline.Restore(ctx, restoringSource, restoringStore,
-			offline.Options{Prefix: storePrefix, Epoch: r.epoch})
-		if err != nil {
-			return err
-		}
-		return r.mark(ctx, o.AlsoNodes)
-	})
+	r := &restore{steps: &steps{Deps: d}, stamp: oldPrefix + d.Clock.Now().UTC().Format("20060102T150405Z")}
+	of, err := r.prepare(ctx, o)
 	if err != nil {
 		return errors.Join(err, clearRestoring(), resume(ctx))
 	}
@@ -127,6 +111,26 @@ func Restore(ctx context.Context, o *RestoreOptions, d Deps) error {
 		return err
 	}
 	return r.start(ctx)
+}
+
+// prepare reads the source of the restore, and makes the new store in restoringStore.
+func (r *restore) prepare(ctx context.Context, o *RestoreOptions) (*provision.Cluster, error) {
+	if err := r.run("read the backup", func() error { return r.read(ctx, o) }); err != nil {
+		return nil, err
+	}
+	of, err := cluster(r.config)
+	if err != nil {
+		return nil, err
+	}
+	return of, r.run("store", func() (err error) {
+		r.epoch = epoch.Next(r.Clock.Now(), r.known, agent.ReadEpoch(epochFile))
+		r.revision, err = offline.Restore(ctx, restoringSource, restoringStore,
+			offline.Options{Prefix: storePrefix, Epoch: r.epoch})
+		if err != nil {
+			return err
+		}
+		return r.mark(ctx, o.AlsoNodes)
+	})
 }
 
 // mark marks the nodes and the pods of StatefulSets in the restored store (see package restorehold).
@@ -262,6 +266,9 @@ func clearRestoring() error {
 // does not have, such as the kubelet's credentials, remains.
 func (r *restore) replace(ctx context.Context) error {
 	// First, so that Reset recognizes the machine, and a repeated restore accepts it.
+	if err := moveAside(ownConfig, r.stamp, []string{filepath.Base(configFile)}); err != nil {
+		return err
+	}
 	if err := writeConfiguration(r.config); err != nil {
 		return err
 	}
@@ -280,6 +287,9 @@ func (r *restore) replace(ctx context.Context) error {
 	}
 	if err := os.Rename(filepath.Join(restoringStore, "member"), filepath.Join(storeDir, "member")); err != nil {
 		return fmt.Errorf("store: %w", err)
+	}
+	if err := syncDir(storeDir); err != nil {
+		return err
 	}
 	for _, f := range r.files {
 		if err := r.place(f); err != nil {
@@ -305,7 +315,8 @@ func (r *restore) place(f backup.File) error {
 	return atomicfile.WriteDurably(path, f.Data, f.Mode)
 }
 
-// moveAside moves those of the named entries of dir that exist into the directory stamp below dir.
+// moveAside moves those of the named entries of dir that exist into the directory stamp below dir. It returns
+// when that is on the disk.
 func moveAside(dir, stamp string, names []string) error {
 	for _, name := range names {
 		from := filepath.Join(dir, name)
@@ -319,8 +330,20 @@ func moveAside(dir, stamp string, names []string) error {
 		if err := os.Rename(from, to); err != nil {
 			return fmt.Errorf("old files: %w", err)
 		}
+		if err := errors.Join(syncDir(filepath.Dir(to)), syncDir(filepath.Dir(from))); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// syncDir makes sure that the names in a directory are on the disk.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("directory: %w", err)
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // start starts the programs of the machine, and waits until its node is ready.
