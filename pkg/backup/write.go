@@ -64,11 +64,11 @@ func Write(dir string, m *Manifest, store io.ReadSeeker, files []File, to ...age
 	if err := os.Rename(partial.Name(), path); err != nil {
 		return "", fmt.Errorf("backup: %w", err)
 	}
-	return path, syncDir(dir)
+	return path, SyncDir(dir)
 }
 
-// syncDir makes sure that the names in a directory are on the disk.
-func syncDir(dir string) error {
+// SyncDir makes sure that the names in a directory are on the disk.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return fmt.Errorf("directory: %w", err)

@@ -288,7 +288,7 @@ func (r *restore) replace(ctx context.Context) error {
 	if err := os.Rename(filepath.Join(restoringStore, "member"), filepath.Join(storeDir, "member")); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
-	if err := syncDir(storeDir); err != nil {
+	if err := backup.SyncDir(storeDir); err != nil {
 		return err
 	}
 	for _, f := range r.files {
@@ -330,20 +330,11 @@ func moveAside(dir, stamp string, names []string) error {
 		if err := os.Rename(from, to); err != nil {
 			return fmt.Errorf("old files: %w", err)
 		}
-		if err := errors.Join(syncDir(filepath.Dir(to)), syncDir(filepath.Dir(from))); err != nil {
+		if err := errors.Join(backup.SyncDir(filepath.Dir(to)), backup.SyncDir(filepath.Dir(from))); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// syncDir makes sure that the names in a directory are on the disk.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("directory: %w", err)
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // start starts the programs of the machine, and waits until its node is ready.
