@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +27,9 @@ import (
 // storeComponent is the source of events about databases.
 const storeComponent = "store-health"
 
+// eventInterval is the time in which an event about a database is written only once.
+const eventInterval = time.Hour
+
 // newKeeper returns the keeper of a database that this server has opened, or nil for others. It does
 // nothing before Run, except reports.
 func (d *databases) newKeeper(s *Server, db *database, number int, metrics *storehealth.Metrics,
@@ -34,10 +38,10 @@ func (d *databases) newKeeper(s *Server, db *database, number int, metrics *stor
 		return nil
 	}
 	cfg := &s.cfg
-	root := path.Join("/", cfg.EtcdPrefix)
+	root := strings.TrimSuffix(path.Join("/", cfg.EtcdPrefix), "/") + "/"
 	return storehealth.New(storehealth.Config{
-		Name: fmt.Sprintf("etcd-%d", number), Maintenance: db.maintenance, KV: db.kv, Root: root + "/",
-		LockKey: root + "/keelson.dev/defragmentation",
+		Name: fmt.Sprintf("etcd-%d", number), Maintenance: db.maintenance, KV: db.kv, Root: root,
+		LockKey: root + "keelson.dev/defragmentation",
 		Holder:  net.JoinHostPort(advertised(cfg).String(), strconv.Itoa(cfg.SecurePort)),
 		Policy: storehealth.Policy{Warn: cfg.Store.WarningPercent, Refuse: cfg.Store.RefusalPercent,
 			Defragment: cfg.Store.Defragmentation},
@@ -63,31 +67,35 @@ func (a *assembly) runKeepers(ctx context.Context) {
 }
 
 // notifyOfStore writes events about the level of a database: in the namespace kube-system for the
-// operators of the cluster, and in the namespace that the notice names.
+// operators of the cluster, and in the namespace that the notice names. Each API server gets the same
+// notice, so an event has the same name on all of them, and is written once in eventInterval.
 func (a *assembly) notifyOfStore(ctx context.Context, n storehealth.Notice) {
-	kind, reason, text := corev1.EventTypeWarning, "StoreFillingUp", "The database of the API server fills up: "
+	kind, reason := corev1.EventTypeWarning, "StoreFillingUp"
+	text := "The database " + n.Database + " of the API server fills up: "
 	switch n.Level {
 	case storehealth.Ample:
-		kind, reason, text = corev1.EventTypeNormal, "StoreHasSpace", "The database of the API server has space again: "
+		kind, reason = corev1.EventTypeNormal, "StoreHasSpace"
+		text = "The database " + n.Database + " of the API server has space again: "
 	case storehealth.Refusing, storehealth.Full:
 		reason = "StoreRefusesWrites"
-		text = "The API server refuses new and larger objects, because its database is almost full: "
+		text = "The API server refuses new and larger objects, because its database " + n.Database + " is almost full: "
 	}
 	now := metav1.NewTime(a.server.deps.Clock.Now())
+	name := fmt.Sprintf("%s.%s.%x", strings.ToLower(reason), n.Database, now.Truncate(eventInterval).Unix())
 	namespaces := []string{metav1.NamespaceSystem}
 	if n.Namespace != "" && n.Namespace != metav1.NamespaceSystem {
 		namespaces = append(namespaces, n.Namespace)
 	}
 	for _, namespace := range namespaces {
 		event := &corev1.Event{
-			ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, GenerateName: namespace + "."},
+			ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: name},
 			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Namespace: namespace, Name: namespace},
 			Type:           kind, Reason: reason, Message: text + n.Message,
 			Source: corev1.EventSource{Component: storeComponent}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 			ReportingController: storeComponent,
 		}
 		_, err := a.self.client.CoreV1().Events(namespace).Create(ctx, event, metav1.CreateOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
 			a.server.log.Error("Failed to write an event about the database", "namespace", namespace, "err", err)
 		}
 	}

@@ -49,7 +49,8 @@ type Maintenance interface {
 
 // Notice is a message for operators about a changed level.
 type Notice struct {
-	Level Level
+	Database string
+	Level    Level
 	// Namespace is the namespace that has grown most, or the largest one. It may be empty.
 	Namespace string
 	Message   string
@@ -174,8 +175,7 @@ func anyKnown(members []etcd.Member) bool {
 func fullest(members []etcd.Member) string {
 	var most *etcd.Member
 	for i := range members {
-		m := &members[i]
-		if m.Quota > 0 && (most == nil || m.InUse*most.Quota > most.InUse*m.Quota) {
+		if m := &members[i]; m.Quota > 0 && (most == nil || inUse(m) > inUse(most)) {
 			most = m
 		}
 	}
@@ -186,6 +186,9 @@ func fullest(members []etcd.Member) string {
 	return fmt.Sprintf("%d %% of etcd's quota is in use (%d of %d MiB)", most.InUse*100/most.Quota, most.InUse/mib,
 		most.Quota/mib)
 }
+
+// inUse returns the share of a member's quota that is in use.
+func inUse(m *etcd.Member) float64 { return float64(m.InUse) / float64(m.Quota) }
 
 // Admit returns an error if a write must not happen because too little space is left. The server's own
 // writes are always admitted.
@@ -320,7 +323,7 @@ func (k *Keeper) notice(ctx context.Context, level Level, members []etcd.Member)
 		return
 	}
 	k.noticed, k.noticedAt = level, now
-	n := Notice{Level: level, Message: fullest(members)}
+	n := Notice{Database: k.Name, Level: level, Message: fullest(members)}
 	if level > Ample {
 		n.Namespace, n.Message = k.describe(ctx, n.Message)
 	}

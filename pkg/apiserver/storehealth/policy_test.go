@@ -214,3 +214,17 @@ func TestDisarms(t *testing.T) {
 		})
 	}
 }
+
+// TestFullest checks that the member with the largest share is described, with sizes whose product does
+// not fit into 64 bits.
+func TestFullest(t *testing.T) {
+	members := []etcd.Member{
+		{InUse: 2 * gib, Quota: 8 * gib}, {InUse: 7 * gib, Quota: 8 * gib}, {InUse: 6 * gib, Quota: 9 * gib},
+	}
+	if got, want := fullest(members), "87 % of etcd's quota is in use (7168 of 8192 MiB)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := fullest(nil), "the quota of etcd is not known"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
