@@ -161,13 +161,10 @@ func pays(m *etcd.Member, alone bool) bool {
 	return free > minFreeBytes && free*100 > m.Size*minFreePercent && (!alone || m.InUse <= maxInUseAlone)
 }
 
-// Disarms reports whether the alarm NOSPACE is on and can end, because no member is near its quota.
-func (p Policy) Disarms(members []etcd.Member) bool {
-	if !p.Defragment || !noSpace(members) {
-		return false
-	}
-	return !slices.ContainsFunc(members, func(m etcd.Member) bool { return urgent(&m, nearQuotaPercent, 0) })
-}
+// Disarms reports whether the alarm NOSPACE is to be ended, when no member needs a defragmentation. A
+// member without space raises it again at the next write. Ending it nevertheless makes etcd commit, and
+// etcd counts the pages that a compaction has freed only then.
+func (p Policy) Disarms(members []etcd.Member) bool { return p.Defragment && noSpace(members) }
 
 func noSpace(members []etcd.Member) bool {
 	return slices.ContainsFunc(members, func(m etcd.Member) bool { return m.NoSpace })
