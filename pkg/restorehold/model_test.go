@@ -70,7 +70,9 @@ func (h history) waiting() bool {
 	return false
 }
 
-func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
+func (w *world) notef(format string, args ...any) {
+	w.log = append(w.log, fmt.Sprintf(format, args...))
+}
 
 func newWorld(seed uint64) *world {
 	w := &world{Rand: rand.New(rand.NewPCG(seed, 1)), machines: map[string]*machine{},
@@ -252,7 +254,7 @@ func (w *world) report(name string) {
 			return
 		}
 	}
-	w.note("%s reports", name)
+	w.notef("%s reports", name)
 	delete(h.nodes[name].Labels, restorehold.Unreported)
 }
 
@@ -261,7 +263,7 @@ func (w *world) fence(name string) {
 	m := w.machines[name]
 	w.turnOff(m)
 	if n := w.store.nodes[name]; n != nil {
-		w.note("fence %s", name)
+		w.notef("fence %s", name)
 		w.clock++
 		restorehold.Fence(n, time.Unix(w.clock, 0))
 	}
@@ -277,7 +279,7 @@ func (w *world) turnOff(m *machine) {
 func (w *world) unfence(name string) {
 	m := w.machines[name]
 	if n := w.store.nodes[name]; n != nil {
-		w.note("unfence %s", name)
+		w.notef("unfence %s", name)
 		restorehold.EndFence(n)
 	}
 	m.off, m.cutOff = false, false
@@ -285,7 +287,7 @@ func (w *world) unfence(name string) {
 
 // restore restores the backup. Some machines remain cut off with the lost history.
 func (w *world) restore() {
-	w.note("restore")
+	w.notef("restore")
 	lost := w.store
 	w.lost = &lost
 	number := w.store.number + 1

@@ -3,8 +3,8 @@
 
 // Package admission is the chain of admission plugins, which every write passes after
 // authorization. The plugins have Kubernetes' names and order, except that NodeOwnership,
-// RestoreHold, EndpointOwnership and IngressHosts exist only here. Mutating plugins set fields of objects, such
-// as defaults. Validating plugins reject writes.
+// RestoreHold, EndpointOwnership and IngressHosts exist only here. Mutating plugins set fields of
+// objects, such as defaults. Validating plugins reject writes.
 //
 // A plugin that cannot read the data that it needs rejects the write. Plugins read from informers,
 // whose data may be outdated. If a plugin would reject a write because of such data, it first reads
