@@ -76,6 +76,9 @@ e2e: deps tools build images ## a real cluster with real containers
 	@hack/images.sh sidecars
 	@KEELSON_E2E=1 go test -count=1 -timeout 25m ./test/e2e
 	@KEELSON_SOAK=45s go test -count=1 -timeout 10m ./test/soak
+	@hack/deps.sh machines
+	@hack/machines.sh >/dev/null
+	@KEELSON_MACHINES=1 go test -count=1 -timeout 10m -run 'TestBackup$$' -v ./test/machines
 
 soak: deps tools build images ## a cluster under load for DURATION while everything is killed at random
 	@hack/tools.sh etcd
@@ -87,11 +90,11 @@ upgrade: deps tools build images ## from the previous release of Kubernetes to t
 	@hack/previous.sh
 	@KEELSON_UPGRADE=1 go test -count=1 -timeout 25m -v ./test/upgrade
 
-machines: deps tools build images ## machines with systemd in a network of their own, on which ctl installs Keelson
+machines: deps tools build images ## ctl on machines with systemd in a network of their own; TESTFLAGS='-run REGEX' for a part
 	@hack/tools.sh etcd
 	@hack/deps.sh machines
 	@hack/machines.sh >/dev/null
-	@KEELSON_MACHINES=1 go test -count=1 -timeout 25m -p 1 -v ./test/machines/...
+	@KEELSON_MACHINES=1 go test -count=1 -timeout 31m -p 1 -v $(TESTFLAGS) ./test/machines/...
 
 alerts: deps tools build images ## the alerts for a real cluster, first healthy and then with faults: 25 minutes
 	@KEELSON_MONITORING=10m hack/monitoring/test.sh -v -timeout 30m

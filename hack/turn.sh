@@ -21,8 +21,11 @@ usage() {
 # turns and parts have the names of the checks. Most checks take 20 to 30 minutes on two cores. A commit
 # chooses one of the parts of Kubernetes' integration tests with the probability of four other turns.
 turns=(race-1 race-2 fuzz perturb soak upgrade stores conformance-1 conformance-2 conformance-3 monitoring metrics
-	machines)
+	machines machine-changes)
 parts=(integration-{1..16})
+
+# changes matches the names of the tests of machines about upgrades and changes of certificates.
+changes='^(TestUpgrade|TestCertificates)'
 
 # choose prints the turn that a commit chooses.
 choose() {
@@ -41,7 +44,8 @@ run() {
 	conformance-*) SHARE=${1#conformance-}/3 ATTEMPTS=2 OUT=.build/conformance.md make conformance ;;
 	monitoring) make alerts ;;
 	metrics) make metrics ;;
-	machines) make machines ;;
+	machines) make machines TESTFLAGS="-skip '$changes'" ;;
+	machine-changes) make machines TESTFLAGS="-run '$changes'" ;;
 	integration-*) SHARE=${1#integration-}/16 ATTEMPTS=2 OUT=.build/integration.md make integration ;;
 	esac
 }

@@ -50,7 +50,7 @@ func removeCommand(flags genericclioptions.RESTClientGetter, streams genericioop
 		Use:   "remove NAME",
 		Short: "Evict the pods of a node, and remove it from the cluster",
 		Long: `Evict the pods of a node, and remove it from the cluster: the command deletes the node's
-certificate requests and the Node. Run "ctl reset" on the machine afterwards. The pods
+certificate requests, the Node and the Machine. Run "ctl reset" on the machine afterwards. The pods
 are not evicted with --force, or if the node has not been ready for 5 minutes; the
 cluster then deletes them after the Node, while their containers may still run.
 A control plane of a cluster with several of them is also a member of etcd. The command

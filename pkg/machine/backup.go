@@ -62,7 +62,11 @@ func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
 	if err != nil {
 		return err
 	}
-	store, err := snapshotStore(ctx)
+	api, err := newAdministrator(local)
+	if err != nil {
+		return err
+	}
+	store, err := api.snapshotStore(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,6 +84,9 @@ func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
 		return err
 	}
 	fmt.Fprintln(d.Out, path)
+	if err := backup.Record(ctx, api.client, m.Time); err != nil {
+		return err
+	}
 	if o.Keep == 0 {
 		return nil
 	}
@@ -132,12 +139,8 @@ func backupFiles() ([]backup.File, error) {
 }
 
 // snapshotStore reads the store from the API server into a file without a name.
-func snapshotStore(ctx context.Context) (*os.File, error) {
-	api, err := newAdministrator(local)
-	if err != nil {
-		return nil, err
-	}
-	in, err := api.client.CoreV1().RESTClient().Get().AbsPath(storesnapshot.Path).Stream(ctx)
+func (a administrator) snapshotStore(ctx context.Context) (*os.File, error) {
+	in, err := a.client.CoreV1().RESTClient().Get().AbsPath(storesnapshot.Path).Stream(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the store: %w", err)
 	}

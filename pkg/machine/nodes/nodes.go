@@ -13,7 +13,7 @@
 //  3. Remove the machine's member of etcd, if it has one.
 //  4. Delete the node's certificate requests, also those that wait for approval. The controller
 //     manager would approve a waiting request as soon as the Node is gone.
-//  5. Delete the Node.
+//  5. Delete the Node and the Machine.
 //
 // If a step fails, the later ones do not happen, and Remove can be called again. The package does not
 // revoke certificates, which Kubernetes cannot do, and changes nothing on the machine itself.
@@ -42,6 +42,7 @@ import (
 	"k8s.io/kubectl/pkg/drain"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/api/machines/v1alpha1"
 	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
@@ -104,11 +105,24 @@ func Remove(ctx context.Context, name string, o Options) error {
 	if err != nil {
 		return err
 	}
+	if err := o.deleteMachine(ctx, name); err != nil {
+		return err
+	}
 	fmt.Fprintf(o.Out, `node/%s deleted
 
 Run "ctl reset" on the machine now. Until then, its containers may keep running, and its kubelet can
 register the node again: deleting a node does not revoke its certificate.
 `, name)
+	return nil
+}
+
+// deleteMachine deletes the Machine of the node. Clusters that were not made by "ctl init" have none.
+func (o *Options) deleteMachine(ctx context.Context, name string) error {
+	err := o.Client.CoreV1().RESTClient().Delete().
+		AbsPath("/apis", v1alpha1.Group, v1alpha1.Version, v1alpha1.Resource, name).Do(ctx).Error()
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("machine %s: %w", name, err)
+	}
 	return nil
 }
 

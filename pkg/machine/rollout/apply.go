@@ -16,6 +16,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/api/machines/v1alpha1"
+	"keelson.dev/keelson/pkg/backup"
 	"keelson.dev/keelson/pkg/machine/machines"
 	"keelson.dev/keelson/pkg/provision"
 )
@@ -48,7 +49,11 @@ func (c *Cluster) Read(ctx context.Context) (*State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nodes: %w", err)
 	}
-	return &State{Machines: list, Nodes: nodes.Items, Now: c.Clock.Now()}, nil
+	made, err := backup.Last(ctx, c.Client)
+	if err != nil {
+		return nil, err
+	}
+	return &State{Machines: list, Nodes: nodes.Items, Backup: made, Now: c.Clock.Now()}, nil
 }
 
 // Apply does what a plan says. It can be interrupted and repeated with a new plan.

@@ -19,6 +19,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/api/machines/v1alpha1"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/backup"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 	"keelson.dev/keelson/pkg/machine/machines"
 	"keelson.dev/keelson/pkg/provision"
@@ -95,6 +96,9 @@ func newCluster(t *testing.T) *Cluster {
 			})
 			return err, err == nil
 		})
+	}
+	if err := backup.Record(t.Context(), s.Client, time.Now()); err != nil {
+		t.Fatal(err)
 	}
 	return &Cluster{Machines: client, Client: s.Client, Clock: clock.Real()}
 }

@@ -25,6 +25,7 @@ import (
 // Names of the checks of a plan.
 const (
 	checkAgent    = "Agent"
+	checkBackup   = "Backup"
 	checkRelease  = "Release"
 	checkSkew     = "Skew"
 	checkNode     = "NodeReady"
@@ -34,6 +35,9 @@ const (
 
 // silent is how long an agent may not have reported. It reports more often if it works.
 const silent = 2*upgrade.Heartbeat + time.Minute
+
+// backupAge is the age from which a backup is not recent any more.
+const backupAge = 24 * time.Hour
 
 // Limits of Kubernetes for the minor versions of programs that work together.
 const (
@@ -45,6 +49,7 @@ const (
 type State struct {
 	Machines []v1alpha1.Machine
 	Nodes    []v1.Node
+	Backup   time.Time // when the last backup was made, or the zero time
 	Now      time.Time
 }
 
@@ -87,6 +92,7 @@ func (s *State) Upgrade(release string) (*Plan, error) {
 		}
 	}
 	s.check(p)
+	s.checkBackup(p)
 	for _, m := range order {
 		if have := running(m); m.Status.ControlPlane && have != nil && p.Target != nil {
 			p.checkServers(m.Name, have)
@@ -195,8 +201,7 @@ func (s *State) check(p *Plan) {
 		machines[m.Name] = m
 		if h := m.Status.Heartbeat; h == nil || s.Now.Sub(h.Time) > silent {
 			p.fail(checkAgent, fmt.Sprintf("the agent of %s has not reported for more than %s", m.Name, silent),
-				"look at \"journalctl -u keelson-agent\" there; if the machine is gone, run \"ctl node remove "+m.Name+
-					"\" and \"ctl delete machine "+m.Name+"\"")
+				"look at \"journalctl -u keelson-agent\" there; if the machine is gone, run \"ctl node remove "+m.Name+"\"")
 		}
 	}
 	for _, m := range s.order() {
@@ -214,6 +219,24 @@ func (s *State) check(p *Plan) {
 	p.Findings = append(p.Findings, CheckNodes(s.Nodes, p.Target, func(name string) bool {
 		return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Machine == name })
 	})...)
+}
+
+// checkBackup adds a warning if there is no recent backup. An upgrade can be rolled back without one.
+func (s *State) checkBackup(p *Plan) {
+	what := "no backup of the cluster is recorded"
+	if !s.Backup.IsZero() {
+		age := s.Now.Sub(s.Backup)
+		if age < backupAge {
+			return
+		}
+		what = fmt.Sprintf("the last backup of the cluster was made %s ago", age.Round(time.Hour))
+	}
+	if len(p.Steps) > 0 {
+		p.Findings = append(p.Findings, preflight.Finding{
+			Check: checkBackup, Severity: preflight.Warning, What: what,
+			Remedy: "make one with \"ctl backup create\", or regularly with \"ctl backup schedule\"",
+		})
+	}
 }
 
 // CheckNodes returns what is wrong with the nodes of a cluster whose API servers are about to get a

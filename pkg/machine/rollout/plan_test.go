@@ -45,7 +45,7 @@ func exampleNode(name, kubelet string) v1.Node {
 
 // exampleState returns a cluster with two control planes and two workers, which all run release 2.
 func exampleState() *State {
-	s := &State{Now: now}
+	s := &State{Now: now, Backup: now.Add(-time.Hour)}
 	for i, name := range []string{"w1", "c2", "w2", "c1"} {
 		m := exampleMachine(name, "2", "1", strings.HasPrefix(name, "c"))
 		m.CreationTimestamp = metav1.NewTime(now.Add(-time.Duration(i) * time.Hour)) // c1 is the oldest
@@ -93,6 +93,8 @@ func TestUpgradePlan(t *testing.T) {
 			"c1>3 c2>3 w2>3 w1>3 Skew"},
 		"a kubelet at the limit": {func(s *State) { s.Nodes = append(s.Nodes, exampleNode("x", "v1.35.0")) }, "3",
 			"c1>3 c2>3 w2>3 w1>3"},
+		"an old backup": {func(s *State) { s.Backup = now.Add(-25 * time.Hour) }, "3", "c1>3 c2>3 w2>3 w1>3 Backup"},
+		"no backup":     {func(s *State) { s.Backup = time.Time{} }, "3", "c1>3 c2>3 w2>3 w1>3 Backup"},
 		"a newer kubelet": {func(s *State) { s.Nodes = append(s.Nodes, exampleNode("x", "v1.39.0")) }, "3",
 			"c1>3 c2>3 w2>3 w1>3 Skew"},
 	} {

@@ -40,7 +40,7 @@ func (in *Machine) DeepCopy() *Machine {
 // DeepCopy returns a copy that shares no memory with the status.
 func (in *MachineStatus) DeepCopy() *MachineStatus {
 	out := *in
-	out.Releases, out.Authorities = slices.Clone(in.Releases), slices.Clone(in.Authorities)
+	out.Releases = slices.Clone(in.Releases)
 	out.Heartbeat = in.Heartbeat.DeepCopy()
 	out.Conditions = slices.Clone(in.Conditions) // a condition has no pointers that are changed in place
 	return &out

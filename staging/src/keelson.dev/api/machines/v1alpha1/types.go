@@ -63,9 +63,6 @@ type MachineStatus struct {
 	Releases []Release `json:"releases,omitempty"`
 	// ControlPlane reports whether the machine has an API server.
 	ControlPlane bool `json:"controlPlane"`
-	// Authorities are the SHA-256 hashes, as sha256:HEX of the public keys, of the cluster's certificate
-	// authorities that the machine trusts.
-	Authorities []string `json:"authorities,omitempty"`
 	// Heartbeat is when the agent has last reported. It reports at least every two minutes.
 	Heartbeat *metav1.Time `json:"heartbeat,omitempty"`
 	// Conditions has the condition Upgraded.
