@@ -27,13 +27,12 @@ func TestRelease(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)
 	ctx := t.Context()
-	for name, n := range map[string]metav1.ObjectMeta{
-		"n1": {Labels: map[string]string{restorehold.Unreported: "7"}},
-		"n2": {Labels: map[string]string{restorehold.Unreported: "7"},
+	for _, n := range []metav1.ObjectMeta{
+		{Name: "n3"}, // first, because the API server marks nodes that are created while it waits for others
+		{Name: "n1", Labels: map[string]string{restorehold.Unreported: "7"}},
+		{Name: "n2", Labels: map[string]string{restorehold.Unreported: "7"},
 			Annotations: map[string]string{restorehold.Placeholder: ""}},
-		"n3": {},
 	} {
-		n.Name = name
 		if _, err := s.Client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: n}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
