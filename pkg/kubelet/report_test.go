@@ -172,8 +172,8 @@ func (r *reporting) create(name string) types.UID {
 	return p.UID
 }
 
-// TestReport checks that a kubelet reports its node only after all pods that the API does not have
-// ended, that known pods need not end, and that it reports each new value of the label.
+// TestReport checks that a kubelet reports its node only when the pods that the API does not have are
+// gone, that known pods need not end, and that it reports each new value of the label.
 func TestReport(t *testing.T) {
 	r := newReporting(t, nil)
 	known := r.create("known")
