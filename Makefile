@@ -90,7 +90,7 @@ upgrade: deps tools build images ## from the previous release of Kubernetes to t
 	@hack/previous.sh
 	@KEELSON_UPGRADE=1 go test -count=1 -timeout 25m -v ./test/upgrade
 
-machines: deps tools build images ## ctl on machines with systemd in a network of their own; TESTFLAGS='-run REGEX' for a part
+machines: deps tools build images ## ctl on machines with systemd; TESTFLAGS='-run REGEX' for a part
 	@hack/tools.sh etcd
 	@hack/deps.sh machines
 	@hack/machines.sh >/dev/null
