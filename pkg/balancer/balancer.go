@@ -8,6 +8,8 @@
 //
 //   - New connections go to the usable servers in turn. A server that does not accept the connection
 //     is skipped. If no server is usable, all are tried, because a health check can be wrong.
+//   - If no server accepts a connection, the client waits for some seconds. A server that is restarted
+//     needs less. Clients would not repeat a write after an error.
 //   - After Select, only servers that Admit has admitted get connections, even if no other one works.
 //   - The connections to a server that is no longer in the list are closed, so that its clients
 //     connect to another server. So are those to a server that is not usable while another one is.
@@ -43,6 +45,10 @@ const (
 	maxConnections = 10_000
 	// dialTimeout is how long the balancer waits for a server to accept a connection.
 	dialTimeout = time.Second
+	// patience is for how long a client waits if no server accepts its connection, and retryPause the time
+	// between two attempts.
+	patience   = 3 * time.Second
+	retryPause = 100 * time.Millisecond
 	// acceptPause is the pause after a connection could not be accepted, for example because the
 	// process has no free file descriptors.
 	acceptPause = time.Second
@@ -57,8 +63,9 @@ const (
 
 // Balancer forwards connections. Its methods may be called concurrently.
 type Balancer struct {
-	clock clock.Clock
-	log   *slog.Logger
+	clock    clock.Clock
+	log      *slog.Logger
+	patience time.Duration
 
 	mu      sync.Mutex
 	servers []*server
@@ -77,7 +84,9 @@ type server struct {
 }
 
 // New returns a balancer without servers.
-func New(clk clock.Clock, log *slog.Logger) *Balancer { return &Balancer{clock: clk, log: log} }
+func New(clk clock.Clock, log *slog.Logger) *Balancer {
+	return &Balancer{clock: clk, log: log, patience: patience}
+}
 
 // SetServers replaces the list of servers. Each is HOST:PORT. New servers are usable. Servers that
 // are in both lists keep their connections and are usable or not as before.
@@ -237,9 +246,23 @@ func (b *Balancer) forward(ctx context.Context, client net.Conn) {
 	up.Wait()
 }
 
-// connect connects to the next server that accepts a connection. It returns nil if no server does.
-// The caller must call done when the connection has ended.
+// connect connects to the next server that accepts a connection. It returns nil if no server does in
+// time. The caller must call done when the connection has ended.
 func (b *Balancer) connect(ctx context.Context) (conn net.Conn, done func()) {
+	for end := b.clock.Now().Add(b.patience); ; {
+		if conn, done = b.try(ctx); conn != nil || !b.clock.Now().Before(end) {
+			return conn, done
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-b.clock.After(retryPause):
+		}
+	}
+}
+
+// try is one attempt of connect.
+func (b *Balancer) try(ctx context.Context) (conn net.Conn, done func()) {
 	for _, s := range b.order() {
 		conn, err := dialer().DialContext(ctx, "tcp", s.address)
 		if err != nil {

@@ -29,6 +29,7 @@ func serve(t *testing.T, servers ...string) *front {
 	t.Helper()
 	f := &front{T: t, Balancer: balancer.New(clock.Real(), slog.New(slog.DiscardHandler)), listener: listen(t),
 		ended: make(chan error, 1)}
+	f.Impatient()
 	f.SetServers(servers)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	f.stop = cancel
@@ -271,6 +272,46 @@ func TestSelect(t *testing.T) {
 	last.ends(t)
 }
 
+// TestRestart checks that a client waits while the only server is restarted.
+func TestRestart(t *testing.T) {
+	l := listen(t)
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b, front := balancer.New(clock.Real(), slog.New(slog.DiscardHandler)), listen(t)
+	b.SetServers([]string{address})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- b.Serve(ctx, front) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	conn, err := net.Dial("tcp", front.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if l, err = net.Listen("tcp", address); err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if _, err := io.WriteString(server, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestDrain checks that a balancer that ends lets an answer through that has begun, and then closes the
 // connection.
 func TestDrain(t *testing.T) {
@@ -286,6 +327,12 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
+	if _, err := io.WriteString(server, "."); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
 	f.stop()
 	for refused := false; !refused; { // until the balancer has closed its listener
 		if _, err := server.Write([]byte(".")); err != nil {

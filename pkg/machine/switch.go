@@ -228,7 +228,7 @@ func (m *host) healthy(ctx context.Context, program string, st unitState, runs t
 
 // agentAnswers returns nil if the agent's load balancer handles connections. systemd accepts them in its
 // place while it does not run, so only an answer counts: that of an API server, which expects TLS, or the
-// end of the connection if no API server can be reached.
+// end of the connection, which the load balancer closes after some seconds if no API server can be reached.
 func agentAnswers(ctx context.Context) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(config.AgentPort)))
 	if err != nil {
