@@ -31,7 +31,10 @@ func RunAgent(ctx context.Context, node string, d Deps) error {
 			Node: node, Listener: l, Servers: serverList, Epoch: epochFile, Kubeconfig: provision.KubeletKubeconfig,
 			ProxyPair: provision.AgentProxyPair, Clock: d.Clock, Log: d.Log,
 			Tasks: []func(context.Context, kubernetes.Interface) error{
-				func(ctx context.Context, client kubernetes.Interface) error { return followAuthorities(ctx, client, d) },
+				func(ctx context.Context, client kubernetes.Interface) error {
+					followAuthorities(ctx, client, d)
+					return nil
+				},
 			},
 		})
 	})
@@ -57,12 +60,7 @@ func keepRelease(ctx context.Context, node string, d Deps) error {
 
 // followAuthorities follows the cluster's authorities until ctx ends. client has the kubelet's
 // credentials.
-func followAuthorities(ctx context.Context, client kubernetes.Interface, d Deps) error {
-	m, err := certificates()
-	if err != nil {
-		return err
-	}
-	a := &certs.Agent{Machine: m, Client: client, Administrator: administratorClient, Clock: d.Clock, Log: d.Log}
+func followAuthorities(ctx context.Context, client kubernetes.Interface, d Deps) {
+	a := &certs.Agent{Machine: certificates, Client: client, Administrator: administratorClient, Clock: d.Clock, Log: d.Log}
 	a.Run(ctx)
-	return nil
 }

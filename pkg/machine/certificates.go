@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -50,7 +49,14 @@ func keepCertificates(ctx context.Context, d Deps) {
 	}
 }
 
-var errNotInCluster = errors.New("this machine is not part of a cluster")
+// certificatesLock is the path of the file that locks the certificates and keys of this machine (see
+// certs.Locked). It is in a directory that writeConfiguration makes.
+const certificatesLock = state + "/certificates.lock"
+
+var (
+	errNotInCluster = errors.New("this machine is not part of a cluster")
+	errHalf         = errors.New("the control plane of this machine is not complete: repeat the command that was interrupted")
+)
 
 // certificates describes the certificates of this machine.
 func certificates() (*certs.Machine, error) {
@@ -65,9 +71,12 @@ func certificates() (*certs.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &certs.Machine{Node: node(c, of, false), Lock: state + "/certificates.lock"}
-	if _, err := os.Stat(argsFile(provision.APIServer)); err == nil {
+	out := &certs.Machine{Node: node(c, of, false), EtcdFlags: argsFile(etcd), Lock: certificatesLock}
+	switch {
+	case exists(argsFile(provision.APIServer)):
 		out.Control = controlPlane(c, of)
+	case exists(controlDir.PKI("ca.key")): // what is right for a worker would overwrite ca.crt without a look at the key
+		return nil, errHalf
 	}
 	return out, nil
 }

@@ -35,7 +35,9 @@ const (
 
 // Agent keeps a machine's certificates as the cluster wants them.
 type Agent struct {
-	Machine *Machine
+	// Machine describes the machine. It is called for each state, because the machine may get a control
+	// plane or an etcd of its own while the agent runs.
+	Machine func() (*Machine, error)
 	// Client has the kubelet's credentials.
 	Client kubernetes.Interface
 	// Administrator returns a client with the rights of an administrator. It is called only on control
@@ -113,7 +115,11 @@ func (a *Agent) step(ctx context.Context, m *v1.ConfigMap) error {
 	if err != nil {
 		return err
 	}
-	if err := a.Machine.apply(ctx, s, a.secrets, a.Client, a.Clock); err != nil {
+	machine, err := a.Machine()
+	if err != nil {
+		return err
+	}
+	if err := machine.apply(ctx, s, a.secrets, a.Client, a.Clock); err != nil {
 		return err
 	}
 	hash := s.hash()
@@ -126,7 +132,7 @@ func (a *Agent) step(ctx context.Context, m *v1.ConfigMap) error {
 	if a.Clock.Since(a.since) < settle {
 		return errSettling
 	}
-	if err := a.report(ctx, hash); err != nil {
+	if err := a.report(ctx, machine.Node.Name, hash); err != nil {
 		return err
 	}
 	a.Log.Info("The cluster's authorities are applied", "hash", hash)
@@ -134,14 +140,14 @@ func (a *Agent) step(ctx context.Context, m *v1.ConfigMap) error {
 	return nil
 }
 
-// report writes the hash of the applied state into the Node.
-func (a *Agent) report(ctx context.Context, hash string) error {
+// report writes the hash of the applied state into a Node.
+func (a *Agent) report(ctx context.Context, node, hash string) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"annotations": map[string]string{Annotation: hash}}})
 	if err != nil {
 		return err
 	}
-	_, err = a.Client.CoreV1().Nodes().Patch(ctx, a.Machine.Node.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = a.Client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }
 

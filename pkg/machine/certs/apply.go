@@ -50,6 +50,10 @@ func (m *Machine) apply(ctx context.Context, s state, keys secrets, node kuberne
 // errOldSigner means that the controller manager does not use the new authority yet.
 var errOldSigner = errors.New("the cluster still signs with another authority")
 
+// errUnknown means that the description of the machine is older than its separate etcd. If the machine
+// skipped the authority and reported that, the key would be deleted before the machine has it.
+var errUnknown = errors.New("etcd was separated from the API server a moment ago")
+
 // applyAuthorities writes the files with authorities and the control plane's certificates.
 func (m *Machine) applyAuthorities(ctx context.Context, s state, keys secrets, clk clock.Clock) error {
 	if m.Control == nil {
@@ -60,7 +64,10 @@ func (m *Machine) applyAuthorities(ctx context.Context, s state, keys secrets, c
 	}
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		if !slices.Contains(m.Control.AuthorityNames(), name) {
-			continue // this machine has no etcd
+			if _, err := os.Stat(m.EtcdFlags); err == nil {
+				return fmt.Errorf("%s: %w", name, errUnknown)
+			}
+			continue // etcd is a part of the API server
 		}
 		if err := m.adopt(ctx, name, s[name], keys); err != nil {
 			return err

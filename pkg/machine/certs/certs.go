@@ -25,7 +25,9 @@ type Machine struct {
 	Node *provision.Node
 	// Control is the machine's control plane, or nil.
 	Control *provision.ControlPlane
-	// Lock is the path of a file. Two processes do not write certificates at the same time.
+	// EtcdFlags is the path of a file that exists if etcd is a program of its own.
+	EtcdFlags string
+	// Lock is the path of a file for [Locked].
 	Lock string
 
 	// request requests a certificate again; see the function of this name. Tests replace it.

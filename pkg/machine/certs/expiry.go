@@ -49,12 +49,15 @@ func warning(c provision.Certificate) string {
 
 // warn logs each certificate that expires soon, and records an event about the Node.
 func (a *Agent) warn(ctx context.Context) error {
-	now := a.Clock.Now()
-	list, err := a.Machine.List(now)
+	machine, err := a.Machine()
 	if err != nil {
 		return err
 	}
-	name := a.Machine.Node.Name
+	now, name := a.Clock.Now(), machine.Node.Name
+	list, err := machine.List(now)
+	if err != nil {
+		return err
+	}
 	for _, c := range expiring(list) {
 		a.Log.Warn("A certificate expires soon", "file", c.File, "subject", c.Subject, "expires", c.Expires,
 			"renewedBy", c.Renewal)
