@@ -84,17 +84,17 @@ func (r *Rotation) step(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	switch {
-	case !s.all(next, func(g *generation, n *x509.Certificate) bool { return contains(g.bundle, n) }):
+	case stored == nil, !s.all(next, func(g *generation, n *x509.Certificate) bool { return contains(g.bundle, n) }):
 		fmt.Fprintln(r.Out, "Step 1 of 3: all machines trust the old and the new authorities.")
 		return false, r.write(ctx, client, s.trusting(next, secret), stored)
 	case !s.all(next, func(g *generation, n *x509.Certificate) bool { return g.signer.Equal(n) }):
-		if err := r.await(ctx, s); err != nil {
+		if err := r.await(ctx, stored); err != nil {
 			return false, err
 		}
 		fmt.Fprintln(r.Out, "Step 2 of 3: all certificates are issued again by the new authorities.")
 		return false, r.write(ctx, client, s.signedBy(next), stored)
 	case !s.all(next, func(g *generation, _ *x509.Certificate) bool { return len(g.bundle) == 1 }):
-		if err := r.await(ctx, s); err != nil {
+		if err := r.await(ctx, stored); err != nil {
 			return false, err
 		}
 		if r.KeepOld {
@@ -105,7 +105,7 @@ func (r *Rotation) step(ctx context.Context) (done bool, err error) {
 		fmt.Fprintln(r.Out, "Step 3 of 3: the old authorities are forgotten.")
 		return false, r.write(ctx, client, s.only(next), stored)
 	}
-	if err := r.await(ctx, s); err != nil {
+	if err := r.await(ctx, stored); err != nil {
 		return false, err
 	}
 	if err := r.end(ctx, secret.UID); err != nil {
@@ -136,7 +136,8 @@ func (r *Rotation) end(ctx context.Context, uid types.UID) (err error) {
 }
 
 // read returns the cluster's state, and the ConfigMap that has it. Before the first rotation, there is
-// no ConfigMap, and the state is that of this machine's files.
+// no ConfigMap, and the state is that of this machine's files. If the cluster has got a separate etcd since
+// the ConfigMap was written, only the state has its authority.
 func (r *Rotation) read(ctx context.Context, client kubernetes.Interface) (state, *v1.ConfigMap, error) {
 	present, err := r.Machine.present()
 	if err != nil {
@@ -154,7 +155,7 @@ func (r *Rotation) read(ctx context.Context, client kubernetes.Interface) (state
 		return nil, nil, err
 	}
 	for name, g := range present {
-		if s[name] == nil { // the cluster has got a separate etcd since
+		if s[name] == nil {
 			s[name] = g
 		}
 	}
@@ -180,17 +181,18 @@ func (r *Rotation) write(ctx context.Context, client kubernetes.Interface, s sta
 // begin makes the new authorities.
 func (r *Rotation) begin(ctx context.Context, client kubernetes.Interface, s state, stored *v1.ConfigMap) error {
 	if stored != nil {
-		if err := r.await(ctx, s); err != nil {
+		if err := r.await(ctx, stored); err != nil {
 			return err
 		}
 	}
 	old := map[string]*pki.Authority{}
-	for name, g := range s {
+	// The state may also have the authority of an etcd that is not separate any more since a restore.
+	for _, name := range r.Machine.Control.AuthorityNames() {
 		a, err := pki.ReadAuthority(r.Machine.Control.Dir.PKI(name))
 		if err != nil {
 			return err
 		}
-		if !a.Cert.Equal(g.signer) {
+		if !a.Cert.Equal(s[name].signer) {
 			return errOldKeys
 		}
 		old[name] = a
@@ -270,8 +272,13 @@ func (s state) only(next map[string]*x509.Certificate) state {
 	return out
 }
 
-// await waits until all machines have applied a state. It prints which machines it waits for.
-func (r *Rotation) await(ctx context.Context, s state) error {
+// await waits until all machines have applied the state in a ConfigMap. It prints which machines it waits
+// for.
+func (r *Rotation) await(ctx context.Context, stored *v1.ConfigMap) error {
+	s, err := parse(stored)
+	if err != nil {
+		return err
+	}
 	hash, deadline, last := s.hash(), r.Clock.Now().Add(r.Timeout), ""
 	for {
 		waiting, skipped, err := r.missing(ctx, hash)

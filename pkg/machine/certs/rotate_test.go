@@ -136,16 +136,7 @@ func TestGenerations(t *testing.T) {
 func TestKeepOld(t *testing.T) {
 	w := newWorld(t, testserver.Start(t, testserver.Options{}), fakeClock(), provision.Lifetimes{})
 	old := w.read()
-	for range 10 {
-		r := w.rotation()
-		r.KeepOld = true
-		if err := r.Run(t.Context()); err != nil && !errors.Is(err, errWaiting) {
-			t.Fatal(err)
-		}
-		if err := w.agents(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	w.rotateKeepingOld()
 	bundle, err := os.ReadFile(w.sites[0].Control.Dir.PKI("ca.crt"))
 	if err != nil {
 		t.Fatal(err)
@@ -160,6 +151,104 @@ func TestKeepOld(t *testing.T) {
 	}
 	w.rotate()
 	w.replaced(2, old)
+}
+
+// etcdAuthority is the name of the authority of a separate etcd.
+var etcdAuthority = provision.KubeadmEtcdFiles().Authority
+
+// separate gives m1 an etcd with an authority, as the first invitation of a control plane does.
+func (w *world) separate() {
+	w.Helper()
+	w.setEtcd(provision.KubeadmEtcdFiles())
+	m := w.sites[0].Machine
+	if err := errors.Join(m.Control.IssueCertificates(false, w.clk), os.WriteFile(m.EtcdFlags, nil, 0o600)); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// embed gives m1 an etcd in its API server, as a restore does. The files of etcd's authority remain.
+func (w *world) embed() {
+	w.Helper()
+	w.setEtcd(provision.EtcdFiles{})
+	if err := os.Remove(w.sites[0].EtcdFlags); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// setEtcd describes m1 anew.
+func (w *world) setEtcd(files provision.EtcdFiles) {
+	m, p := *w.sites[0].Machine, *w.sites[0].Control
+	p.EtcdFiles, p.Hosts.Etcd = files, []string{"localhost"}
+	m.Control = &p
+	w.sites[0].Machine = &m
+}
+
+// rotateKeepingOld runs the command until it has stopped before it forgets.
+func (w *world) rotateKeepingOld() {
+	w.Helper()
+	for range 10 {
+		r := w.rotation()
+		r.KeepOld = true
+		if err := r.Run(w.Context()); err != nil && !errors.Is(err, errWaiting) {
+			w.Fatal(err)
+		}
+		if err := w.agents(); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// TestSeparate replaces the authorities of clusters whose etcd is separated at different times, while the
+// agents run.
+func TestSeparate(t *testing.T) {
+	api := testserver.Start(t, testserver.Options{})
+	rotate, separate := (*world).rotate, (*world).separate
+	for name, c := range map[string]struct {
+		steps []func(*world)
+		want  string // the authority of etcd at the end
+	}{
+		"before the first rotation": {[]func(*world){separate, rotate, rotate}, "etcd-ca-3"},
+		"between rotations":         {[]func(*world){rotate, separate, rotate, rotate}, "etcd-ca-3"},
+		"during a rotation":         {[]func(*world){(*world).rotateKeepingOld, separate, rotate, rotate}, "etcd-ca-2"},
+		"until a restore":           {[]func(*world){separate, rotate, (*world).embed, rotate, rotate}, "etcd-ca-2"},
+		"again after a restore": {[]func(*world){separate, rotate, (*world).embed, rotate, separate, rotate, rotate},
+			"etcd-ca-4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, api, fakeClock(), provision.Lifetimes{})
+			w.line.left = -1
+			for _, step := range c.steps {
+				step(w)
+			}
+			etcd, err := pki.ReadAuthority(w.sites[0].Control.Dir.PKI(etcdAuthority))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := etcd.Cert.Subject.CommonName; got != c.want {
+				t.Errorf("%s signs, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestUnknownAuthority checks that a machine does not skip the authority of its etcd.
+func TestUnknownAuthority(t *testing.T) {
+	w := newWorld(t, testserver.Start(t, testserver.Options{}), fakeClock(), provision.Lifetimes{})
+	w.line.left = -1
+	old := w.sites[0].Machine
+	w.separate()
+	s, err := w.sites[0].present()
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply := func(m *Machine) error { return m.apply(t.Context(), s, w.sites[0].agent.secrets, w.client, w.clk) }
+	if err := apply(old); !errors.Is(err, errUnknown) {
+		t.Errorf("error %v", err)
+	}
+	w.embed()
+	if err := errors.Join(apply(old), apply(w.sites[0].Machine)); err != nil {
+		t.Errorf("without a separate etcd: %v", err)
+	}
 }
 
 // TestMissing checks which machines a rotation waits for.
