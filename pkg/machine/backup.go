@@ -19,6 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/atomicfile"
 	"keelson.dev/keelson/pkg/backup"
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/machine/certs"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/provision"
 	"keelson.dev/keelson/pkg/storesnapshot"
@@ -100,7 +101,7 @@ func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
 // ownConfiguration returns the configuration of this machine, which must have a control plane.
 func ownConfiguration() (*config.KeelsonConfiguration, error) {
 	if !exists(argsFile(provision.APIServer)) {
-		return nil, errNoControlPlane
+		return nil, certs.ErrNoControlPlane
 	}
 	return readConfiguration()
 }

@@ -20,10 +20,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson.dev/keelson/pkg/machine/certs"
 	"keelson.dev/keelson/pkg/machine/config"
-	"keelson.dev/keelson/pkg/machine/discovery"
 	"keelson.dev/keelson/pkg/machine/members"
-	"keelson.dev/keelson/pkg/pki"
 	"keelson.dev/keelson/pkg/provision"
 )
 
@@ -48,11 +47,15 @@ func InviteControlPlane(ctx context.Context, o provision.TokenOptions, d Deps) (
 	if err := s.separateEtcd(ctx, c, p); err != nil {
 		return nil, err
 	}
-	authorities, err := p.ReadAuthorities()
+	var authorities provision.Authorities
+	err = certs.Locked(certificatesLock, func() (err error) {
+		authorities, err = p.ReadAuthorities()
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	authority, err := pki.ReadCertificate(controlDir.PKI("ca.crt"))
+	hashes, err := authorityHashes(authorities["pki/ca.crt"])
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +67,7 @@ func InviteControlPlane(ctx context.Context, o provision.TokenOptions, d Deps) (
 	if err != nil {
 		return nil, err
 	}
-	return &Invitation{Server: apiAddress(c), Token: token, Hashes: []string{discovery.Hash(authority)}}, nil
+	return &Invitation{Server: apiAddress(c), Token: token, Hashes: hashes}, nil
 }
 
 // FetchAuthorities reads and decrypts the authorities of the cluster that has sent the invitation.

@@ -29,10 +29,9 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/atomicfile"
 	"keelson.dev/keelson/pkg/machine/agent"
+	"keelson.dev/keelson/pkg/machine/certs"
 	"keelson.dev/keelson/pkg/machine/config"
-	"keelson.dev/keelson/pkg/machine/discovery"
 	"keelson.dev/keelson/pkg/machine/nodes"
-	"keelson.dev/keelson/pkg/pki"
 	"keelson.dev/keelson/pkg/provision"
 )
 
@@ -115,11 +114,26 @@ func (s *steps) addObjects(ctx context.Context, api administrator, of *provision
 // addresses of all known API servers.
 func writeControlPlane(ctx context.Context, dir string, c *config.KeelsonConfiguration, p *provision.ControlPlane,
 	a provision.Authorities, clk clock.Clock, servers ...string) error {
-	n, joins := node(c, p.Cluster, false), a != nil
+	n := node(c, p.Cluster, false)
 	// First, because it makes the files by which Reset recognizes the machine.
 	if err := writeMachine(ctx, dir, c, n); err != nil {
 		return err
 	}
+	// The agent may run: since before a restore, or since an earlier attempt.
+	err := certs.Locked(certificatesLock, func() error { return writeCertificates(p, n, a, clk) })
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(writeArgs(provision.APIServer, p.APIServerArgs()), writeManagerArgs(p)); err != nil {
+		return err
+	}
+	return agent.WriteServers(serverList, servers)
+}
+
+// writeCertificates writes the certificates, keys and kubeconfig files of a control plane and its node. a
+// is as for writeControlPlane.
+func writeCertificates(p *provision.ControlPlane, n *provision.Node, a provision.Authorities, clk clock.Clock) error {
+	joins := a != nil
 	if joins {
 		if err := p.WriteAuthorities(a); err != nil {
 			return err
@@ -136,13 +150,7 @@ func writeControlPlane(ctx context.Context, dir string, c *config.KeelsonConfigu
 	if err != nil {
 		return fmt.Errorf("authority: %w", err)
 	}
-	if err := errors.Join(n.IssueCertificates(controlDir, joins, clk), n.WriteKubeconfigs(authority)); err != nil {
-		return err
-	}
-	if err := errors.Join(writeArgs(provision.APIServer, p.APIServerArgs()), writeManagerArgs(p)); err != nil {
-		return err
-	}
-	return agent.WriteServers(serverList, servers)
+	return errors.Join(n.IssueCertificates(controlDir, joins, clk), n.WriteKubeconfigs(authority))
 }
 
 // writeManagerArgs writes the flags of the controller manager and the scheduler.
@@ -336,11 +344,15 @@ func (s *steps) invite(ctx context.Context, client kubernetes.Interface, dir str
 	if err != nil {
 		return err
 	}
-	authority, err := pki.ReadCertificate(controlDir.PKI("ca.crt"))
+	authority, err := os.ReadFile(controlDir.PKI("ca.crt"))
+	if err != nil {
+		return fmt.Errorf("authority: %w", err)
+	}
+	hashes, err := authorityHashes(authority)
 	if err != nil {
 		return err
 	}
-	invitation := &Invitation{Server: apiAddress(c), Token: token, Hashes: []string{discovery.Hash(authority)}}
+	invitation := &Invitation{Server: apiAddress(c), Token: token, Hashes: hashes}
 	fmt.Fprintf(s.Out, `
 The cluster %s is ready. To use it on this machine:
 

@@ -49,17 +49,26 @@ func Invite(ctx context.Context, client kubernetes.Interface, authority []byte) 
 		}
 		authority = []byte(m.Data[rootCAKey])
 	}
-	certs, err := cert.ParseCertsPEM(authority)
+	hashes, err := authorityHashes(authority)
+	if err != nil {
+		return nil, err
+	}
+	return &Invitation{Server: servers[0], Hashes: hashes}, nil
+}
+
+// authorityHashes returns the hashes of all authorities in PEM. While the authorities of a cluster are
+// replaced, the server presents the certificate of the one that signs, which is not the first at each step.
+func authorityHashes(pem []byte) (out []string, err error) {
+	certs, err := cert.ParseCertsPEM(pem)
 	if err != nil {
 		return nil, fmt.Errorf("certificate authority: %w", err)
 	}
-	out := &Invitation{Server: servers[0]}
 	for _, c := range certs {
-		if h := discovery.Hash(c); c.IsCA && !slices.Contains(out.Hashes, h) {
-			out.Hashes = append(out.Hashes, h)
+		if h := discovery.Hash(c); c.IsCA && !slices.Contains(out, h) {
+			out = append(out, h)
 		}
 	}
-	if len(out.Hashes) == 0 {
+	if len(out) == 0 {
 		return nil, errNoAuthority
 	}
 	return out, nil

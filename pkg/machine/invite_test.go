@@ -5,12 +5,14 @@ package machine
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/machine/discovery"
 	"keelson.dev/keelson/pkg/pki"
@@ -51,6 +53,30 @@ func TestInvite(t *testing.T) {
 	}
 	if i, err := Invite(t.Context(), s.Client, []byte("nonsense")); err == nil {
 		t.Errorf("from nonsense: %+v", i)
+	}
+}
+
+// TestAuthorityHashes checks that an invitation has the hashes of all authorities while they are replaced.
+func TestAuthorityHashes(t *testing.T) {
+	first, err := pki.OpenAuthority(filepath.Join(t.TempDir(), "ca"), "first", 0, clock.Real())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := first.Succeed(0, clock.Real())
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, _, err := second.Issue(pki.Leaf{Name: "leaf", Client: true}, clock.Real())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := authorityHashes(append(leaf, pki.Encode(first.Cert, second.Cert)...))
+	if want := []string{discovery.Hash(second.Cert), discovery.Hash(first.Cert)}; err != nil ||
+		len(got) != len(want) || !slices.Contains(got, want[0]) || !slices.Contains(got, want[1]) {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+	if got, err := authorityHashes(nil); err == nil {
+		t.Errorf("from nothing: %v", got)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"keelson.dev/keelson/pkg/features"
+	"keelson.dev/keelson/pkg/machine/certs"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/members"
 	"keelson.dev/keelson/pkg/provision"
@@ -63,13 +64,11 @@ func connectEtcd(urls ...string) (*members.Client, error) {
 
 func etcdCredentials() string { return controlDir.PKI(provision.EtcdClient + ".crt") }
 
-var errNoControlPlane = errors.New("this machine has no control plane")
-
 // installedControlPlane returns the configuration of this machine and the description of its control
 // plane.
 func installedControlPlane() (*config.KeelsonConfiguration, *provision.ControlPlane, error) {
 	if !exists(argsFile(provision.APIServer)) {
-		return nil, nil, errNoControlPlane
+		return nil, nil, certs.ErrNoControlPlane
 	}
 	c, err := readConfiguration()
 	if err != nil {
@@ -133,7 +132,8 @@ func separated(p *provision.ControlPlane) (bool, error) {
 // convert does the work of separateEtcd. Only one process at a time can use the directory of etcd, so the
 // API server stands still for some seconds.
 func (s *steps) convert(ctx context.Context, c *config.KeelsonConfiguration, p *provision.ControlPlane) error {
-	if err := errors.Join(p.IssueCertificates(false, s.Clock), writeManagerArgs(p)); err != nil {
+	err := certs.Locked(certificatesLock, func() error { return p.IssueCertificates(false, s.Clock) })
+	if err := errors.Join(err, writeManagerArgs(p)); err != nil {
 		return err
 	}
 	if err := stopUnits(ctx, unit(provision.APIServer)); err != nil {

@@ -91,23 +91,24 @@ func (m *Machine) Renew(clk clock.Clock) error {
 	if m.Control == nil {
 		return nil
 	}
-	return m.locked(func() error { return m.Control.Renew(clk) })
+	return Locked(m.Lock, func() error { return m.Control.Renew(clk) })
 }
 
 // Reissue issues all certificates of the machine again, except those of authorities. node is a client with
 // the kubelet's credentials. Programs read the new files by themselves.
 func (m *Machine) Reissue(ctx context.Context, node kubernetes.Interface, clk clock.Clock) error {
 	if m.Control != nil {
-		if err := m.locked(func() error { return m.Control.Reissue(clk) }); err != nil {
+		if err := Locked(m.Lock, func() error { return m.Control.Reissue(clk) }); err != nil {
 			return err
 		}
 	}
 	return m.requestNode(ctx, node, func(string) bool { return false })
 }
 
-// locked calls f while no other process writes certificates.
-func (m *Machine) locked(f func() error) error {
-	file, err := os.OpenFile(m.Lock, os.O_CREATE|os.O_RDWR, 0o600)
+// Locked calls f while no other process that locks the file at path reads or writes certificates or keys of
+// authorities. f must not call Locked.
+func Locked(path string, f func() error) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return fmt.Errorf("lock of certificates: %w", err)
 	}

@@ -139,7 +139,11 @@ func (r *Rotation) end(ctx context.Context, uid types.UID) (err error) {
 // no ConfigMap, and the state is that of this machine's files. If the cluster has got a separate etcd since
 // the ConfigMap was written, only the state has its authority.
 func (r *Rotation) read(ctx context.Context, client kubernetes.Interface) (state, *v1.ConfigMap, error) {
-	present, err := r.Machine.present()
+	var present state
+	err := Locked(r.Machine.Lock, func() (err error) {
+		present, err = r.Machine.present()
+		return err
+	})
 	if err != nil {
 		return nil, nil, err
 	}
