@@ -6,6 +6,7 @@ package machine
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"filippo.io/age"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/cert"
 
 	kvetcd "keelson.dev/apiserver/store/kv/etcd"
 	"keelson.dev/keelson/pkg/atomicfile"
@@ -25,7 +27,9 @@ import (
 	"keelson.dev/keelson/pkg/backup/offline"
 	"keelson.dev/keelson/pkg/epoch"
 	"keelson.dev/keelson/pkg/machine/agent"
+	"keelson.dev/keelson/pkg/machine/certs"
 	"keelson.dev/keelson/pkg/machine/config"
+	"keelson.dev/keelson/pkg/pki"
 	"keelson.dev/keelson/pkg/provision"
 	"keelson.dev/keelson/pkg/restorehold"
 	"keelson.dev/keelson/pkg/restorehold/mark"
@@ -60,8 +64,8 @@ var (
 		"\"ctl reset\" first")
 	errNoAddress = errors.New("this machine does not have this address, at which other machines reach the restored " +
 		"API server")
-	errOtherCluster = errors.New("the authority in /etc/kubernetes/pki is not that of the backup: machines that " +
-		"trust only this one could not connect; run \"ctl reset\" first to restore the authority of the backup, too")
+	errOtherCluster = errors.New("the authorities in /etc/kubernetes/pki/ca.crt do not trust that of the backup: " +
+		"machines that trust only these could not connect; run \"ctl reset\" first to restore that of the backup, too")
 )
 
 // restore has the state of a restore.
@@ -172,7 +176,7 @@ func (r *restore) read(ctx context.Context, o *RestoreOptions) (err error) {
 	r.files = slices.DeleteFunc(a.files, func(f backup.File) bool {
 		return !strings.HasPrefix("/"+f.Name, string(controlDir)+"/") || "/"+f.Name == provision.KubeletKubeconfig
 	})
-	return errors.Join(fits(r.config, r.files), o.Check(ctx, r.config))
+	return errors.Join(fits(r.config, r.files, r.Clock.Now()), o.Check(ctx, r.config))
 }
 
 // readMember takes the store from an etcd member's data directory, and everything else from this machine.
@@ -214,7 +218,7 @@ func resume(ctx context.Context) error {
 
 // fits checks that this machine can become the control plane with the configuration c and the given files:
 // it has the address that other machines know, and does not belong to another cluster.
-func fits(c *config.KeelsonConfiguration, files []backup.File) error {
+func fits(c *config.KeelsonConfiguration, files []backup.File, now time.Time) error {
 	own, err := net.InterfaceAddrs()
 	if err != nil {
 		return fmt.Errorf("addresses: %w", err)
@@ -235,19 +239,58 @@ func fits(c *config.KeelsonConfiguration, files []backup.File) error {
 			return fmt.Errorf("%s: %w", present.Node.Name, errOtherNode)
 		}
 	}
-	authority, err := os.ReadFile(controlDir.PKI("ca.crt"))
+	return sameCluster(files, controlDir.PKI("ca.crt"), now)
+}
+
+// sameCluster returns an error if clients that trust only the authorities in the file own would refuse the
+// API server of a restored control plane with the given files. The file need not exist. During a rotation
+// and after it, the backup may have other authorities than the machine, and clients still connect.
+func sameCluster(files []backup.File, own string, now time.Time) error {
+	trusted, err := pki.ReadCertificates(own)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("authority: %w", err)
+		return err
 	}
-	for _, f := range files {
-		if "/"+f.Name == controlDir.PKI("ca.crt") && string(f.Data) != string(authority) {
-			return errOtherCluster
-		}
+	signer, err := authorityIn(files)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(trusted, signer.Cert.Equal) && !vouched(signer, trusted, now) {
+		return errOtherCluster
 	}
 	return nil
+}
+
+// authorityIn returns the authority that signs the certificate of the API server in a backup.
+func authorityIn(files []backup.File) (*pki.Authority, error) {
+	data := map[string][]byte{}
+	for _, f := range files {
+		data["/"+f.Name] = f.Data
+	}
+	bundle, err := cert.ParseCertsPEM(data[controlDir.PKI("ca.crt")])
+	if err != nil {
+		return nil, fmt.Errorf("authority of the backup: %w", err)
+	}
+	cross, _ := cert.ParseCertsPEM(data[controlDir.PKI("ca-cross.crt")]) // exists only after a rotation
+	return pki.NewAuthority(bundle, cross, data[controlDir.PKI("ca.key")])
+}
+
+// vouched reports whether an authority has a cross certificate for which one of the trusted ones vouches.
+func vouched(a *pki.Authority, trusted []*x509.Certificate, now time.Time) bool {
+	roots, others := x509.NewCertPool(), x509.NewCertPool()
+	for _, c := range trusted {
+		roots.AddCert(c)
+	}
+	for _, c := range a.AllCross() {
+		others.AddCert(c)
+	}
+	return slices.ContainsFunc(a.AllCross(), func(c *x509.Certificate) bool {
+		_, err := c.Verify(x509.VerifyOptions{Roots: roots, Intermediates: others, CurrentTime: now,
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+		return err == nil && bytes.Equal(c.RawSubjectPublicKeyInfo, a.Cert.RawSubjectPublicKeyInfo)
+	})
 }
 
 // clearRestoring removes what an interrupted restore has left, and the store's directory if it is empty.
@@ -291,10 +334,16 @@ func (r *restore) replace(ctx context.Context) error {
 	if err := backup.SyncDir(storeDir); err != nil {
 		return err
 	}
-	for _, f := range r.files {
-		if err := r.place(f); err != nil {
-			return err
+	err := certs.Locked(certificatesLock, func() error {
+		for _, f := range r.files {
+			if err := r.place(f); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	return errors.Join(agent.WriteEpoch(epochFile, r.epoch), clearRestoring())
 }

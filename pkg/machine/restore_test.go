@@ -1,0 +1,79 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"crypto/x509"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/backup"
+	"keelson.dev/keelson/pkg/pki"
+)
+
+// TestSameCluster checks which backups a machine accepts during and after a rotation.
+func TestSameCluster(t *testing.T) {
+	clk := clock.Real()
+	first, err := pki.OpenAuthority(filepath.Join(t.TempDir(), "ca"), "kubernetes", 0, clk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := first.Succeed(0, clk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := pki.OpenAuthority(filepath.Join(t.TempDir(), "ca"), "kubernetes", 0, clk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, is := []*x509.Certificate{first.Cert}, []*x509.Certificate{second.Cert}
+	both := append(was, is...)
+	for name, c := range map[string]struct {
+		bundle  []*x509.Certificate // in the backup
+		signer  *pki.Authority      // in the backup
+		trusted []*x509.Certificate // on the machine
+		want    error
+	}{
+		"same":                               {was, first, was, nil},
+		"before step 1, machine after it":    {was, first, both, nil},
+		"after step 1, machine before it":    {both, first, was, nil},
+		"after step 2, machine before it":    {both, second, both, nil},
+		"after step 2, machine after all":    {both, second, is, nil},
+		"after all, machine before step 1":   {is, second, was, nil},
+		"before step 1, machine after all":   {was, first, is, errOtherCluster},
+		"before step 2, machine after all":   {both, first, is, errOtherCluster},
+		"another cluster with equal names":   {was, first, []*x509.Certificate{other.Cert}, errOtherCluster},
+		"machine without a cluster, no file": {was, first, nil, nil},
+	} {
+		key, err := c.signer.Key()
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := filepath.Join(t.TempDir(), "ca.crt")
+		if c.trusted != nil {
+			if err := os.WriteFile(own, pki.Encode(c.trusted...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		file := func(name string, data []byte) backup.File {
+			return backup.File{Name: strings.TrimPrefix(controlDir.PKI(name), "/"), Data: data}
+		}
+		files := []backup.File{file("ca.crt", pki.Encode(c.bundle...)), file("ca.key", key),
+			file("ca-cross.crt", pki.Encode(c.signer.AllCross()...))}
+		if err := sameCluster(files, own, clk.Now()); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	own := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(own, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := sameCluster(nil, own, clk.Now()); err == nil {
+		t.Error("no error for a file without certificates")
+	}
+}
