@@ -4,9 +4,6 @@
 package provision
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +12,7 @@ import (
 	"slices"
 
 	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/pki"
 )
 
 // Authorities has what all control planes of a cluster have in common: the content of the files with
@@ -91,31 +89,26 @@ var (
 		"or make a new one with \"ctl token create --control-plane\"")
 )
 
-// seal encrypts the authorities with AES-GCM. The result begins with the nonce. A key is used only once.
+// seal encrypts the authorities with AES-GCM. A key is used only once.
 func (a Authorities) seal(key []byte) ([]byte, error) {
 	text, err := json.Marshal(a)
 	if err != nil {
 		return nil, fmt.Errorf("encode authorities: %w", err)
 	}
-	aead, err := newAEAD(key)
+	aead, err := pki.NewAEAD(key)
 	if err != nil {
 		return nil, err
 	}
-	nonce := make([]byte, aead.NonceSize())
-	_, _ = rand.Read(nonce) // never fails
-	return aead.Seal(nonce, nonce, text, nil), nil
+	return aead.Seal(nil, nil, text, nil), nil
 }
 
 // openAuthorities decrypts what seal has encrypted.
 func openAuthorities(sealed, key []byte) (Authorities, error) {
-	aead, err := newAEAD(key)
+	aead, err := pki.NewAEAD(key)
 	if err != nil {
 		return nil, err
 	}
-	if len(sealed) < aead.NonceSize() {
-		return nil, errSealed
-	}
-	text, err := aead.Open(nil, sealed[:aead.NonceSize()], sealed[aead.NonceSize():], nil)
+	text, err := aead.Open(nil, nil, sealed, nil)
 	if err != nil {
 		return nil, errSealed
 	}
@@ -124,12 +117,4 @@ func openAuthorities(sealed, key []byte) (Authorities, error) {
 		return nil, fmt.Errorf("decode authorities: %w", err)
 	}
 	return out, nil
-}
-
-func newAEAD(key []byte) (cipher.AEAD, error) {
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, fmt.Errorf("key of the authorities: %w", err)
-	}
-	return cipher.NewGCM(block)
 }

@@ -4,7 +4,6 @@
 package certs
 
 import (
-	"crypto/aes"
 	"crypto/cipher"
 	"crypto/x509"
 	"errors"
@@ -31,11 +30,7 @@ func seal(by *pki.Authority, name string) (cipher.AEAD, error) {
 	if err != nil {
 		return nil, err
 	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, fmt.Errorf("key of the authority: %w", err)
-	}
-	return cipher.NewGCMWithRandomNonce(block)
+	return pki.NewAEAD(key)
 }
 
 // successors makes the authorities that follow those in old. It returns them as a Secret: the new
