@@ -98,9 +98,10 @@ func listCertsCommand(stdout io.Writer) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the certificates of this machine",
-		Long: `List the certificates and authorities of this machine: who has signed each of them, when
-it expires, and what renews it. The command exits with an error if a certificate is
-invalid or expires soon. It works without an API server.`,
+		Long: `List the certificates and authorities of this machine. For each of them, the list has the
+authority that has signed it, the time when it expires, and the program or command that
+renews it. The command exits with an error if a certificate is invalid or must be
+renewed. It works without an API server.`,
 		RunE: func(*cobra.Command, []string) error {
 			list, err := machine.Certificates(clock.Real())
 			if err != nil {
@@ -139,11 +140,11 @@ func rotateCommand(stdout, stderr io.Writer) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rotate-ca",
 		Short: "Replace the certificate authorities of the cluster",
-		Long: `Replace the certificate authorities of the cluster, without a restart of containers and
-without a refused client, in three steps: all machines trust the old and the new
-authorities; the new ones sign, and all certificates are issued again; the old ones are
-forgotten. Each step waits until all machines have reported that they have done the one
-before. If the command was interrupted, run it again on a control plane: it continues.
+		Long: `Replace the certificate authorities of the cluster in three steps: all machines trust the
+old and the new authorities; the new ones issue all certificates again; the old ones are
+removed. No container restarts, and no client is rejected. Each step waits until all
+machines have reported that they have applied the previous one. If the command was
+interrupted, run it again on any control plane: it continues.
 Copies of kubeconfig files on other computers stop working with the last step. The key
 that signs tokens of service accounts is not replaced.`,
 		Example: "  ctl certs rotate-ca --keep-old\n  ctl certs rotate-ca",

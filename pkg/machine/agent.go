@@ -61,6 +61,7 @@ func keepRelease(ctx context.Context, node string, d Deps) error {
 // followAuthorities follows the cluster's authorities until ctx ends. client has the kubelet's
 // credentials.
 func followAuthorities(ctx context.Context, client kubernetes.Interface, d Deps) {
-	a := &certs.Agent{Machine: certificates, Client: client, Administrator: administratorClient, Clock: d.Clock, Log: d.Log}
+	a := &certs.Agent{Machine: certificates, Client: client, Administrator: administratorClient,
+		Clock: d.Clock, Log: d.Log}
 	a.Run(ctx)
 }

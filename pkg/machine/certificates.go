@@ -55,7 +55,8 @@ const certificatesLock = state + "/certificates.lock"
 
 var (
 	errNotInCluster = errors.New("this machine is not part of a cluster")
-	errHalf         = errors.New("the control plane of this machine is not complete: repeat the command that was interrupted")
+	errHalf         = errors.New("the control plane of this machine is not complete: repeat the command that was " +
+		"interrupted")
 )
 
 // certificates describes the certificates of this machine.
@@ -75,8 +76,8 @@ func certificates() (*certs.Machine, error) {
 	switch {
 	case exists(argsFile(provision.APIServer)):
 		out.Control = controlPlane(c, of)
-	case exists(controlDir.PKI("ca.key")): // what is right for a worker would overwrite ca.crt without a look at the key
-		return nil, errHalf
+	case exists(controlDir.PKI("ca.key")):
+		return nil, errHalf // a worker's ca.crt may be replaced by one without the certificate of this key
 	}
 	return out, nil
 }

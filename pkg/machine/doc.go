@@ -21,8 +21,10 @@
 //   - A machine's member of etcd gets a vote only after it has the data and answers.
 //   - The authorities' keys leave a machine only encrypted with the third part of a token, which no
 //     program writes to a file, passes as a flag, or sends to a server.
-//   - Init and Join keep keys, authorities, certificates and configuration files that exist already.
-//     So if they are interrupted, they can be repeated, if the checks for old files are ignored.
+//   - Init keeps keys, authorities and certificates that exist already. Join of a worker keeps the kubelet's
+//     certificates. Join of a control plane replaces all of these by the cluster's authorities and new
+//     certificates, because those of an earlier attempt may be from other authorities. So if Init or Join
+//     is interrupted, it can be repeated, if the checks for old files are ignored.
 //   - Reset removes everything that Init, Join and the programs have made, and can be interrupted and
 //     repeated. It recognizes the machine by /etc/keelson, which is made first and removed last.
 //   - Restore deletes nothing, and can be interrupted and repeated. While it replaces files, the control

@@ -34,7 +34,7 @@ type Machine struct {
 	request func(ctx context.Context, client kubernetes.Interface, path, kind string) error
 }
 
-// What renews certificates.
+// Values of the field Renewal of certificates: the program or the command that replaces a certificate.
 const (
 	byAgent   = "agent"
 	byKubelet = "kubelet"

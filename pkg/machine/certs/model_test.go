@@ -137,7 +137,8 @@ func newWorld(t *testing.T, api *testserver.Server, clk *testclock.FakeClock, li
 		}
 		m.EtcdFlags = filepath.Join(root, "etcd.env")
 		s := &site{Machine: m}
-		s.agent = &Agent{Machine: func() (*Machine, error) { return s.Machine, nil }, Client: w.client, Clock: clk, Log: slog.New(slog.DiscardHandler),
+		s.agent = &Agent{Machine: func() (*Machine, error) { return s.Machine, nil }, Client: w.client,
+			Clock: clk, Log: slog.New(slog.DiscardHandler),
 			Administrator: func() (kubernetes.Interface, error) { return w.client, nil }}
 		w.sites = append(w.sites, s)
 		w.join(m)

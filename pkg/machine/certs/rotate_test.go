@@ -175,7 +175,7 @@ func (w *world) embed() {
 	}
 }
 
-// setEtcd describes m1 anew.
+// setEtcd replaces the description of m1 by one with other files of etcd.
 func (w *world) setEtcd(files provision.EtcdFiles) {
 	m, p := *w.sites[0].Machine, *w.sites[0].Control
 	p.EtcdFiles, p.Hosts.Etcd = files, []string{"localhost"}
