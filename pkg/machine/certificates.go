@@ -53,11 +53,7 @@ func keepCertificates(ctx context.Context, d Deps) {
 // certs.Locked). It is in a directory that writeConfiguration makes.
 const certificatesLock = state + "/certificates.lock"
 
-var (
-	errNotInCluster = errors.New("this machine is not part of a cluster")
-	errHalf         = errors.New("the control plane of this machine is not complete: repeat the command that was " +
-		"interrupted")
-)
+var errNotInCluster = errors.New("this machine is not part of a cluster")
 
 // certificates describes the certificates of this machine.
 func certificates() (*certs.Machine, error) {
@@ -73,11 +69,8 @@ func certificates() (*certs.Machine, error) {
 		return nil, err
 	}
 	out := &certs.Machine{Node: node(c, of, false), EtcdFlags: argsFile(etcd), Lock: certificatesLock}
-	switch {
-	case exists(argsFile(provision.APIServer)):
+	if exists(argsFile(provision.APIServer)) {
 		out.Control = controlPlane(c, of)
-	case exists(controlDir.PKI("ca.key")):
-		return nil, errHalf // a worker's ca.crt may be replaced by one without the certificate of this key
 	}
 	return out, nil
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -57,10 +58,7 @@ var errUnknown = errors.New("etcd was separated from the API server a moment ago
 // applyAuthorities writes the files with authorities and the control plane's certificates.
 func (m *Machine) applyAuthorities(ctx context.Context, s state, keys secrets, clk clock.Clock) error {
 	if m.Control == nil {
-		if g := s[mainAuthority]; g != nil {
-			return replace(filepath.Join(m.Node.Root, provision.NodeAuthorityFile), g.bundle, 0o644)
-		}
-		return nil
+		return m.trustMain(s)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		if !slices.Contains(m.Control.AuthorityNames(), name) {
@@ -74,6 +72,23 @@ func (m *Machine) applyAuthorities(ctx context.Context, s state, keys secrets, c
 		}
 	}
 	return m.Control.Renew(clk)
+}
+
+// errIncomplete means that a machine has keys of authorities, but no control plane that uses them.
+var errIncomplete = errors.New("the control plane of this machine is not complete; repeat the command that was " +
+	"interrupted, for example \"ctl restore\"")
+
+// trustMain writes the file with the authorities of a machine without a control plane. A control plane has
+// a file with the same name, which must have the certificate of its key.
+func (m *Machine) trustMain(s state) error {
+	file := filepath.Join(m.Node.Root, provision.NodeAuthorityFile)
+	if _, err := os.Stat(strings.TrimSuffix(file, bundleEnding) + keyEnding); err == nil {
+		return errIncomplete
+	}
+	if g := s[mainAuthority]; g != nil {
+		return replace(file, g.bundle, 0o644)
+	}
+	return nil
 }
 
 // signerOf returns the authority that must have signed a certificate of a kubelet or a proxy.

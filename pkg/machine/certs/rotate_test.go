@@ -251,6 +251,31 @@ func TestUnknownAuthority(t *testing.T) {
 	}
 }
 
+// TestIncomplete checks that a machine whose control plane has no flags yet keeps its authorities, because
+// they must fit the key.
+func TestIncomplete(t *testing.T) {
+	w := newWorld(t, testserver.Start(t, testserver.Options{}), fakeClock(), provision.Lifetimes{})
+	w.line.left = -1
+	m := *w.sites[0].Machine
+	s, err := m.present()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := m.Control.Dir.PKI("ca.crt")
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s["ca"].bundle = append(s["ca"].bundle, s["kubelet-ca"].signer)
+	m.Control = nil
+	if err := m.apply(t.Context(), s, w.sites[0].agent.secrets, w.client, w.clk); !errors.Is(err, errIncomplete) {
+		t.Errorf("error %v", err)
+	}
+	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("the authorities have changed: %v", err)
+	}
+}
+
 // TestMissing checks which machines a rotation waits for.
 func TestMissing(t *testing.T) {
 	w := newWorld(t, testserver.Start(t, testserver.Options{}), fakeClock(), provision.Lifetimes{})
