@@ -54,7 +54,9 @@ certificate requests, the Node and the Machine. Run "ctl reset" on the machine a
 are not evicted with --force, or if the node has not been ready for 5 minutes; the
 cluster then deletes them after the Node, while their containers may still run.
 A control plane of a cluster with several of them is also a member of etcd. The command
-removes the member, too, if it runs as root on the machine of a control plane.`,
+removes the member, too, if it runs as root on the machine of a control plane. With --force, it
+also removes the member of a machine that has no Node, because it was lost during "ctl join". If etcd
+has never run there, give the machine's address instead of the name.`,
 		Example: "  ctl node remove m2",
 	}
 	o := nodes.Options{Clock: clock.Real(), Out: streams.Out, ErrOut: streams.ErrOut}

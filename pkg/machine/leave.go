@@ -19,10 +19,13 @@ import (
 
 // Membership returns a client of a cluster's etcd with the credentials of this machine's control plane.
 // trusted has the certificates in PEM that clients of the cluster trust. Membership returns nil if this
-// machine has no such credentials, or is part of another cluster. The caller must close the client.
+// machine has no member of it, or is part of another cluster. The caller must close the client.
 func Membership(trusted []byte) (*members.Client, error) {
 	own, err := os.ReadFile(controlDir.PKI("ca.crt"))
-	if err != nil || !exists(etcdCredentials()) || !bytes.Contains(trusted, bytes.TrimSpace(own)) {
+	// After a restore, the credentials are left, but the etcd is in the API server again, and the others that
+	// this machine knows are those of the old cluster.
+	member := exists(argsFile(etcd)) && exists(etcdCredentials())
+	if err != nil || !member || !bytes.Contains(trusted, bytes.TrimSpace(own)) {
 		return nil, nil
 	}
 	return connectEtcd(etcdURLs()...)

@@ -4,10 +4,13 @@
 package nodes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -44,11 +47,21 @@ func (o *Options) findMember(ctx context.Context, node *v1.Node) (*members.Membe
 		}
 		return nil, fmt.Errorf("node %s: %w", node.Name, errNoMembers)
 	}
+	return o.memberOf(ctx, node.Name)
+}
+
+// memberOf is findMember for a client with the credentials for etcd. The name may also be the address of a
+// machine whose member has no name, because it has not started.
+func (o *Options) memberOf(ctx context.Context, name string) (*members.Member, error) {
 	list, err := o.Members.List(ctx)
+	if err != nil && o.Force {
+		fmt.Fprintf(o.ErrOut, "Warning: a member of etcd on the machine is not removed: %v\n", err)
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(list, func(m members.Member) bool { return m.Name == node.Name })
+	i := slices.IndexFunc(list, func(m members.Member) bool { return m.Name == name || m.Name == "" && isAt(m, name) })
 	if i < 0 {
 		return nil, nil
 	}
@@ -64,10 +77,18 @@ func (o *Options) findMember(ctx context.Context, node *v1.Node) (*members.Membe
 		}
 	}
 	if running < members.Quorum(len(voters)) && !o.Force {
-		return nil, fmt.Errorf("node %s: %w", node.Name, errQuorum)
+		return nil, fmt.Errorf("node %s: %w", name, errQuorum)
 	}
 	o.Members.UseOnly(rest) // the member to remove may be the nearest one
 	return &list[i], nil
+}
+
+// isAt reports whether other members reach a member at an address.
+func isAt(m members.Member, address string) bool {
+	return slices.ContainsFunc(m.Peers, func(peer string) bool {
+		u, err := url.Parse(peer)
+		return err == nil && u.Hostname() == address
+	})
 }
 
 // isOneOfSeveral reports whether a node is a control plane of a cluster that has others.
@@ -83,6 +104,23 @@ func (o *Options) isOneOfSeveral(ctx context.Context, node *v1.Node) (bool, erro
 	return others && (labelled || slices.ContainsFunc(servers, own)), nil
 }
 
+// removeLost removes the member of etcd of a machine whose Node does not exist, because its "ctl join" has not
+// come to an end. etcd accepts one learner at a time, so the rest of such a join prevents all others. notFound
+// is the answer to the question for the Node.
+func (o *Options) removeLost(ctx context.Context, name string, notFound error) error {
+	if o.Members == nil || !o.Force {
+		return notFound
+	}
+	m, err := o.memberOf(ctx, name)
+	if err != nil {
+		return err
+	}
+	if m == nil {
+		return notFound
+	}
+	return o.removeMember(ctx, m)
+}
+
 // removeMember removes a member of etcd, which may be nil.
 func (o *Options) removeMember(ctx context.Context, m *members.Member) error {
 	if m == nil {
@@ -91,6 +129,6 @@ func (o *Options) removeMember(ctx context.Context, m *members.Member) error {
 	if err := o.Members.Remove(ctx, m.ID); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.Out, "etcd member %s removed\n", m.Name)
+	fmt.Fprintf(o.Out, "etcd member %s removed\n", cmp.Or(m.Name, strings.Join(m.Peers, ",")))
 	return nil
 }

@@ -6,6 +6,7 @@ package nodes
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -63,6 +64,7 @@ func TestRemoveMember(t *testing.T) {
 		"not a member":          {etcd{list: []members.Member{m1, m3}}, false, nil, nil},
 		"the only member":       {etcd{list: []members.Member{m2}}, false, nil, nil},
 		"no answer":             {etcd{err: errDown}, false, errDown, nil},
+		"no answer, force":      {etcd{err: errDown}, true, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCell(t, v1.ConditionTrue, "192.0.2.2")
@@ -79,6 +81,41 @@ func TestRemoveMember(t *testing.T) {
 			}
 			if len(tc.removed) > 0 && slices.ContainsFunc(tc.etcd.used, func(m members.Member) bool { return m.ID == 2 }) {
 				t.Error("the member that is removed is asked to remove itself")
+			}
+		})
+	}
+}
+
+// TestRemoveLostMember checks that the rest of a join that has not come to an end can be removed: the member
+// of a machine that has no Node.
+func TestRemoveLostMember(t *testing.T) {
+	list := []members.Member{{ID: 1, Name: "m1"}, {ID: 2, Name: "m2"},
+		{ID: 3, Learner: true, Peers: []string{"https://192.0.2.3:2380"}}, {ID: 4, Name: "m4", Learner: true}}
+	for name, tc := range map[string]struct {
+		node    string
+		members Members
+		force   bool
+		removed []uint64
+		out     string
+	}{
+		"by its name": {"m4", &etcd{list: list}, true, []uint64{4}, "etcd member m4 removed\n"},
+		"by its address": {"192.0.2.3", &etcd{list: list}, true, []uint64{3},
+			"etcd member https://192.0.2.3:2380 removed\n"},
+		"without --force":      {"m4", &etcd{list: list}, false, nil, ""},
+		"no such member":       {"m5", &etcd{list: list}, true, nil, ""},
+		"no credentials":       {"m4", nil, true, nil, ""},
+		"etcd does not answer": {"m4", &etcd{err: errDown}, true, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCell(t, v1.ConditionTrue, "192.0.2.2")
+			var out strings.Builder
+			err := Remove(t.Context(), tc.node, Options{Client: c.Client, Members: tc.members, Force: tc.force, Out: &out,
+				ErrOut: io.Discard})
+			if apierrors.IsNotFound(err) != (tc.removed == nil) || out.String() != tc.out {
+				t.Errorf("error %v, printed %q", err, out.String())
+			}
+			if e, ok := tc.members.(*etcd); ok && !slices.Equal(e.removed, tc.removed) {
+				t.Errorf("removed %v, want %v", e.removed, tc.removed)
 			}
 		})
 	}

@@ -15,6 +15,8 @@
 //     manager would approve a waiting request as soon as the Node is gone.
 //  5. Delete the Node and the Machine.
 //
+// If there is no Node and the removal is forced, Remove takes only the third step.
+//
 // If a step fails, the later ones do not happen, and Remove can be called again. The package does not
 // revoke certificates, which Kubernetes cannot do, and changes nothing on the machine itself.
 //
@@ -79,6 +81,9 @@ type Options struct {
 // Remove removes the node with a name from the cluster. The package comment describes the steps.
 func Remove(ctx context.Context, name string, o Options) error {
 	node, err := o.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return o.removeLost(ctx, name, err)
+	}
 	if err != nil {
 		return err
 	}
