@@ -18,16 +18,16 @@ import (
 // The permissions of a new file are mode, less the umask. If the machine loses power, the content
 // may be lost.
 func Write(file string, data []byte, mode os.FileMode) error {
-	return write(file, data, mode, func(*os.File) error { return nil })
+	return write(file, data, mode, false)
 }
 
 // WriteDurably is like Write, but returns when the new content is on the disk. If the machine loses
 // power before that, the file has the old content or the new one.
 func WriteDurably(file string, data []byte, mode os.FileMode) error {
-	return write(file, data, mode, (*os.File).Sync)
+	return write(file, data, mode, true)
 }
 
-func write(file string, data []byte, mode os.FileMode, sync func(*os.File) error) error {
+func write(file string, data []byte, mode os.FileMode, durably bool) error {
 	dir := filepath.Dir(file)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("directory of %s: %w", file, err)
@@ -37,19 +37,29 @@ func write(file string, data []byte, mode os.FileMode, sync func(*os.File) error
 		return fmt.Errorf("write %s: %w", file, err)
 	}
 	_, err = fresh.Write(data)
-	if err = errors.Join(err, sync(fresh), fresh.Close()); err != nil {
+	if durably {
+		err = errors.Join(err, fresh.Sync())
+	}
+	if err = errors.Join(err, fresh.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}
 	if err := os.Rename(file+".new", file); err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}
-	// The new name is on the disk only after its directory is.
+	if !durably {
+		return nil
+	}
+	return SyncDir(dir) // the new name is on the disk only after its directory is
+}
+
+// SyncDir returns when the names of the files in a directory are on the disk.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
+		return fmt.Errorf("directory: %w", err)
 	}
-	if err := errors.Join(sync(d), d.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("directory %s: %w", dir, err)
 	}
 	return nil
 }

@@ -19,6 +19,8 @@ import (
 
 	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
+
+	"keelson.dev/keelson/pkg/atomicfile"
 )
 
 // Extension is the ending of the names of backups.
@@ -64,16 +66,7 @@ func Write(dir string, m *Manifest, store io.ReadSeeker, files []File, to ...age
 	if err := os.Rename(partial.Name(), path); err != nil {
 		return "", fmt.Errorf("backup: %w", err)
 	}
-	return path, SyncDir(dir)
-}
-
-// SyncDir makes sure that the names in a directory are on the disk.
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("directory: %w", err)
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return path, atomicfile.SyncDir(dir)
 }
 
 // describe sets m.Format and m.Files.

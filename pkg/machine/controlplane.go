@@ -39,6 +39,9 @@ const (
 // token. It runs on the machine of a control plane. If that has the only etcd of the cluster in its API
 // server, InviteControlPlane makes a unit of it, so that other members can join it.
 func InviteControlPlane(ctx context.Context, o provision.TokenOptions, d Deps) (*Invitation, error) {
+	if err := notSwitching(); err != nil {
+		return nil, err
+	}
 	c, p, err := installedControlPlane()
 	if err != nil {
 		return nil, err

@@ -47,9 +47,10 @@ func Installed() bool {
 // time, and repeated.
 func Reset(ctx context.Context, d Deps) error {
 	s := &steps{Deps: d}
+	// First, because the switcher would start other programs again.
+	errs := []error{s.run("agent", func() error { return stopSwitcher(ctx) })}
 	remains := exists(argsFile(etcd)) && s.tryLeave(ctx)
 	farewell := farewell(remains)
-	var errs []error
 	for _, step := range s.removals() {
 		errs = append(errs, s.run(step.name, func() error { return step.do(ctx) }))
 	}
@@ -77,9 +78,7 @@ func (s *steps) removals() []removal {
 	pods := network.New(network.Config{ConfDir: networkConfigs, Clock: s.Clock})
 	return []removal{
 		{"kubelet and proxy", func(ctx context.Context) error {
-			// The agent would start the switcher again, and the switcher the other programs.
-			return errors.Join(stopUnits(ctx, unit(agentName)), stopUnits(ctx, unit(switcher)),
-				stopUnits(ctx, unit(kubelet), unit(proxy)))
+			return stopUnits(ctx, unit(kubelet), unit(proxy))
 		}},
 		{"pods", s.endPods},
 		{"units", removeUnits},

@@ -100,6 +100,9 @@ func Restore(ctx context.Context, o *RestoreOptions, d Deps) error {
 	if err != nil {
 		return err
 	}
+	if err := notSwitching(); err != nil {
+		return err
+	}
 	r := &restore{steps: &steps{Deps: d}, stamp: oldPrefix + d.Clock.Now().UTC().Format("20060102T150405Z")}
 	of, err := r.prepare(ctx, o)
 	if err != nil {
@@ -188,7 +191,7 @@ func (r *restore) readMember(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := stopUnits(ctx, units(controlPrograms())...); err != nil { // the member may be this machine's
+	if err := stopControlPlane(ctx); err != nil { // the member may be this machine's
 		return err
 	}
 	if err := offline.Survivor(ctx, dir, restoringSource); err != nil {
@@ -202,10 +205,25 @@ func (r *restore) readMember(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
-// resume starts the programs of the control plane again that readMember has stopped.
+// stopControlPlane stops the control plane of this machine, and what could start it again. It stops nothing
+// if the machine switches to another release.
+func stopControlPlane(ctx context.Context) error {
+	if err := notSwitching(); err != nil {
+		return err
+	}
+	if err := stopSwitcher(ctx); err != nil {
+		return err
+	}
+	if err := notSwitching(); err != nil { // the switch has begun meanwhile; the agent continues it
+		return errors.Join(err, systemctl(ctx, "start", unit(agentName)))
+	}
+	return stopUnits(ctx, units(controlPrograms())...)
+}
+
+// resume starts the programs again that stopControlPlane has stopped.
 func resume(ctx context.Context) error {
 	var stopped []string
-	for _, p := range controlPrograms() {
+	for _, p := range append(controlPrograms(), agentName) {
 		if exists(argsFile(p)) {
 			stopped = append(stopped, unit(p))
 		}
@@ -308,14 +326,14 @@ func clearRestoring() error {
 // replace stops the control plane, moves its files aside, and writes those of the backup. What the backup
 // does not have, such as the kubelet's credentials, remains.
 func (r *restore) replace(ctx context.Context) error {
+	if err := stopControlPlane(ctx); err != nil {
+		return err
+	}
 	// First, so that Reset recognizes the machine, and a repeated restore accepts it.
-	if err := moveAside(ownConfig, r.stamp, []string{filepath.Base(configFile)}); err != nil {
+	if err := keepAside(ownConfig, r.stamp, filepath.Base(configFile)); err != nil {
 		return err
 	}
 	if err := writeConfiguration(r.config); err != nil {
-		return err
-	}
-	if err := stopUnits(ctx, units(controlPrograms())...); err != nil {
 		return err
 	}
 	var flags []string
@@ -331,7 +349,7 @@ func (r *restore) replace(ctx context.Context) error {
 	if err := os.Rename(filepath.Join(restoringStore, "member"), filepath.Join(storeDir, "member")); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
-	if err := backup.SyncDir(storeDir); err != nil {
+	if err := atomicfile.SyncDir(storeDir); err != nil {
 		return err
 	}
 	err := certs.Locked(certificatesLock, func() error {
@@ -348,14 +366,14 @@ func (r *restore) replace(ctx context.Context) error {
 	return errors.Join(agent.WriteEpoch(epochFile, r.epoch), clearRestoring())
 }
 
-// place writes a file of the backup, and moves an old file with another content aside.
+// place writes a file of the backup, and keeps an old file with another content.
 func (r *restore) place(f backup.File) error {
 	path := "/" + f.Name
 	if data, err := os.ReadFile(path); err == nil && bytes.Equal(data, f.Data) {
 		return os.Chmod(path, f.Mode)
 	}
 	below := strings.TrimPrefix(path, string(controlDir)+"/")
-	if err := moveAside(string(controlDir), r.stamp, []string{below}); err != nil {
+	if err := keepAside(string(controlDir), r.stamp, below); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -368,22 +386,29 @@ func (r *restore) place(f backup.File) error {
 // when that is on the disk.
 func moveAside(dir, stamp string, names []string) error {
 	for _, name := range names {
-		from := filepath.Join(dir, name)
-		if !exists(from) {
-			continue
-		}
-		to := filepath.Join(dir, stamp, name)
-		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-			return fmt.Errorf("old files: %w", err)
-		}
-		if err := os.Rename(from, to); err != nil {
-			return fmt.Errorf("old files: %w", err)
-		}
-		if err := errors.Join(backup.SyncDir(filepath.Dir(to)), backup.SyncDir(filepath.Dir(from))); err != nil {
+		if err := aside(dir, stamp, name, os.Rename); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// keepAside is moveAside for a file that is replaced next. It is never missing, so that an interrupted
+// restore can be repeated.
+func keepAside(dir, stamp, name string) error { return aside(dir, stamp, name, os.Link) }
+
+func aside(dir, stamp, name string, put func(from, to string) error) error {
+	from, to := filepath.Join(dir, name), filepath.Join(dir, stamp, name)
+	if !exists(from) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return fmt.Errorf("old files: %w", err)
+	}
+	if err := put(from, to); err != nil {
+		return fmt.Errorf("old files: %w", err)
+	}
+	return errors.Join(atomicfile.SyncDir(filepath.Dir(to)), atomicfile.SyncDir(filepath.Dir(from)))
 }
 
 // start starts the programs of the machine, and waits until its node is ready.

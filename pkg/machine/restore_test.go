@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/atomicfile"
 	"keelson.dev/keelson/pkg/backup"
 	"keelson.dev/keelson/pkg/pki"
 )
@@ -75,5 +76,42 @@ func TestSameCluster(t *testing.T) {
 	}
 	if err := sameCluster(nil, own, clk.Now()); err == nil {
 		t.Error("no error for a file without certificates")
+	}
+}
+
+// TestAside checks that a restore keeps what it replaces, and that a file that is about to be replaced is not
+// missing meanwhile.
+func TestAside(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	want := func(name, content string) {
+		t.Helper()
+		if got, err := os.ReadFile(path(name)); err != nil || string(got) != content {
+			t.Errorf("%s: %q, %v; want %q", name, got, err, content)
+		}
+	}
+	for _, name := range []string{"config.yaml", "pki/ca.crt", "etcd.env"} {
+		if err := atomicfile.WriteDurably(path(name), []byte("old"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"config.yaml", "pki/ca.crt", "missing"} {
+		if err := keepAside(dir, "stamp", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want("config.yaml", "old")
+	want("pki/ca.crt", "old")
+	if err := atomicfile.WriteDurably(path("config.yaml"), []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want("config.yaml", "new")
+	want("stamp/config.yaml", "old")
+	if err := moveAside(dir, "stamp", []string{"etcd.env", "missing"}); err != nil {
+		t.Fatal(err)
+	}
+	want("stamp/etcd.env", "old")
+	if exists(path("etcd.env")) || exists(path("stamp/missing")) {
+		t.Error("a file is not where it should be")
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson.dev/api/machines/v1alpha1"
-	"keelson.dev/keelson/pkg/backup"
+	"keelson.dev/keelson/pkg/atomicfile"
 	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/upgrade"
@@ -69,6 +69,24 @@ func SwitchRelease(ctx context.Context, d Deps) error {
 	return nil
 }
 
+var errSwitching = errors.New("this machine switches to another release: wait for the end, and see " +
+	"\"journalctl -u keelson-switch\"")
+
+// notSwitching returns an error while the machine switches. The switcher restarts programs, so no other
+// command may need one to stand still.
+func notSwitching() error {
+	if exists(switching) {
+		return errSwitching
+	}
+	return nil
+}
+
+// stopSwitcher prevents that a switch begins, and ends the switcher of one that runs. The agent ends first,
+// because it would start the switcher again.
+func stopSwitcher(ctx context.Context) error {
+	return errors.Join(stopUnits(ctx, unit(agentName)), stopUnits(ctx, unit(switcher)))
+}
+
 // host is this machine.
 type host struct {
 	Deps
@@ -94,7 +112,7 @@ func (m *host) Use(ctx context.Context, name string) error {
 	if err := useRelease(filepath.Join(releases, name)); err != nil {
 		return err
 	}
-	if err := backup.SyncDir(releases); err != nil {
+	if err := atomicfile.SyncDir(releases); err != nil {
 		return err
 	}
 	return linkUnits(ctx) // systemd also reads all units again
@@ -117,10 +135,14 @@ func (m *host) Runs(ctx context.Context, program string) (string, error) {
 	return name, nil
 }
 
-// Restart implements upgrade.Machine.
+// Restart implements upgrade.Machine. systemctl waits until the program is ready, for etcd without a limit. A
+// program that is not ready in time counts as restarted, so that Healthy judges it.
 func (m *host) Restart(ctx context.Context, program string) error {
-	err := systemctl(ctx, "restart", unit(program))
-	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) && ctx.Err() == nil {
+	limited, cancel := context.WithTimeout(ctx, healthLimit)
+	defer cancel()
+	err := systemctl(limited, "restart", unit(program))
+	failed := (*exec.ExitError)(nil)
+	if ctx.Err() == nil && (limited.Err() != nil || errors.As(err, &failed)) {
 		m.Log.Warn("Failed to restart a program", "program", program, "err", err)
 		return nil // systemd goes on trying
 	}
@@ -313,7 +335,7 @@ func (m *host) Switch(ctx context.Context, e *upgrade.Entry) error {
 	if err := replaceLink(switching, filepath.Join(releases, e.From)); err != nil {
 		return err
 	}
-	if err := backup.SyncDir(releases); err != nil {
+	if err := atomicfile.SyncDir(releases); err != nil {
 		return err
 	}
 	return systemctl(ctx, "start", "--no-block", unit(switcher))
