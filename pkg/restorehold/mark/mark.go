@@ -1,7 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mark sets the labels of package restorehold in a restored store, before an API server uses it.
+// Package mark prepares the objects in a restored store for the cluster, before an API server uses it. It sets
+// the labels of package restorehold, and withdraws upgrades.
 package mark
 
 import (
@@ -14,12 +15,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"keelson.dev/api/machines/v1alpha1"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/keelson/pkg/restorehold"
 )
@@ -46,8 +49,8 @@ type Options struct {
 
 var errEncrypted = errors.New("the object is encrypted in the store, and only an API server can decrypt it")
 
-// Run marks all nodes as unreported, and holds all pods that a StatefulSet controls. It can be repeated
-// after an error. No API server may use the store at the same time.
+// Run marks all nodes as unreported, holds all pods that a StatefulSet controls, and clears the specifications
+// of machines. It can be repeated after an error. No API server may use the store at the same time.
 func Run(ctx context.Context, store kv.Store, o Options) error {
 	for _, name := range o.AlsoNodes {
 		if bad := validation.IsDNS1123Subdomain(name); len(bad) > 0 {
@@ -56,7 +59,8 @@ func Run(ctx context.Context, store kv.Store, o Options) error {
 	}
 	value := restorehold.Value(o.Epoch)
 	nodes := path.Join("/", o.Prefix, "minions")
-	if err := each(ctx, store, nodes+"/", func(node *v1.Node) bool { return markNode(node, value) }); err != nil {
+	err := each(ctx, store, nodes+"/", typed(func(node *v1.Node) bool { return markNode(node, value) }))
+	if err != nil {
 		return err
 	}
 	for _, name := range o.AlsoNodes {
@@ -64,9 +68,28 @@ func Run(ctx context.Context, store kv.Store, o Options) error {
 			return err
 		}
 	}
-	return each(ctx, store, path.Join("/", o.Prefix, "pods")+"/", func(pod *v1.Pod) bool {
+	err = each(ctx, store, path.Join("/", o.Prefix, "pods")+"/", typed(func(pod *v1.Pod) bool {
 		return restorehold.HasIdentity(pod) && set(pod, restorehold.Held, value)
-	})
+	}))
+	if err != nil {
+		return err
+	}
+	return each(ctx, store, path.Join("/", o.Prefix, v1alpha1.Group, v1alpha1.Resource)+"/", clearSpec)
+}
+
+// clearSpec removes the specification of a machine. A backup that was made during an upgrade has one, with
+// which the machine would switch to the new release again after the restore.
+func clearSpec(data []byte) ([]byte, error) {
+	machine := &unstructured.Unstructured{}
+	if err := machine.UnmarshalJSON(data); err != nil {
+		return nil, err
+	}
+	if spec, _, err := unstructured.NestedMap(machine.Object, "spec"); err != nil || len(spec) == 0 {
+		return nil, err
+	}
+	machine.Object["spec"] = map[string]any{}
+	machine.SetGeneration(machine.GetGeneration() + 1) // as an API server does
+	return machine.MarshalJSON()
 }
 
 // markNode marks a node as unreported, and reports whether that has changed it. A fence in the backup
@@ -117,12 +140,24 @@ func create(ctx context.Context, store kv.Store, key string, obj runtime.Object)
 	return nil
 }
 
-// each calls change for all objects whose keys begin with prefix, and writes those for which it returns
-// true.
-func each[T any, P interface {
+// typed returns a change of stored objects of a type in Kubernetes, from one of objects in memory that reports
+// whether it has changed its argument.
+func typed[T any, P interface {
 	*T
 	runtime.Object
-}](ctx context.Context, store kv.Store, prefix string, change func(P) bool) error {
+}](change func(P) bool) func(data []byte) ([]byte, error) {
+	return func(data []byte) ([]byte, error) {
+		obj := P(new(T))
+		if err := decode(data, obj); err != nil || !change(obj) {
+			return nil, err
+		}
+		return encode(obj)
+	}
+}
+
+// each calls change for all objects whose keys begin with prefix, and writes what it returns, unless that is
+// nil.
+func each(ctx context.Context, store kv.Store, prefix string, change func(data []byte) ([]byte, error)) error {
 	next := prefix
 	for next != "" {
 		page, err := store.Range(ctx, kv.RangeOptions{Prefix: prefix, Start: next, Limit: pageSize})
@@ -135,18 +170,16 @@ func each[T any, P interface {
 		}
 		var changes []kv.Change
 		for _, item := range page.Items {
-			obj := P(new(T))
-			if err := decode(item.Value, obj); err != nil {
-				return fmt.Errorf("%s: %w", item.Key, err)
+			if bytes.HasPrefix(item.Value, []byte("k8s:enc:")) {
+				return fmt.Errorf("%s: %w", item.Key, errEncrypted)
 			}
-			if !change(obj) {
-				continue
-			}
-			data, err := encode(obj)
+			data, err := change(item.Value)
 			if err != nil {
 				return fmt.Errorf("%s: %w", item.Key, err)
 			}
-			changes = append(changes, kv.Change{Key: item.Key, Expect: item.ModRevision, Value: data})
+			if data != nil {
+				changes = append(changes, kv.Change{Key: item.Key, Expect: item.ModRevision, Value: data})
+			}
 		}
 		if err := writeAll(ctx, store, changes); err != nil {
 			return err
@@ -178,9 +211,6 @@ func writeAll(ctx context.Context, store kv.Store, changes []kv.Change) error {
 
 // decode decodes a stored object, which is in protobuf or JSON.
 func decode(data []byte, into runtime.Object) error {
-	if bytes.HasPrefix(data, []byte("k8s:enc:")) {
-		return errEncrypted
-	}
 	_, _, err := scheme.Codecs.UniversalDeserializer().Decode(data, nil, into)
 	return err
 }

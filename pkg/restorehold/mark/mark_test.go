@@ -177,6 +177,35 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestMachines checks that the specifications of machines are cleared, so that an upgrade does not begin again,
+// and that the other keys of the group remain as they are.
+func TestMachines(t *testing.T) {
+	const machine = `{"apiVersion":"machines.keelson.dev/v1alpha1","kind":"Machine","metadata":{"generation":%s,` +
+		`"name":"m"},"spec":%s,"status":{"observedGeneration":3,"release":"1"}}` + "\n"
+	contents := map[string]struct{ before, after string }{
+		"machines/m1": {fmt.Sprintf(machine, "3", `{"release":"2","request":"x"}`), fmt.Sprintf(machine, "4", "{}")},
+		"machines/m2": {fmt.Sprintf(machine, "3", "{}"), fmt.Sprintf(machine, "3", "{}")},
+		"epoch":       {"7", "7"},
+	}
+	store := newStore(t)
+	for name, c := range contents {
+		if _, err := store.Put(t.Context(), "/r/machines.keelson.dev/"+name, []byte(c.before), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := Run(t.Context(), store, Options{Prefix: "r", Epoch: 7}); err != nil {
+			t.Fatal(err)
+		}
+		for name, c := range contents {
+			item, _, err := store.Get(t.Context(), "/r/machines.keelson.dev/"+name)
+			if err != nil || string(item.Value) != c.after {
+				t.Errorf("%s: %s, %v; want %s", name, item.Value, err, c.after)
+			}
+		}
+	}
+}
+
 // changing is a store that another client changes between each read and the next write.
 type changing struct{ kv.Store }
 
