@@ -129,7 +129,7 @@ func TestApply(t *testing.T) {
 				for i := range state.Machines { // the API server sets the times of creation
 					state.Machines[i].CreationTimestamp = metav1.Time{}
 				}
-				p, err := state.Upgrade("3")
+				p, err := state.Upgrade("2.1")
 				if err != nil || len(p.Findings) > 0 {
 					t.Fatalf("%+v, %v", p, err)
 				}

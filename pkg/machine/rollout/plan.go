@@ -91,13 +91,14 @@ func (s *State) Upgrade(release string) (*Plan, error) {
 			p.Steps = append(p.Steps, Step{m.Name, m.Status.Release, release})
 		}
 	}
-	s.check(p)
+	s.check(p, func(string) preflight.Severity { return preflight.Error })
 	s.checkBackup(p)
 	for _, m := range order {
 		if have := running(m); m.Status.ControlPlane && have != nil && p.Target != nil {
 			p.checkServers(m.Name, have)
 		}
 	}
+	p.checkSeveral(order)
 	return p, nil
 }
 
@@ -119,7 +120,13 @@ func (s *State) Rollback() (*Plan, error) {
 			p.Steps = append(p.Steps, Step{m.Name, from, to})
 		}
 	}
-	s.check(p)
+	// A failed upgrade is the usual reason for a machine that does not work.
+	s.check(p, func(machine string) preflight.Severity {
+		if p.changes(machine) {
+			return preflight.Warning
+		}
+		return preflight.Error
+	})
 	if have := target(order, from); have != nil && p.Target != nil {
 		p.Older = p.Target.Minor() < have.Minor()
 		if have.Minor() > p.Target.Minor()+maxJump {
@@ -194,19 +201,28 @@ func (p *Plan) fail(check, what, remedy string) {
 	p.Findings = append(p.Findings, preflight.Finding{Check: check, Severity: preflight.Error, What: what, Remedy: remedy})
 }
 
-// check adds what prevents any change, and what remains of an earlier one.
-func (s *State) check(p *Plan) {
+// changes reports whether a machine gets another release.
+func (p *Plan) changes(machine string) bool {
+	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Machine == machine })
+}
+
+// check adds what prevents any change, and what remains of an earlier one. severity returns how bad it is that a
+// machine does not work.
+func (s *State) check(p *Plan, severity func(machine string) preflight.Severity) {
 	machines := map[string]*v1alpha1.Machine{}
 	for _, m := range s.order() {
 		machines[m.Name] = m
 		if h := m.Status.Heartbeat; h == nil || s.Now.Sub(h.Time) > silent {
-			p.fail(checkAgent, fmt.Sprintf("the agent of %s has not reported for more than %s", m.Name, silent),
-				"look at \"journalctl -u keelson-agent\" there; if the machine is gone, run \"ctl node remove "+m.Name+"\"")
+			p.Findings = append(p.Findings, preflight.Finding{
+				Check: checkAgent, Severity: severity(m.Name),
+				What: fmt.Sprintf("the agent of %s has not reported for more than %s", m.Name, silent),
+				Remedy: "look at \"journalctl -u keelson-agent\" there; if the machine is gone, run \"ctl node remove " +
+					m.Name + "\"",
+			})
 		}
 	}
 	for _, m := range s.order() {
-		changes := slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Machine == m.Name })
-		if m.Spec.Release != "" && !changes {
+		if m.Spec.Release != "" && !p.changes(m.Name) {
 			p.Withdraw = append(p.Withdraw, m.Name)
 		}
 	}
@@ -216,9 +232,8 @@ func (s *State) check(p *Plan) {
 				"install its package there; the agent reports it within two minutes")
 		}
 	}
-	p.Findings = append(p.Findings, CheckNodes(s.Nodes, p.Target, func(name string) bool {
-		return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Machine == name })
-	})...)
+	p.Findings = append(p.Findings, checkReady(s.Nodes, severity)...)
+	p.Findings = append(p.Findings, checkKubelets(s.Nodes, p.Target, p.changes)...)
 }
 
 // checkBackup adds a warning if there is no recent backup. An upgrade can be rolled back without one.
@@ -242,15 +257,29 @@ func (s *State) checkBackup(p *Plan) {
 // CheckNodes returns what is wrong with the nodes of a cluster whose API servers are about to get a
 // version of Kubernetes: nodes that are not ready, and kubelets that do not work with the version. changes
 // reports whether the kubelet of a node changes too. If target is nil, versions are not checked.
-func CheckNodes(nodes []v1.Node, target *version.Version, changes func(name string) bool) (out []preflight.Finding) {
+func CheckNodes(nodes []v1.Node, target *version.Version, changes func(name string) bool) []preflight.Finding {
+	out := checkReady(nodes, func(string) preflight.Severity { return preflight.Error })
+	return append(out, checkKubelets(nodes, target, changes)...)
+}
+
+// checkReady returns which nodes are not ready. severity returns how bad that is.
+func checkReady(nodes []v1.Node, severity func(node string) preflight.Severity) (out []preflight.Finding) {
+	for i := range nodes {
+		if n := &nodes[i]; !ready(n) {
+			out = append(out, preflight.Finding{Check: checkNode, Severity: severity(n.Name),
+				What: "node " + n.Name + " is not ready", Remedy: "see \"ctl describe node " + n.Name + "\""})
+		}
+	}
+	return out
+}
+
+// checkKubelets returns which kubelets do not work with API servers of a version.
+func checkKubelets(nodes []v1.Node, target *version.Version, changes func(name string) bool) (out []preflight.Finding) {
 	fail := func(check, what, remedy string) {
 		out = append(out, preflight.Finding{Check: check, Severity: preflight.Error, What: what, Remedy: remedy})
 	}
 	for i := range nodes {
 		n := &nodes[i]
-		if !ready(n) {
-			fail(checkNode, "node "+n.Name+" is not ready", "see \"ctl describe node "+n.Name+"\"")
-		}
 		kubelet, err := version.ParseSemantic(n.Status.NodeInfo.KubeletVersion)
 		if err != nil || target == nil {
 			continue
@@ -275,6 +304,27 @@ func (p *Plan) checkServers(name string, have *version.Version) {
 		p.fail(checkSkew, change, "API servers must not be older than other programs: use \"ctl upgrade rollback\"")
 	case p.Target.Minor() > have.Minor()+maxJump:
 		p.fail(checkSkew, change, "upgrade to each minor version in between, one after the other")
+	}
+}
+
+// checkSeveral adds an error if several control planes, in the given order, would get another minor version of
+// Kubernetes. Each machine changes all its programs at once, so the first kubelet would be newer than the other
+// API servers, to which it connects, too. An upgrade that has begun goes on: its end is the remedy.
+func (p *Plan) checkSeveral(order []*v1alpha1.Machine) {
+	older := 0
+	for _, m := range order {
+		have := running(m)
+		switch {
+		case !m.Status.ControlPlane:
+		case p.Target == nil, have != nil && have.Minor() == p.Target.Minor():
+			return
+		default:
+			older++
+		}
+	}
+	if older > 1 {
+		p.fail(checkSkew, fmt.Sprintf("kubelets with Kubernetes %s would use API servers that are older", p.Target),
+			"wait for a release that upgrades several control planes to another minor version")
 	}
 }
 

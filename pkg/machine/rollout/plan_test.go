@@ -23,7 +23,7 @@ import (
 var now = time.Unix(1_800_000_000, 0)
 
 // versions has the versions of Kubernetes of the releases in tests.
-var versions = map[string]string{"1": "v1.36.1", "2": "v1.37.2", "3": "v1.38.0", "5": "v1.41.0"}
+var versions = map[string]string{"1": "v1.36.1", "2": "v1.37.2", "2.1": "v1.37.3", "3": "v1.38.0", "5": "v1.41.0"}
 
 // exampleMachine returns a machine on which all releases are installed.
 func exampleMachine(name, release, previous string, controlPlane bool) v1alpha1.Machine {
@@ -76,27 +76,30 @@ func TestUpgradePlan(t *testing.T) {
 		to     string
 		want   string
 	}{
-		"to the next version":  {func(*State) {}, "3", "c1>3 c2>3 w2>3 w1>3"},
+		"to the next version": {func(*State) {}, "3", "c1>3 c2>3 w2>3 w1>3 Skew"},
+		"to another patch":    {func(*State) {}, "2.1", "c1>2.1 c2>2.1 w2>2.1 w1>2.1"},
+		"one control plane": {func(s *State) { s.Machines[1].Status.ControlPlane = false }, "3",
+			"c1>3 w2>3 c2>3 w1>3"},
 		"to what runs":         {func(*State) {}, "2", ""},
-		"to an older version":  {func(*State) {}, "1", "c1>1 c2>1 w2>1 w1>1 Skew Skew"},
-		"over a minor version": {func(*State) {}, "5", "c1>5 c2>5 w2>5 w1>5 Skew Skew Skew Skew Skew Skew"},
+		"to an older version":  {func(*State) {}, "1", "c1>1 c2>1 w2>1 w1>1 Skew Skew Skew"},
+		"over a minor version": {func(*State) {}, "5", "c1>5 c2>5 w2>5 w1>5 Skew Skew Skew Skew Skew Skew Skew"},
 		"interrupted":          {func(s *State) { s.Machines[3].Status.Release = "3" }, "3", "c2>3 w2>3 w1>3"},
 		"a silent agent": {func(s *State) { s.Machines[0].Status.Heartbeat.Time = now.Add(-time.Hour) }, "3",
-			"c1>3 c2>3 w2>3 w1>3 Agent"},
+			"c1>3 c2>3 w2>3 w1>3 Agent Skew"},
 		"an agent that has never reported": {func(s *State) { s.Machines[0].Status.Heartbeat = nil }, "3",
-			"c1>3 c2>3 w2>3 w1>3 Agent"},
-		"not installed":     {func(s *State) { s.Machines[1].Status.Releases = nil }, "3", "c1>3 c2>3 w2>3 w1>3 Release"},
+			"c1>3 c2>3 w2>3 w1>3 Agent Skew"},
+		"not installed":     {func(s *State) { s.Machines[1].Status.Releases = nil }, "3", "c1>3 c2>3 w2>3 w1>3 Release Skew"},
 		"installed nowhere": {func(*State) {}, "4", "c1>4 c2>4 w2>4 w1>4 Release Release Release Release"},
 		"a node that is not ready": {func(s *State) { s.Nodes[2].Status.Conditions[0].Status = v1.ConditionUnknown }, "3",
-			"c1>3 c2>3 w2>3 w1>3 NodeReady"},
+			"c1>3 c2>3 w2>3 w1>3 NodeReady Skew"},
 		"an old kubelet": {func(s *State) { s.Nodes = append(s.Nodes, exampleNode("x", "v1.34.0")) }, "3",
-			"c1>3 c2>3 w2>3 w1>3 Skew"},
+			"c1>3 c2>3 w2>3 w1>3 Skew Skew"},
 		"a kubelet at the limit": {func(s *State) { s.Nodes = append(s.Nodes, exampleNode("x", "v1.35.0")) }, "3",
-			"c1>3 c2>3 w2>3 w1>3"},
-		"an old backup": {func(s *State) { s.Backup = now.Add(-25 * time.Hour) }, "3", "c1>3 c2>3 w2>3 w1>3 Backup"},
-		"no backup":     {func(s *State) { s.Backup = time.Time{} }, "3", "c1>3 c2>3 w2>3 w1>3 Backup"},
-		"a newer kubelet": {func(s *State) { s.Nodes = append(s.Nodes, exampleNode("x", "v1.39.0")) }, "3",
 			"c1>3 c2>3 w2>3 w1>3 Skew"},
+		"an old backup": {func(s *State) { s.Backup = now.Add(-25 * time.Hour) }, "3", "c1>3 c2>3 w2>3 w1>3 Backup Skew"},
+		"no backup":     {func(s *State) { s.Backup = time.Time{} }, "3", "c1>3 c2>3 w2>3 w1>3 Backup Skew"},
+		"a newer kubelet": {func(s *State) { s.Nodes = append(s.Nodes, exampleNode("x", "v1.39.0")) }, "3",
+			"c1>3 c2>3 w2>3 w1>3 Skew Skew"},
 	} {
 		s := exampleState()
 		tc.change(s)
@@ -165,6 +168,36 @@ func TestRollbackPlan(t *testing.T) {
 		if got := text(p); got != tc.want || p.Older != tc.older {
 			t.Errorf("%s: %s, %t, want %s\n%v %v", name, got, p.Older, tc.want, p.Findings, err)
 		}
+	}
+}
+
+// TestRollbackOfBroken checks that machines that do not work prevent an upgrade and the rollback of others, but
+// not their own rollback.
+func TestRollbackOfBroken(t *testing.T) {
+	s := exampleState()
+	s.Machines[0].Status.Heartbeat = nil
+	s.Nodes[1].Status.Conditions = nil
+	errors := func(p *Plan, err error) (n int) {
+		t.Helper()
+		if err != nil || len(p.Findings) != 2 {
+			t.Fatal(p, err)
+		}
+		for _, f := range p.Findings {
+			if f.Severity == preflight.Error {
+				n++
+			}
+		}
+		return n
+	}
+	if n := errors(s.Upgrade("2.1")); n != 2 {
+		t.Errorf("%d errors in an upgrade, want 2", n)
+	}
+	if n := errors(s.Rollback()); n != 0 {
+		t.Errorf("%d errors in a rollback, want none", n)
+	}
+	s.Machines[0].Status.Release, s.Nodes[0].Status.NodeInfo.KubeletVersion = "1", versions["1"] // not upgraded
+	if n := errors(s.Rollback()); n != 1 {
+		t.Errorf("%d errors in the rollback of other machines, want 1", n)
 	}
 }
 
