@@ -52,32 +52,38 @@ func parseName(name string) (l Listed, ok bool) {
 	return Listed{Cluster: base[:at], Time: t}, err == nil
 }
 
-// Newest returns the newest backup of a cluster in a directory. ok is false if there is none, also if the
-// directory does not exist.
-func Newest(dir, cluster string) (l Listed, ok bool, err error) {
+// made returns the backups of a cluster in a directory that were made until now, the newest first. Others were
+// made while the clock was wrong: each of them would be the newest backup for a long time.
+func made(dir, cluster string, now time.Time) ([]Listed, error) {
 	all, err := List(dir)
+	return slices.DeleteFunc(all, func(l Listed) bool { return l.Cluster != cluster || l.Time.After(now) }), err
+}
+
+// Newest returns the newest backup of a cluster in a directory, except those with a time after now. ok is
+// false if there is none, also if the directory does not exist.
+func Newest(dir, cluster string, now time.Time) (l Listed, ok bool, err error) {
+	all, err := made(dir, cluster, now)
 	if errors.Is(err, os.ErrNotExist) {
 		return l, false, nil
 	}
-	i := slices.IndexFunc(all, func(l Listed) bool { return l.Cluster == cluster })
-	if err != nil || i < 0 {
+	if err != nil || len(all) == 0 {
 		return l, false, err
 	}
-	return all[i], true, nil
+	return all[0], true, nil
 }
 
-// Prune removes all backups of a cluster in a directory except the newest ones, and returns the paths of
-// those that it has removed. It also removes what interrupted backups have left before the given time.
-func Prune(dir, cluster string, keep int, before time.Time) ([]string, error) {
-	all, err := List(dir)
+// partialAge is the age from which a backup that is not complete was interrupted.
+const partialAge = 24 * time.Hour
+
+// Prune removes all backups of a cluster in a directory except the newest ones and those with a time after now,
+// and returns the paths of those that it has removed. It also removes what interrupted backups have left.
+func Prune(dir, cluster string, keep int, now time.Time) ([]string, error) {
+	all, err := made(dir, cluster, now)
 	if err != nil {
 		return nil, err
 	}
 	var removed []string
-	for _, l := range slices.DeleteFunc(all, func(l Listed) bool { return l.Cluster != cluster }) {
-		if keep--; keep >= 0 {
-			continue
-		}
+	for _, l := range all[min(keep, len(all)):] {
 		if err := os.Remove(l.Path); err != nil {
 			return removed, fmt.Errorf("old backup: %w", err)
 		}
@@ -85,7 +91,7 @@ func Prune(dir, cluster string, keep int, before time.Time) ([]string, error) {
 	}
 	partial, err := filepath.Glob(filepath.Join(dir, ".partial-*"+Extension))
 	for _, path := range partial {
-		if info, statErr := os.Stat(path); statErr == nil && info.ModTime().Before(before) {
+		if info, statErr := os.Stat(path); statErr == nil && now.Sub(info.ModTime()) > partialAge {
 			err = errors.Join(err, os.Remove(path))
 		}
 	}

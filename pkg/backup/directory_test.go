@@ -14,7 +14,7 @@ import (
 // TestDirectory lists a directory with backups of two clusters and other files, and removes old ones.
 func TestDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "backups")
-	if _, ok, err := Newest(dir, "a"); ok || err != nil {
+	if _, ok, err := Newest(dir, "a", time.Now()); ok || err != nil {
 		t.Error("a directory that does not exist", ok, err)
 	}
 	now := time.Date(2026, 11, 30, 21, 0, 0, 0, time.UTC)
@@ -32,7 +32,7 @@ func TestDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	old := now.Add(-time.Hour)
+	old := now.Add(-24 * time.Hour)
 	if err := os.Chtimes(filepath.Join(dir, ".partial-1.keelson-backup"), old, old); err != nil {
 		t.Fatal(err)
 	}
@@ -40,10 +40,14 @@ func TestDirectory(t *testing.T) {
 	if err != nil || len(all) != 6 || !slices.IsSortedFunc(all, func(x, y Listed) int { return y.Time.Compare(x.Time) }) {
 		t.Fatal(all, err)
 	}
-	if l, ok, err := Newest(dir, "a-b"); !ok || err != nil || !l.Time.Equal(now.Add(2*time.Hour)) || l.Cluster != "a-b" {
+	if l, ok, err := Newest(dir, "a-b", now.Add(2*time.Hour)); !ok || err != nil || l.Cluster != "a-b" ||
+		!l.Time.Equal(now.Add(2*time.Hour)) {
 		t.Error(l, ok, err)
 	}
-	removed, err := Prune(dir, "a", 2, now)
+	if l, ok, err := Newest(dir, "a-b", now.Add(time.Hour)); !ok || err != nil || !l.Time.Equal(now) {
+		t.Error("the newest one is in the future:", l, ok, err)
+	}
+	removed, err := Prune(dir, "a", 1, now.Add(2*time.Hour)) // one of the four is in the future
 	want := []string{filepath.Join(dir, Name("a", now.Add(time.Hour))), filepath.Join(dir, Name("a", now))}
 	if err != nil || !slices.Equal(removed, want) {
 		t.Errorf("%v, %v; want %v", removed, err, want)

@@ -53,7 +53,7 @@ func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
 	if err != nil {
 		return err
 	}
-	if newest, ok, err := backup.Newest(o.Dir, c.ClusterName); err != nil {
+	if newest, ok, err := backup.Newest(o.Dir, c.ClusterName, d.Clock.Now()); err != nil {
 		return err
 	} else if ok && d.Clock.Since(newest.Time) < o.Every {
 		_, err := fmt.Fprintf(d.Out, "The newest backup, %s, is younger than %s.\n", newest.Path, o.Every)
@@ -91,7 +91,7 @@ func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
 	if o.Keep == 0 {
 		return nil
 	}
-	removed, err := backup.Prune(o.Dir, c.ClusterName, o.Keep, d.Clock.Now().Add(-24*time.Hour))
+	removed, err := backup.Prune(o.Dir, c.ClusterName, o.Keep, d.Clock.Now())
 	for _, r := range removed {
 		fmt.Fprintln(d.Out, "removed "+r)
 	}
