@@ -8,8 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -27,15 +27,16 @@ import (
 )
 
 var (
-	errNoSeal      = errors.New("with which key? give --passphrase-file, --recipient or --recipients-file")
-	errTwoSeals    = errors.New("a backup has either a passphrase or recipients")
-	errNoKey       = errors.New("give --passphrase-file or --identity-file")
-	errNoSource    = errors.New("which backup? give its FILE, or --from-data-dir")
-	errKeep        = errors.New("--keep must not be negative")
-	errHidden      = errors.New("the scheduled command has no access there")
-	errRootBackup  = errors.New("only root can read the keys of the control plane")
-	errRootRestore = errors.New("only root can restore a cluster")
+	errNoSeal   = errors.New("with which key? give --passphrase-file, --recipient or --recipients-file")
+	errTwoSeals = errors.New("a backup has either a passphrase or recipients")
+	errNoKey    = errors.New("give --passphrase-file or --identity-file")
+	errNoSource = errors.New("which backup? give its FILE, or --from-data-dir")
+	errKeep     = errors.New("--keep must not be negative")
+	errHidden   = errors.New("the scheduled command has no access there")
 )
+
+// readKeys says why only root can make backups.
+const readKeys = "only root can read the keys of the control plane"
 
 // seal has the flags that say how backups are sealed.
 type seal struct {
@@ -72,19 +73,20 @@ func (s *seal) to() ([]age.Recipient, error) {
 
 // args returns the flags of to, with absolute paths.
 func (s *seal) args() (out []string, err error) {
-	for name, file := range map[string]string{"--passphrase-file=": s.passphrase, "--recipients-file=": s.file} {
-		if file == "" {
+	for _, flag := range []struct{ name, file string }{
+		{"--passphrase-file=", s.passphrase}, {"--recipients-file=", s.file},
+	} {
+		if flag.file == "" {
 			continue
 		}
-		if file, err = filepath.Abs(file); err != nil {
+		file, err := filepath.Abs(flag.file)
+		if err != nil {
 			return nil, err
 		}
-		for _, parent := range hidden() {
-			if strings.HasPrefix(file, parent+"/") {
-				return nil, fmt.Errorf("%s%s: %w", name, file, errHidden)
-			}
+		if isBelow(file, hidden()) {
+			return nil, fmt.Errorf("%s%s: %w", flag.name, file, errHidden)
 		}
-		out = append(out, name+file)
+		out = append(out, flag.name+file)
 	}
 	for _, r := range s.recipients {
 		out = append(out, "--recipient="+r)
@@ -153,8 +155,8 @@ prints the path of the new file.`,
 		if o.To, err = s.to(); err != nil {
 			return err
 		}
-		if os.Geteuid() != 0 {
-			return errRootBackup
+		if err := requireRoot(readKeys); err != nil {
+			return err
 		}
 		return machine.Backup(c.Context(), &o, machineDeps(stdout, stderr))
 	}
@@ -241,8 +243,8 @@ from the command, and it cannot write to /home, /root, /etc, /usr and /boot.`,
 				return err
 			}
 		}
-		if os.Geteuid() != 0 {
-			return errRootBackup
+		if err := requireRoot(readKeys); err != nil {
+			return err
 		}
 		if *off {
 			return machine.Unschedule(c.Context())
@@ -273,12 +275,15 @@ func (s *seal) scheduled(dir string, keep int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, parent := range append(hidden(), "/home", "/root", "/etc", "/usr", "/boot") {
-		if strings.HasPrefix(dir, parent+"/") {
-			return nil, fmt.Errorf("--dir=%s: %w", dir, errHidden)
-		}
+	if isBelow(dir, append(hidden(), "/home", "/root", "/etc", "/usr", "/boot")) {
+		return nil, fmt.Errorf("--dir=%s: %w", dir, errHidden)
 	}
 	return append([]string{"--dir=" + dir, "--keep=" + strconv.Itoa(keep)}, args...), nil
+}
+
+// isBelow reports whether an absolute path is one of the directories or below one of them.
+func isBelow(path string, dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(path+"/", dir+"/") })
 }
 
 // hidden returns the directories that are hidden from the unit keelson-backup.
@@ -319,8 +324,8 @@ in dated directories. The command can be interrupted and repeated.`,
 				return err
 			}
 		}
-		if os.Geteuid() != 0 {
-			return errRootRestore
+		if err := requireRoot("only root can restore a cluster"); err != nil {
+			return err
 		}
 		if !*force && !confirmed(stdin, stdout, machine.RestoreWarning) {
 			return errNotConfirmed

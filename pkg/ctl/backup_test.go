@@ -80,13 +80,14 @@ func TestScheduledArguments(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v; want %q", got, err, want)
 	}
-	for _, dir := range []string{"tmp/x", "/etc/backups", "/root/b", "/run/b"} {
+	for _, dir := range []string{"tmp/x", "/etc/backups", "/root/b", "/run/b", "/tmp", "/home/", "/run"} {
 		if got, err := s.scheduled(dir, 3); !errors.Is(err, errHidden) {
 			t.Errorf("%s: %q, %v", dir, got, err)
 		}
 	}
-	file := &seal{passphrase: "proc/self/passphrase"}
-	if got, err := file.args(); err != nil || !slices.Equal(got, []string{"--passphrase-file=/proc/self/passphrase"}) {
+	file := &seal{passphrase: "proc/self/passphrase", file: "proc/keys"} // in this order
+	if got, err := file.args(); err != nil || !slices.Equal(got, []string{"--passphrase-file=/proc/self/passphrase",
+		"--recipients-file=/proc/keys"}) {
 		t.Errorf("%q, %v", got, err)
 	}
 	file.passphrase = "tmp/passphrase"

@@ -24,8 +24,16 @@ import (
 var (
 	errCertificates = errors.New("some certificates are invalid or expire soon")
 	errOutput       = errors.New("unknown output format; want json or none")
-	errNotRoot      = errors.New("only root can do this")
+	errNotRoot      = errors.New("run the command as root")
 )
+
+// requireRoot returns an error that begins with the reason, unless the user is root.
+func requireRoot(reason string) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%s: %w", reason, errNotRoot)
+	}
+	return nil
+}
 
 func addOutput(fs *pflag.FlagSet, output *string) {
 	fs.StringVarP(output, "output", "o", "", "output format: \"json\" prints JSON instead of a table")
@@ -83,8 +91,8 @@ func certsCommand(stdout, stderr io.Writer) *cobra.Command {
 		sub.Args = cobra.NoArgs
 		run := sub.RunE
 		sub.RunE = func(c *cobra.Command, args []string) error {
-			if os.Geteuid() != 0 {
-				return errNotRoot
+			if err := requireRoot("only root can read this machine's keys"); err != nil {
+				return err
 			}
 			return run(c, args)
 		}

@@ -294,8 +294,8 @@ can be repeated. The Node object remains in the cluster.`,
 	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
 	c.Flags().BoolVarP(&force, "force", "f", false, "do not ask for confirmation")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if os.Geteuid() != 0 {
-			return errNotRoot
+		if err := requireRoot("only root can remove programs and their files"); err != nil {
+			return err
 		}
 		if !machine.Installed() {
 			_, err := fmt.Fprintln(stdout, "There is nothing to remove: this machine is not part of a cluster.")

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -117,8 +116,8 @@ func (t *tokens) inviteControlPlane(ctx context.Context, o provision.TokenOption
 	if err := o.Validate(); err != nil {
 		return err // before anything changes
 	}
-	if os.Geteuid() != 0 {
-		return errNotRootHere
+	if err := requireRoot("--control-plane works only on the machine of a control plane"); err != nil {
+		return err
 	}
 	invitation, err := machine.InviteControlPlane(ctx, o, machineDeps(t.stderr, t.stderr))
 	if err != nil {
@@ -131,8 +130,6 @@ func (t *tokens) inviteControlPlane(ctx context.Context, o provision.TokenOption
 	_, err = fmt.Fprintln(t.stdout, text)
 	return err
 }
-
-var errNotRootHere = errors.New("--control-plane: run the command as root on the machine of a control plane")
 
 var errInsecure = errors.New("the kubeconfig does not verify the API server's certificate, so the server could name " +
 	"a false authority: use a kubeconfig without insecure-skip-tls-verify")

@@ -19,6 +19,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/api/machines/v1alpha1"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/backup"
 	"keelson.dev/keelson/pkg/cluster"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 	"keelson.dev/keelson/pkg/machine/machines"
@@ -65,6 +66,9 @@ func TestUpgradeCommands(t *testing.T) {
 		m.Status = v1alpha1.MachineStatus{Release: "1", ControlPlane: true, Heartbeat: &metav1.Time{Time: time.Now()},
 			Releases: []v1alpha1.Release{{Name: "1", Kubernetes: "v1.37.2"}, {Name: "2", Kubernetes: "v1.37.3"}}}
 	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := backup.Record(t.Context(), s.Client, time.Now()); err != nil { // without one, the plan warns
 		t.Fatal(err)
 	}
 	if out, err := execute(t, "upgrade", "plan", "2", config); err != nil || out != "MACHINE   RELEASE   WANTED\n"+

@@ -98,9 +98,12 @@ func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
 	return err
 }
 
+// hasControlPlane reports whether this machine has a control plane.
+func hasControlPlane() bool { return exists(argsFile(provision.APIServer)) }
+
 // ownConfiguration returns the configuration of this machine, which must have a control plane.
 func ownConfiguration() (*config.KeelsonConfiguration, error) {
-	if !exists(argsFile(provision.APIServer)) {
+	if !hasControlPlane() {
 		return nil, certs.ErrNoControlPlane
 	}
 	return readConfiguration()

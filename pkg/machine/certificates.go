@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson.dev/api/clock"
@@ -69,7 +70,7 @@ func certificates() (*certs.Machine, error) {
 		return nil, err
 	}
 	out := &certs.Machine{Node: node(c, of, false), EtcdFlags: argsFile(etcd), Lock: certificatesLock}
-	if exists(argsFile(provision.APIServer)) {
+	if hasControlPlane() {
 		out.Control = controlPlane(c, of)
 	}
 	return out, nil
@@ -97,13 +98,26 @@ func RenewCertificates(ctx context.Context, clk clock.Clock) error {
 	return m.Reissue(ctx, client, clk)
 }
 
-// kubeletClient returns a client with the credentials of this machine's kubelet.
-func kubeletClient() (kubernetes.Interface, error) {
+// kubeletConfig returns the credentials of this machine's kubelet.
+func kubeletConfig() (*rest.Config, error) {
 	rc, err := clientcmd.BuildConfigFromFlags("", provision.KubeletKubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("kubelet's kubeconfig: %w", err)
 	}
-	return kubernetes.NewForConfig(rc)
+	return rc, nil
+}
+
+// kubeletClient returns a client with the credentials of this machine's kubelet.
+func kubeletClient() (kubernetes.Interface, error) {
+	rc, err := kubeletConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	return client, nil
 }
 
 // RotationOptions has the options of RotateAuthorities. certs.Rotation describes them.

@@ -5,6 +5,7 @@ package machine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -325,12 +325,8 @@ func nodeReady(ctx context.Context, client kubernetes.Interface, name string) er
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady })
-	switch {
-	case i < 0:
-		return errNotReady
-	case n.Status.Conditions[i].Status != v1.ConditionTrue:
-		return fmt.Errorf("%w: %s", errNotReady, n.Status.Conditions[i].Message)
+	if !nodes.IsReady(n) {
+		return fmt.Errorf("%w: %s", errNotReady, cmp.Or(nodes.Readiness(n).Message, "it has not reported"))
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson.dev/keelson/pkg/atomicfile"
 	"keelson.dev/keelson/pkg/machine/agent"
@@ -87,11 +86,7 @@ func Join(ctx context.Context, c *config.KeelsonConfiguration, i *Invitation, au
 	err = s.run("node "+c.Node.Name, func() error {
 		return s.startNode(ctx, func(ctx context.Context) error {
 			// The kubelet's own credentials show that it has got them.
-			rc, err := clientcmd.BuildConfigFromFlags("", provision.KubeletKubeconfig)
-			if err != nil {
-				return err
-			}
-			client, err := kubernetes.NewForConfig(rc)
+			client, err := kubeletClient()
 			if err != nil {
 				return err
 			}

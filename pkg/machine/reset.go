@@ -13,7 +13,6 @@ import (
 
 	"keelson.dev/keelson/pkg/cgrouptree"
 	"keelson.dev/keelson/pkg/loopdev"
-	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/network"
 )
 
@@ -95,10 +94,8 @@ func (s *steps) removals() []removal {
 // a member of etcd.
 func farewell(isMember bool) string {
 	name := "NAME"
-	if data, err := os.ReadFile(configFile); err == nil {
-		if c, err := config.Decode(data); err == nil {
-			name = c.Node.Name
-		}
+	if c, err := readConfiguration(); err == nil {
+		name = c.Node.Name
 	}
 	out := "\nKeelson's programs and files are removed from this machine. These remain:\n\n"
 	if !exists(controlDir.PKI("ca.key")) || exists(argsFile(etcd)) {

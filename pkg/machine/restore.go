@@ -248,14 +248,12 @@ func fits(c *config.KeelsonConfiguration, files []backup.File, now time.Time) er
 	}) {
 		return fmt.Errorf("%s: %w", c.APIServer.AdvertiseAddress, errNoAddress)
 	}
-	if data, err := os.ReadFile(configFile); err == nil {
-		present, err := config.Decode(data)
-		if err != nil {
-			return fmt.Errorf("%s: %w", configFile, err)
-		}
-		if present.Node.Name != c.Node.Name {
-			return fmt.Errorf("%s: %w", present.Node.Name, errOtherNode)
-		}
+	present, err := readConfiguration()
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err == nil && present.Node.Name != c.Node.Name {
+		return fmt.Errorf("%s: %w", present.Node.Name, errOtherNode)
 	}
 	return sameCluster(files, controlDir.PKI("ca.crt"), now)
 }

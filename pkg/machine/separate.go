@@ -67,10 +67,7 @@ func etcdCredentials() string { return controlDir.PKI(provision.EtcdClient + ".c
 // installedControlPlane returns the configuration of this machine and the description of its control
 // plane.
 func installedControlPlane() (*config.KeelsonConfiguration, *provision.ControlPlane, error) {
-	if !exists(argsFile(provision.APIServer)) {
-		return nil, nil, certs.ErrNoControlPlane
-	}
-	c, err := readConfiguration()
+	c, err := ownConfiguration()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -19,8 +19,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson.dev/api/machines/v1alpha1"
 	"keelson.dev/keelson/pkg/atomicfile"
@@ -270,30 +268,23 @@ func agentAnswers(ctx context.Context) error {
 
 // serverReady returns nil if an API server is ready.
 func serverReady(ctx context.Context, server string) error {
-	rc, err := clientcmd.BuildConfigFromFlags("", provision.KubeletKubeconfig)
+	rc, err := kubeletConfig()
 	if err != nil {
-		return fmt.Errorf("kubelet's credentials: %w", err)
+		return err
 	}
 	return agent.Ready(ctx, rc, server)
 }
-
-// leaseNamespace is the namespace of the Leases that kubelets renew.
-const leaseNamespace = v1.NamespaceNodeLease
 
 var errLease = errors.New("the kubelet has not yet renewed its Lease")
 
 // kubeletReady returns nil if the node is ready, and its kubelet, which was started at a time, has
 // reached the API.
 func kubeletReady(ctx context.Context, node string, started time.Time) error {
-	rc, err := clientcmd.BuildConfigFromFlags("", provision.KubeletKubeconfig)
+	client, err := kubeletClient()
 	if err != nil {
-		return fmt.Errorf("kubelet's credentials: %w", err)
+		return err
 	}
-	client, err := kubernetes.NewForConfig(rc)
-	if err != nil {
-		return fmt.Errorf("client: %w", err)
-	}
-	lease, err := client.CoordinationV1().Leases(leaseNamespace).Get(ctx, node, metav1.GetOptions{})
+	lease, err := client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
 	if err != nil {
 		return reachability(err)
 	}
@@ -325,7 +316,7 @@ func (m *host) Current() (string, error) {
 func (m *host) Releases(ctx context.Context) ([]v1alpha1.Release, error) { return m.releases.list(ctx) }
 
 // ControlPlane implements upgrade.Local.
-func (m *host) ControlPlane() bool { return exists(argsFile(provision.APIServer)) }
+func (m *host) ControlPlane() bool { return hasControlPlane() }
 
 // Check implements upgrade.Local.
 func (m *host) Check(ctx context.Context, name string) error { return m.releases.check(ctx, name) }

@@ -11,12 +11,8 @@ import (
 // Stale returns the members of list that a machine without data replaces: those with the machine's name
 // or its peer URL.
 func Stale(list []Member, name, peer string) []Member {
-	return slices.Collect(func(yield func(Member) bool) {
-		for _, m := range list {
-			if (m.Name == name || slices.Contains(m.Peers, peer)) && !yield(m) {
-				return
-			}
-		}
+	return slices.DeleteFunc(slices.Clone(list), func(m Member) bool {
+		return m.Name != name && !slices.Contains(m.Peers, peer)
 	})
 }
 

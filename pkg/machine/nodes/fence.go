@@ -23,7 +23,7 @@ var errReady = errors.New("the node is ready, so its machine is on; turn the mac
 // until Unfence. Unless it is forced, Fence refuses to fence a node that is ready.
 func Fence(ctx context.Context, name string, o Options) error {
 	node, changed, err := o.update(ctx, name, func(node *v1.Node) error {
-		if isReady(node) && !restorehold.IsFenced(node) && !o.Force {
+		if IsReady(node) && !restorehold.IsFenced(node) && !o.Force {
 			return fmt.Errorf("node %s: %w", name, errReady)
 		}
 		restorehold.Fence(node, o.Clock.Now())
@@ -33,7 +33,7 @@ func Fence(ctx context.Context, name string, o Options) error {
 		return err
 	}
 	fmt.Fprintf(o.Out, "node/%s %s\n", name, word(changed, "fenced", "is fenced already"))
-	if isReady(node) {
+	if IsReady(node) {
 		fmt.Fprintf(o.Out, "Its pods are replaced when it is not ready, which takes about a minute.\n")
 	}
 	return nil
@@ -82,11 +82,15 @@ func (o *Options) update(ctx context.Context, name string, change func(*v1.Node)
 	return node, changed, err
 }
 
-func isReady(node *v1.Node) bool {
+// Readiness returns the condition Ready of a node, or one without a status.
+func Readiness(node *v1.Node) v1.NodeCondition {
 	for _, c := range node.Status.Conditions {
 		if c.Type == v1.NodeReady {
-			return c.Status == v1.ConditionTrue
+			return c
 		}
 	}
-	return false
+	return v1.NodeCondition{}
 }
+
+// IsReady reports whether a node is ready.
+func IsReady(node *v1.Node) bool { return Readiness(node).Status == v1.ConditionTrue }

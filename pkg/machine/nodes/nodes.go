@@ -211,13 +211,11 @@ func (o *Options) giveUp(node *v1.Node) string {
 	if o.Force {
 		return "of --force"
 	}
-	ready, since := false, node.CreationTimestamp.Time
-	for _, c := range node.Status.Conditions {
-		if c.Type == v1.NodeReady {
-			ready, since = c.Status == v1.ConditionTrue, c.LastTransitionTime.Time
-		}
+	since := node.CreationTimestamp.Time
+	if c := Readiness(node); c.Status != "" {
+		since = c.LastTransitionTime.Time
 	}
-	if ready || o.Clock.Since(since) < notReadyLimit {
+	if IsReady(node) || o.Clock.Since(since) < notReadyLimit {
 		return ""
 	}
 	return "it has not been ready since " + since.UTC().Format(time.RFC3339)

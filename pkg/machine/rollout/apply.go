@@ -18,6 +18,7 @@ import (
 	"keelson.dev/api/machines/v1alpha1"
 	"keelson.dev/keelson/pkg/backup"
 	"keelson.dev/keelson/pkg/machine/machines"
+	"keelson.dev/keelson/pkg/machine/nodes"
 	"keelson.dev/keelson/pkg/provision"
 )
 
@@ -83,7 +84,7 @@ func (c *Cluster) apply(ctx context.Context, s Step) error {
 	}
 	return c.wait(ctx, nodeLimit, func(ctx context.Context) error {
 		n, err := c.Client.CoreV1().Nodes().Get(ctx, s.Machine, metav1.GetOptions{})
-		if err == nil && !ready(n) {
+		if err == nil && !nodes.IsReady(n) {
 			err = errNodeNotReady
 		}
 		return err

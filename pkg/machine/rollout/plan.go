@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"keelson.dev/api/machines/v1alpha1"
+	"keelson.dev/keelson/pkg/machine/nodes"
 	"keelson.dev/keelson/pkg/machine/preflight"
 	"keelson.dev/keelson/pkg/machine/upgrade"
 )
@@ -263,9 +264,9 @@ func CheckNodes(nodes []v1.Node, target *version.Version, changes func(name stri
 }
 
 // checkReady returns which nodes are not ready. severity returns how bad that is.
-func checkReady(nodes []v1.Node, severity func(node string) preflight.Severity) (out []preflight.Finding) {
-	for i := range nodes {
-		if n := &nodes[i]; !ready(n) {
+func checkReady(list []v1.Node, severity func(node string) preflight.Severity) (out []preflight.Finding) {
+	for i := range list {
+		if n := &list[i]; !nodes.IsReady(n) {
 			out = append(out, preflight.Finding{Check: checkNode, Severity: severity(n.Name),
 				What: "node " + n.Name + " is not ready", Remedy: "see \"ctl describe node " + n.Name + "\""})
 		}
@@ -326,12 +327,6 @@ func (p *Plan) checkSeveral(order []*v1alpha1.Machine) {
 		p.fail(checkSkew, fmt.Sprintf("kubelets with Kubernetes %s would use API servers that are older", p.Target),
 			"wait for a release that upgrades several control planes to another minor version")
 	}
-}
-
-func ready(n *v1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool {
-		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
-	})
 }
 
 // Print prints what a plan does. It does not print findings; preflight.Report does.
