@@ -56,6 +56,8 @@ const RestoreWarning = `This brings the cluster back to the state of the backup,
     machines.
   - This machine's store and the files of its control plane are replaced. The old ones are kept in
     directories "before-restore-TIME" below /var/lib/etcd, /etc/kubernetes and /etc/keelson.
+  - Pods of StatefulSets wait until all nodes in the backup have reported. Name the nodes that joined
+    after it with --also-nodes.
   - Other control planes of the cluster are not used any more. Run "ctl reset" there.
 `
 

@@ -134,7 +134,7 @@ func (m *host) Runs(ctx context.Context, program string) (string, error) {
 }
 
 // Restart implements upgrade.Machine. systemctl waits until the program is ready, for etcd without a limit. A
-// program that is not ready in time counts as restarted, so that Healthy judges it.
+// program that is not ready in time counts as restarted, so that Healthy decides.
 func (m *host) Restart(ctx context.Context, program string) error {
 	limited, cancel := context.WithTimeout(ctx, healthLimit)
 	defer cancel()
