@@ -31,8 +31,10 @@ const (
 	maintainFactor = 6
 	// noticeInterval is the time after which a notice about an unchanged level is repeated.
 	noticeInterval = time.Hour
-	// observeTimeout limits one observation, and defragmentTimeout one defragmentation. The latter is
-	// shorter than the time after which another server takes the lock (see staleAfter).
+	// observeTimeout limits one observation or release of the lock, and defragmentTimeout the time for which
+	// a keeper waits for one defragmentation. The latter is shorter than the time after which another server
+	// takes the lock (see staleAfter). etcd does not stop a defragmentation whose client has gone, and an
+	// embedded one always ends before the call returns.
 	observeTimeout, defragmentTimeout = 10 * time.Second, 10 * time.Minute
 	// retrySeconds is the Retry-After of rejected writes. client-go retries ten times, so a user of
 	// kubectl sees the error after ten seconds.
@@ -256,18 +258,19 @@ func (k *Keeper) compact(ctx context.Context, members []etcd.Member) error {
 
 // defragment defragments at most one member, and ends the alarm NOSPACE if there is space.
 func (k *Keeper) defragment(ctx context.Context, members []etcd.Member) (err error) {
-	if _, needed := k.Policy.Next(members, k.since); !needed {
+	if _, needed := k.Policy.Next(members, k.since, true); !needed {
 		return k.disarm(ctx, members)
 	}
-	if mine, err := k.lock.acquire(ctx); err != nil || !mine {
+	holding, err := k.lock.acquire(ctx)
+	if err != nil || holding == elsewhere {
 		return err
 	}
-	defer func() { err = errors.Join(err, k.lock.release(ctx)) }()
+	defer func() { err = errors.Join(err, k.unlock(ctx, err)) }()
 	// Another server may have defragmented the member before this one got the lock.
 	if members, err = k.Observe(ctx); err != nil {
 		return err
 	}
-	m, needed := k.Policy.Next(members, k.since)
+	m, needed := k.Policy.Next(members, k.since, holding == held)
 	if !needed {
 		return k.disarm(ctx, members)
 	}
@@ -278,6 +281,17 @@ func (k *Keeper) defragment(ctx context.Context, members []etcd.Member) (err err
 		return err
 	}
 	return k.disarm(ctx, members)
+}
+
+// unlock releases the lock after work that has returned err. If the work was interrupted, etcd still
+// defragments the member. The lock then stays until it is stale, or until this server gets it again.
+func (k *Keeper) unlock(ctx context.Context, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), observeTimeout)
+	defer cancel()
+	return k.lock.release(ctx)
 }
 
 func (k *Keeper) defragmentMember(ctx context.Context, m etcd.Member) error {

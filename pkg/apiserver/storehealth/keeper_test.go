@@ -5,6 +5,7 @@ package storehealth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -204,8 +205,8 @@ func TestLock(t *testing.T) {
 	b := &lock{kv: h.etcd, key: "/l", holder: "b"}
 	acquires := func(l *lock, want bool) {
 		t.Helper()
-		if got, err := l.acquire(t.Context()); got != want || err != nil {
-			t.Fatalf("%s acquires: %t, %v", l.holder, got, err)
+		if got, err := l.acquire(t.Context()); (got == held) != want || err != nil {
+			t.Fatalf("%s acquires: %v, %v", l.holder, got, err)
 		}
 	}
 	release := func(l *lock) {
@@ -264,6 +265,8 @@ func TestMeasure(t *testing.T) {
 
 // fakeMembers are three members of etcd whose defragmentations the test observes.
 type fakeMembers struct {
+	end func() error // called at the end of each defragmentation; may be nil
+
 	mu      sync.Mutex
 	members []etcd.Member
 	running int
@@ -288,29 +291,60 @@ func (f *fakeMembers) Defragment(_ context.Context, m etcd.Member) error {
 	f.running--
 	f.order = append(f.order, m.ID)
 	f.members[m.ID-1].Size = m.InUse
+	if f.end != nil {
+		return f.end()
+	}
 	return nil
 }
 
 func (*fakeMembers) Disarm(context.Context) error            { return nil }
 func (*fakeMembers) CompactNow(context.Context, int64) error { return nil }
 
+// newFake returns three members that need a defragmentation. The first one is the leader.
+func newFake() *fakeMembers {
+	fake := &fakeMembers{}
+	for id := range uint64(3) {
+		m := etcd.Member{ID: id + 1, Leader: id == 0, Size: gib, InUse: gib / 4, Quota: 8 * gib}
+		fake.members = append(fake.members, m)
+	}
+	return fake
+}
+
+// keeper returns a keeper of the members.
+func (f *fakeMembers) keeper(db kv.Store, holder string) *Keeper {
+	return New(Config{
+		Name: "etcd-0", Maintenance: f, KV: db, Root: "/registry/", LockKey: "/lock", Holder: holder,
+		Policy: usual, Locate: locateTest, Notify: func(context.Context, Notice) {},
+		Metrics: NewMetrics(prometheus.NewRegistry()), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+// TestInterruptedDefragmentation checks that the lock stays if etcd may still defragment a member, and that
+// it is released otherwise, even if the server stops meanwhile.
+func TestInterruptedDefragmentation(t *testing.T) {
+	for err, want := range map[error]holding{
+		nil: held, errors.New("refused"): held, context.Canceled: elsewhere,
+		fmt.Errorf("etcd: %w", context.DeadlineExceeded): elsewhere,
+	} {
+		ctx, stop := context.WithCancel(t.Context())
+		fake, db := newFake(), memory.New(clock.Real())
+		fake.end = func() error { stop(); return err }
+		_ = fake.keeper(db, "a").Maintain(ctx)
+		other := lock{kv: db, key: "/lock", holder: "b"}
+		if got, lockErr := other.acquire(t.Context()); got != want || lockErr != nil {
+			t.Errorf("after %v, another server gets %v (%v), want %v", err, got, lockErr, want)
+		}
+		stop()
+	}
+}
+
 // TestOneMemberAtATime lets several keepers maintain the same members, and checks that they never
 // defragment two of them at once, that each member has its turn once, and that the leader is the last.
 func TestOneMemberAtATime(t *testing.T) {
-	fake, shared := &fakeMembers{}, memory.New(clock.Real())
-	free := etcd.Member{Size: gib, InUse: gib / 4, Quota: 8 * gib}
-	for id := range uint64(3) {
-		m := free
-		m.ID, m.Leader = id+1, id == 0
-		fake.members = append(fake.members, m)
-	}
+	fake, shared := newFake(), memory.New(clock.Real())
 	var all sync.WaitGroup
 	for i := range 5 {
-		k := New(Config{
-			Name: "etcd-0", Maintenance: fake, KV: shared, Root: "/registry/", LockKey: "/lock", Holder: fmt.Sprint(i),
-			Policy: usual, Locate: locateTest, Notify: func(context.Context, Notice) {},
-			Metrics: NewMetrics(prometheus.NewRegistry()), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
-		})
+		k := fake.keeper(shared, fmt.Sprint(i))
 		all.Go(func() {
 			for range 20 {
 				if err := k.Maintain(t.Context()); err != nil {

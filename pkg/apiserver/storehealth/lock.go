@@ -32,33 +32,41 @@ type lockValue struct {
 	Holder string `json:"holder"`
 }
 
-// acquire reports whether this server may work now. A server that has died and started again gets its
-// own lock at once.
-//
-// If etcd rejects the write because it has no space, acquire returns true for a lock that no other
-// server holds. Several servers may then work at the same time, but clients cannot write anyway, and all
-// servers defragment the members in the same order.
-func (l *lock) acquire(ctx context.Context) (bool, error) {
+// holding says whether a server may work after an attempt to acquire a lock.
+type holding int
+
+const (
+	elsewhere holding = iota // another server holds the lock
+	unwritten                // no other server held the lock, but etcd has no space to write it
+	held                     // no other server can get the lock
+)
+
+// acquire tries to get the lock. A server that has died and started again gets its own lock at once. If
+// the lock is unwritten, several servers may work at the same time.
+func (l *lock) acquire(ctx context.Context) (holding, error) {
 	item, _, err := l.kv.Get(ctx, l.key)
 	if err != nil {
-		return false, err
+		return elsewhere, err
 	}
 	var expect int64
 	if item != nil {
 		expect = item.ModRevision
 		var value lockValue
 		if err := json.Unmarshal(item.Value, &value); err != nil {
-			return false, fmt.Errorf("key %s: %w", l.key, err)
+			return elsewhere, fmt.Errorf("key %s: %w", l.key, err)
 		}
 		if value.Holder != "" && value.Holder != l.holder && !l.stale(expect) {
-			return false, nil
+			return elsewhere, nil
 		}
 	}
 	ok, err := l.write(ctx, lockValue{Holder: l.holder}, expect)
-	if etcd.IsNoSpace(err) {
-		return true, nil
+	switch {
+	case etcd.IsNoSpace(err):
+		return unwritten, nil
+	case err != nil || !ok:
+		return elsewhere, err
 	}
-	return ok, err
+	return held, nil
 }
 
 // stale records that another server holds the lock, and reports whether it has done so for too long.

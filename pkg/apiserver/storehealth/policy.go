@@ -41,8 +41,9 @@ const (
 
 	// A defragmentation pays if it frees much of a member's database.
 	minFreeBytes, minFreePercent = 100 << 20, 45
-	// A single member stops all writes while it is defragmented, for about 10 s for each GB in use. So
-	// it is only defragmented if that takes less than about 3 s, or if it would soon reject writes.
+	// If a cluster has less than three members, it stops all writes while one of them is defragmented, for
+	// about 10 s for each GB in use. So the member is only defragmented if that takes less than about 3 s,
+	// or if it would soon reject writes.
 	maxInUseAlone = 256 << 20
 	// A member whose database has nearly reached the quota will soon reject writes, even if it has free
 	// pages. It is then defragmented to get these below the quota.
@@ -119,15 +120,12 @@ func (Policy) Admits(level Level, g store.Growth) bool {
 
 // Next returns the member that should be defragmented now. The leader comes last, because clients wait
 // for a new leader if it does not answer. since returns the time since the last defragmentation of a
-// member.
-func (p Policy) Next(members []etcd.Member, since func(id uint64) time.Duration) (etcd.Member, bool) {
-	if !p.Defragment {
-		return etcd.Member{}, false
-	}
+// member. locked reports whether no other server can defragment a member meanwhile.
+func (p Policy) Next(members []etcd.Member, since func(id uint64) time.Duration, locked bool) (etcd.Member, bool) {
 	alarm := noSpace(members)
 	known := slices.DeleteFunc(slices.Clone(members), func(m etcd.Member) bool { return m.Err != nil })
-	if len(known) < len(members) && !alarm {
-		return etcd.Member{}, false // together with the missing member, etcd might lose its majority
+	if !p.Defragment || !spares(members, len(known), alarm && locked) {
+		return etcd.Member{}, false
 	}
 	slices.SortStableFunc(known, func(a, b etcd.Member) int {
 		switch {
@@ -142,12 +140,29 @@ func (p Policy) Next(members []etcd.Member, since func(id uint64) time.Duration)
 		if alarm && urgent(&m, 0, alarmFreePercent) {
 			return m, true
 		}
-		if since(m.ID) >= pause && (urgent(&m, nearQuotaPercent, nearQuotaFreePercent) || pays(&m, len(members) == 1)) {
+		if since(m.ID) >= pause && (urgent(&m, nearQuotaPercent, nearQuotaFreePercent) || pays(&m, losesQuorum(members))) {
 			return m, true
 		}
 	}
 	return etcd.Member{}, false
 }
+
+// spares reports whether one of the known members may stop. Without urgency, all members must be known: a
+// member that another server defragments does not answer. A learner reads the database of the leader, and
+// may become a voting member at any time, so a cluster with a learner spares no member.
+func spares(members []etcd.Member, known int, urgent bool) bool {
+	switch {
+	case slices.ContainsFunc(members, func(m etcd.Member) bool { return m.Learner }):
+		return false
+	case known == len(members):
+		return true
+	}
+	quorum := len(members)/2 + 1
+	return urgent && known-1 >= quorum
+}
+
+// losesQuorum reports whether a cluster with these members accepts no writes while one of them stops.
+func losesQuorum(members []etcd.Member) bool { return len(members) < 3 }
 
 // urgent reports whether a member has used at least used percent of its quota, and could make free
 // percent of it available.
@@ -156,9 +171,9 @@ func urgent(m *etcd.Member, used, free int64) bool {
 }
 
 // pays reports whether a defragmentation frees enough to justify that the member stops for some time.
-func pays(m *etcd.Member, alone bool) bool {
+func pays(m *etcd.Member, stopsWrites bool) bool {
 	free := m.Size - m.InUse
-	return free > minFreeBytes && free*100 > m.Size*minFreePercent && (!alone || m.InUse <= maxInUseAlone)
+	return free > minFreeBytes && free*100 > m.Size*minFreePercent && (!stopsWrites || m.InUse <= maxInUseAlone)
 }
 
 // Disarms reports whether the alarm NOSPACE is to be ended, when no member needs a defragmentation. A

@@ -119,6 +119,7 @@ func TestNext(t *testing.T) {
 	}
 	leader := func(m etcd.Member) etcd.Member { m.Leader = true; return m }
 	alarm := func(m etcd.Member) etcd.Member { m.NoSpace = true; return m }
+	learner := func(m etcd.Member) etcd.Member { m.Learner = true; return m }
 	down := func(m etcd.Member) etcd.Member { m.Err = errors.New("down"); return m }
 	free := func(id uint64) etcd.Member { return member(id, gib, gib/2) }
 	compact := func(id uint64) etcd.Member { return member(id, gib, gib) }
@@ -144,18 +145,49 @@ func TestNext(t *testing.T) {
 		"near the quota, not too often":     {[]etcd.Member{leader(member(1, 8*gib, 7*gib))}, justNow, 0},
 		"alarm, at once":                    {[]etcd.Member{alarm(leader(member(1, 8*gib, 8*gib-300*mib)))}, justNow, 1},
 		"alarm, nothing to gain":            {[]etcd.Member{alarm(leader(member(1, 8*gib, 8*gib-mib)))}, justNow, 0},
-		"alarm, although a member is down": {[]etcd.Member{down(member(1, 0, 0)), alarm(leader(member(2, 8*gib, 7*gib))),
-			alarm(member(3, 8*gib, 7*gib))}, justNow, 3},
+		"two, would stop writes too long":   {[]etcd.Member{leader(free(1)), free(2)}, never, 0},
+		"two, short":                        {[]etcd.Member{leader(free(1)), member(2, gib, 256*mib)}, never, 2},
+		"two, near the quota":               {[]etcd.Member{leader(member(1, 8*gib, 7*gib)), compact(2)}, never, 1},
+		"not while there is a learner": {[]etcd.Member{leader(free(1)), free(2), free(3), learner(compact(4))},
+			never, 0},
+		"alarm and a learner": {[]etcd.Member{alarm(leader(member(1, 8*gib, 7*gib))), learner(compact(2))},
+			justNow, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, ok := usual.Next(tc.members, tc.since)
-			if ok != (tc.want != 0) || got.ID != tc.want {
-				t.Errorf("next is %d (%t), want %d", got.ID, ok, tc.want)
-			}
-			if got, ok := (Policy{Warn: 80, Refuse: 95}).Next(tc.members, tc.since); ok {
-				t.Errorf("without defragmentation, next is %d", got.ID)
+			for _, locked := range []bool{false, true} {
+				got, ok := usual.Next(tc.members, tc.since, locked)
+				if ok != (tc.want != 0) || got.ID != tc.want {
+					t.Errorf("locked %t: next is %d (%t), want %d", locked, got.ID, ok, tc.want)
+				}
+				if got, ok := (Policy{Warn: 80, Refuse: 95}).Next(tc.members, tc.since, locked); ok {
+					t.Errorf("without defragmentation, next is %d", got.ID)
+				}
 			}
 		})
+	}
+}
+
+// TestNextKeepsQuorum checks how many of the members must be known before one of them is defragmented
+// while the alarm is on: all if other servers may work at the same time, otherwise one more than a quorum.
+func TestNextKeepsQuorum(t *testing.T) {
+	for _, tc := range []struct{ members, locked, unlocked int }{
+		{1, 1, 1}, {2, 2, 2}, {3, 3, 3}, {4, 4, 4}, {5, 4, 5}, {7, 5, 7},
+	} {
+		for known := range tc.members + 1 {
+			members := make([]etcd.Member, tc.members)
+			for i := range members {
+				members[i] = etcd.Member{ID: uint64(i + 1), Size: 8 * gib, InUse: 7 * gib, Quota: 8 * gib, NoSpace: true}
+				if i >= known {
+					members[i] = etcd.Member{ID: uint64(i + 1), Err: errors.New("down")}
+				}
+			}
+			for locked, least := range map[bool]int{true: tc.locked, false: tc.unlocked} {
+				_, ok := usual.Next(members, func(uint64) time.Duration { return 0 }, locked)
+				if want := known >= least; ok != want {
+					t.Errorf("%d of %d members known, locked %t: %t, want %t", known, tc.members, locked, ok, want)
+				}
+			}
+		}
 	}
 }
 
@@ -171,7 +203,7 @@ func TestNextEnds(t *testing.T) {
 		}
 		order := []uint64{}
 		for {
-			m, ok := usual.Next(members, func(uint64) time.Duration { return pause })
+			m, ok := usual.Next(members, func(uint64) time.Duration { return pause }, true)
 			if !ok {
 				break
 			}

@@ -7,9 +7,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -20,10 +20,12 @@ import (
 // statusTimeout limits how long a member may take to report its state.
 const statusTimeout = 2 * time.Second
 
-// Member is a voting member of an etcd cluster, with the state of its database.
+// Member is a member of an etcd cluster, with the state of its database.
 type Member struct {
 	ID   uint64
 	Name string
+	// Learner reports whether the member has no vote yet, because it still copies the database.
+	Learner bool
 	// Err says why the state of this member is not known. The fields below are then not set.
 	Err    error
 	Leader bool
@@ -39,7 +41,7 @@ type Member struct {
 	endpoint string
 }
 
-// Members returns the voting members and their states, ordered by ID. The error is that of the list;
+// Members returns the members and their states, ordered by ID. The error is that of the list;
 // errors of single members are in Member.Err.
 func (s *Store) Members(ctx context.Context) ([]Member, error) {
 	// A serializable request is answered from the state of one member, so it costs no consensus.
@@ -47,40 +49,70 @@ func (s *Store) Members(ctx context.Context) ([]Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []Member
+	var endpoints []string
 	for _, m := range list.Members {
-		if m.IsLearner {
-			continue
+		endpoints = append(endpoints, m.ClientURLs...)
+	}
+	// The configured endpoints come last. They are for members whose own URLs cannot be reached from here.
+	for _, endpoint := range s.client.Endpoints() {
+		if !slices.Contains(endpoints, endpoint) {
+			endpoints = append(endpoints, endpoint)
 		}
-		member := Member{ID: m.ID, Name: m.Name, Err: errors.New("the member has no client URL")}
-		for _, endpoint := range slices.Concat(m.ClientURLs, s.client.Endpoints()) {
-			if member.Err = s.readMember(ctx, &member, endpoint); member.Err == nil {
-				break
-			}
+	}
+	states := s.readEndpoints(ctx, endpoints)
+	out := make([]Member, len(list.Members))
+	for i, m := range list.Members {
+		out[i] = Member{ID: m.ID, Name: m.Name, Learner: m.IsLearner, Err: errors.New("no endpoint of the member answers")}
+		for j := range states {
+			out[i].set(&states[j], m.ClientURLs)
 		}
-		out = append(out, member)
 	}
 	slices.SortFunc(out, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
 	return out, nil
 }
 
-// readMember reads the state of a member from an endpoint, which may be that of another member.
-func (s *Store) readMember(ctx context.Context, m *Member, endpoint string) error {
+// endpointState is what a member reports at an endpoint.
+type endpointState struct {
+	endpoint string
+	status   *clientv3.StatusResponse
+	err      error
+}
+
+// readEndpoints asks all endpoints at once, because each one that does not answer takes statusTimeout.
+func (s *Store) readEndpoints(ctx context.Context, endpoints []string) []endpointState {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	status, err := s.client.Status(ctx, endpoint)
-	if err != nil {
-		return err
+	states := make([]endpointState, len(endpoints))
+	var wg sync.WaitGroup
+	for i, endpoint := range endpoints {
+		wg.Go(func() {
+			status, err := s.client.Status(ctx, endpoint)
+			states[i] = endpointState{endpoint, status, err}
+		})
 	}
-	if status.Header.MemberId != m.ID {
-		return fmt.Errorf("%s is the address of another member", endpoint)
+	wg.Wait()
+	return states
+}
+
+// set takes over the state at an endpoint if it is that of this member. urls are the member's own.
+func (m *Member) set(state *endpointState, urls []string) {
+	status := state.status
+	switch {
+	case m.Err == nil: // another endpoint has answered
+		return
+	case state.err != nil:
+		if slices.Contains(urls, state.endpoint) {
+			m.Err = state.err
+		}
+		return
+	case status.Header.MemberId != m.ID:
+		return
 	}
-	m.endpoint, m.Leader, m.Revision = endpoint, status.Leader == m.ID, status.Header.Revision
+	m.Err, m.endpoint, m.Leader, m.Revision = nil, state.endpoint, status.Leader == m.ID, status.Header.Revision
 	m.Size, m.InUse, m.Quota = status.DbSize, status.DbSizeInUse, status.DbSizeQuota
 	m.NoSpace = slices.ContainsFunc(status.Errors, func(text string) bool {
 		return strings.Contains(text, pb.AlarmType_NOSPACE.String())
 	})
-	return nil
 }
 
 // Defragment makes one member rewrite its database without free pages. The member answers no

@@ -6,6 +6,7 @@ package etcd
 import (
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"strings"
 	"sync"
@@ -136,6 +137,26 @@ func serveCluster(t *testing.T, n int) ([]server, string) {
 		<-m.Server.ReadyNotify()
 	}
 	return members, socket("client", 0)[0].String()
+}
+
+// TestReadEndpoints checks that an endpoint that accepts connections, but does not answer, does not keep
+// the store from reading another one.
+func TestReadEndpoints(t *testing.T) {
+	_, address := serveCluster(t, 1)
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", "silent:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	s, err := Dial(External{Endpoints: []string{address}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeStore(t, s)
+	states := s.readEndpoints(t.Context(), []string{"unix://silent:1", address})
+	if states[0].err == nil || states[1].err != nil || states[1].status == nil {
+		t.Errorf("states: %+v", states)
+	}
 }
 
 // TestMembersOfCluster checks that a store that knows the address of one member reads the states of all
