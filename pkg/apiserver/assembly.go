@@ -48,7 +48,6 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/rbac"
 	"keelson.dev/keelson/pkg/apiserver/satoken"
 	"keelson.dev/keelson/pkg/apiserver/services"
-	"keelson.dev/keelson/pkg/apiserver/storehealth/report"
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/features"
 	"keelson.dev/keelson/pkg/health"
@@ -380,7 +379,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	m.handle("/metrics", sinceStart(metricsHandler(s.deps.Metrics, s.metrics), started))
 	results := health.NewResults()
 	m.handle(health.ResultsPath, sinceStart(results.Handler(), started))
-	m.handle(report.Path, a.storeReport())
+	a.addStoreReport(m)
 	m.handle(webhookhealth.Path, a.admission.Webhooks.Handler(a.self.informers.Admissionregistration().V1()))
 	if a.cfg.Profiling {
 		m.addProfiling(a.cfg.Debug.Contention)

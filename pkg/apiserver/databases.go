@@ -37,8 +37,7 @@ type database struct {
 	keeper      *storehealth.Keeper
 }
 
-// databases are the databases of a server. The fields do not change while requests
-// are served.
+// databases are the databases of a server. The fields do not change while requests are served.
 type databases struct {
 	// all begins with the default database, which has all resources without a database of their
 	// own. The others follow in the order of the configuration.
@@ -54,7 +53,7 @@ type databases struct {
 	epoch     int64                  // the cluster's epoch; Server.Run sets it
 	close     []io.Closer
 	// notify is called with notices of the keepers. It is set before they run.
-	notify func(context.Context, storehealth.Notice)
+	notify func(context.Context, storehealth.Notice) error
 }
 
 // openDatabases opens the configured key-value stores. The caller then calls databases.follow.

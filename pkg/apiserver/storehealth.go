@@ -7,9 +7,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -20,6 +22,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson.dev/apiserver/rest"
+	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/storehealth"
 	"keelson.dev/keelson/pkg/apiserver/storehealth/report"
 )
@@ -42,14 +46,24 @@ func (d *databases) newKeeper(s *Server, db *database, number int, metrics *stor
 	return storehealth.New(storehealth.Config{
 		Name: fmt.Sprintf("etcd-%d", number), Maintenance: db.maintenance, KV: db.kv, Root: root,
 		LockKey: root + "keelson.dev/defragmentation",
-		Holder:  net.JoinHostPort(advertised(cfg).String(), strconv.Itoa(cfg.SecurePort)),
+		Holder:  lockHolder(cfg),
 		Policy: storehealth.Policy{Warn: cfg.Store.WarningPercent, Refuse: cfg.Store.RefusalPercent,
 			Defragment: cfg.Store.Defragmentation},
 		Interval: cmp.Or(cfg.Store.Interval, storehealth.ObserveInterval), Locate: locate,
-		Notify:    func(ctx context.Context, n storehealth.Notice) { d.notify(ctx, n) },
+		Notify:    func(ctx context.Context, n storehealth.Notice) error { return d.notify(ctx, n) },
 		Compacted: func(revision int64) { db.backend.Compacted(revision) },
 		Metrics:   metrics, Clock: s.deps.Clock, Log: s.log,
 	})
+}
+
+// lockHolder returns the name of this server in locks. Servers behind a load balancer may advertise the
+// same address, so the name has that of the host too.
+func lockHolder(cfg *config.Config) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return host + "/" + net.JoinHostPort(advertised(cfg).String(), strconv.Itoa(cfg.SecurePort))
 }
 
 // runKeepers protects the databases until ctx is done, if that is configured.
@@ -69,7 +83,7 @@ func (a *assembly) runKeepers(ctx context.Context) {
 // notifyOfStore writes events about the level of a database: in the namespace kube-system for the
 // operators of the cluster, and in the namespace that the notice names. Each API server gets the same
 // notice, so an event has the same name on all of them, and is written once in eventInterval.
-func (a *assembly) notifyOfStore(ctx context.Context, n storehealth.Notice) {
+func (a *assembly) notifyOfStore(ctx context.Context, n storehealth.Notice) error {
 	kind, reason := corev1.EventTypeWarning, "StoreFillingUp"
 	text := "The database " + n.Database + " of the API server fills up: "
 	switch n.Level {
@@ -86,6 +100,7 @@ func (a *assembly) notifyOfStore(ctx context.Context, n storehealth.Notice) {
 	if n.Namespace != "" && n.Namespace != metav1.NamespaceSystem {
 		namespaces = append(namespaces, n.Namespace)
 	}
+	var errs []error
 	for _, namespace := range namespaces {
 		event := &corev1.Event{
 			ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -96,20 +111,33 @@ func (a *assembly) notifyOfStore(ctx context.Context, n storehealth.Notice) {
 		}
 		_, err := a.self.client.CoreV1().Events(namespace).Create(ctx, event, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
-			a.server.log.Error("Failed to write an event about the database", "namespace", namespace, "err", err)
+			errs = append(errs, fmt.Errorf("event in the namespace %s: %w", namespace, err))
 		}
+	}
+	return errors.Join(errs...)
+}
+
+// addStoreReport serves the report of all databases, if the server protects them.
+func (a *assembly) addStoreReport(m *mux) {
+	if a.cfg.Store.Protects() {
+		m.handle(report.Path, rest.GetOnly(a.storeReport(), "application/json"))
 	}
 }
 
-// storeReport serves the report of all databases.
 func (a *assembly) storeReport() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var out report.Document
 		usage := r.URL.Query().Has(report.UsageParameter)
 		for _, db := range a.databases.all {
-			if db.keeper != nil {
-				out.Databases = append(out.Databases, db.keeper.Report(r.Context(), usage))
+			if db.keeper == nil {
+				continue
 			}
+			state, err := db.keeper.Report(r.Context(), usage)
+			if err != nil {
+				rest.WriteError(w, r, apierrors.NewTooManyRequests(err.Error(), 1))
+				return
+			}
+			out.Databases = append(out.Databases, state)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(out)

@@ -6,6 +6,7 @@ package apiserver_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,24 @@ func storeStatus(t *testing.T, s *testserver.Server, usage bool) report.Database
 		t.Fatal(err, string(body))
 	}
 	return doc.Databases[0]
+}
+
+// TestStoreReport checks that only a server that protects its store serves the report, only for GET.
+func TestStoreReport(t *testing.T) {
+	for warn, want := range map[int]map[string]int{
+		0:  {http.MethodGet: http.StatusNotFound, http.MethodPost: http.StatusNotFound},
+		80: {http.MethodGet: http.StatusOK, http.MethodPost: http.StatusMethodNotAllowed},
+	} {
+		s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.Store.WarningPercent = warn }})
+		for method, status := range want {
+			var got int
+			s.Client.Discovery().RESTClient().Verb(method).AbsPath(report.Path).Do(t.Context()).StatusCode(&got)
+			if got != status {
+				t.Errorf("warning at %d %%: %s gets %d, want %d", warn, method, got, status)
+			}
+		}
+		s.Stop(t)
+	}
 }
 
 func bigConfigMap(name string, size int) *corev1.ConfigMap {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,7 +70,7 @@ type Config struct {
 	Policy      Policy
 	Interval    time.Duration // between observations
 	Locate      Locator
-	Notify      func(context.Context, Notice)
+	Notify      func(context.Context, Notice) error
 	Compacted   func(revision int64) // called after a compaction
 	Metrics     *Metrics
 	Clock       clock.Clock
@@ -84,6 +85,11 @@ type Keeper struct {
 
 	observing sync.Mutex // held by Observe, so that levels change in the order of observations
 	shown     []string   // IDs of members with metrics; guarded by observing
+	noQuota   bool       // whether it was logged that etcd reports no quota; guarded by observing
+
+	measuring sync.Mutex // held by measure
+	// Steady is held while a member is defragmented. While others hold it, none is.
+	Steady sync.Mutex
 
 	// The fields below belong to Maintain.
 	lock      lock
@@ -92,7 +98,9 @@ type Keeper struct {
 	compacted int64
 	noticed   Level // level of the last notice
 	noticedAt time.Time
+	pending   *Notice       // notice that could not be delivered
 	usage     *report.Usage // at the last notice
+	disarmed  bool          // whether it was logged that the present alarm was ended
 }
 
 // New returns a Keeper. Run starts it.
@@ -157,11 +165,22 @@ func (k *Keeper) Observe(ctx context.Context) ([]etcd.Member, error) {
 	}
 	k.shown = k.Metrics.observe(k.Name, members, level, k.shown)
 	k.level.Store(int64(level))
+	k.checkQuota(members)
 	if level != before {
 		k.Log.Warn("The level of free space in the database has changed", "database", k.Name, "level", level.String(),
 			"before", before.String(), "state", fullest(members))
 	}
 	return members, nil
+}
+
+// checkQuota says once that there can be no levels if a member of etcd does not report its quota.
+func (k *Keeper) checkQuota(members []etcd.Member) {
+	unknown := slices.ContainsFunc(members, func(m etcd.Member) bool { return m.Err == nil && m.Quota == 0 })
+	if unknown && !k.noQuota && (k.Policy.Warn > 0 || k.Policy.Refuse > 0) {
+		k.noQuota = true
+		k.Log.Warn("A member of etcd does not report its quota, as before etcd 3.6. The server cannot warn or refuse "+
+			"writes before it is full", "database", k.Name)
+	}
 }
 
 func anyKnown(members []etcd.Member) bool {
@@ -215,10 +234,10 @@ func (k *Keeper) Maintain(ctx context.Context) error {
 		return err
 	}
 	level := k.Level()
+	k.disarmed = k.disarmed && noSpace(members)
 	err = k.makeRoom(ctx, members)
 	// The notice comes last, because it may have to read the whole database.
-	k.notice(ctx, level, members)
-	return err
+	return errors.Join(err, k.notice(ctx, level, members))
 }
 
 func (k *Keeper) makeRoom(ctx context.Context, members []etcd.Member) error {
@@ -236,14 +255,15 @@ func (k *Keeper) makeRoom(ctx context.Context, members []etcd.Member) error {
 	return err
 }
 
-// compact removes the history before the last call of Maintain if too little space is left. Otherwise
-// the server's compactor removes it later.
+// compact removes the history before the last call of Maintain if too little space is left, or if etcd
+// must accept writes again. Otherwise the server's compactor removes it later.
 func (k *Keeper) compact(ctx context.Context, members []etcd.Member) error {
 	past := k.past
 	for i := range members {
 		k.past = max(k.past, members[i].Revision)
 	}
-	if k.Level() < Refusing || past <= k.compacted {
+	needed := k.Level() >= Refusing || k.Policy.Defragment && noSpace(members)
+	if !needed || past <= k.compacted {
 		return nil
 	}
 	if err := k.Maintenance.CompactNow(ctx, past); err != nil && !errors.Is(err, kv.ErrCompacted) {
@@ -261,6 +281,10 @@ func (k *Keeper) defragment(ctx context.Context, members []etcd.Member) (err err
 	if _, needed := k.Policy.Next(members, k.since, true); !needed {
 		return k.disarm(ctx, members)
 	}
+	if !k.Steady.TryLock() {
+		return nil // the next call tries again
+	}
+	defer k.Steady.Unlock()
 	holding, err := k.lock.acquire(ctx)
 	if err != nil || holding == elsewhere {
 		return err
@@ -326,27 +350,38 @@ func (k *Keeper) disarm(ctx context.Context, members []etcd.Member) error {
 	if err := k.Maintenance.Disarm(ctx); err != nil {
 		return fmt.Errorf("end of the alarm NOSPACE: %w", err)
 	}
-	k.Log.Warn("Ended the alarm NOSPACE of etcd", "database", k.Name)
+	if !k.disarmed {
+		k.disarmed = true
+		k.Log.Warn("Ended the alarm NOSPACE of etcd", "database", k.Name)
+	}
 	return nil
 }
 
-// notice tells operators about a changed level, and again after noticeInterval.
-func (k *Keeper) notice(ctx context.Context, level Level, members []etcd.Member) {
+// notice tells operators about a changed level, and again after noticeInterval. A notice that cannot be
+// delivered, for example because etcd has no space for an event, is tried again at the next call, without
+// another measurement.
+func (k *Keeper) notice(ctx context.Context, level Level, members []etcd.Member) error {
 	now := k.Clock.Now()
 	if level == k.noticed && (level == Ample || now.Sub(k.noticedAt) < noticeInterval) {
-		return
+		k.pending = nil
+		return nil
 	}
-	k.noticed, k.noticedAt = level, now
-	n := Notice{Database: k.Name, Level: level, Message: fullest(members)}
-	if level > Ample {
-		n.Namespace, n.Message = k.describe(ctx, n.Message)
+	if k.pending == nil || k.pending.Level != level {
+		k.pending = &Notice{Database: k.Name, Level: level, Message: fullest(members)}
+		if level > Ample {
+			k.pending.Namespace, k.pending.Message = k.describe(ctx, k.pending.Message)
+		}
 	}
-	k.Notify(ctx, n)
+	if err := k.Notify(ctx, *k.pending); err != nil {
+		return fmt.Errorf("notice: %w", err)
+	}
+	k.noticed, k.noticedAt, k.pending = level, now, nil
+	return nil
 }
 
 // describe adds to a message which namespace has grown most since the last notice.
 func (k *Keeper) describe(ctx context.Context, message string) (namespace, text string) {
-	usage, err := measure(ctx, k.KV, k.Root, k.Locate)
+	usage, err := k.measure(ctx)
 	if err != nil {
 		return "", message
 	}
@@ -364,8 +399,8 @@ func (k *Keeper) describe(ctx context.Context, message string) (namespace, text 
 		share.Bytes/kib, share.Keys)
 }
 
-// Report returns the present state, and the usage if it is wanted.
-func (k *Keeper) Report(ctx context.Context, usage bool) report.Database {
+// Report returns the present state, and the usage if it is wanted. The only error is ErrMeasuring.
+func (k *Keeper) Report(ctx context.Context, usage bool) (report.Database, error) {
 	out := report.Database{Name: k.Name, WarningPercent: k.Policy.Warn, RefusalPercent: k.Policy.Refuse,
 		Defragmentation: k.Policy.Defragment}
 	members, err := k.Observe(ctx)
@@ -383,10 +418,13 @@ func (k *Keeper) Report(ctx context.Context, usage bool) report.Database {
 		out.Members = append(out.Members, shown)
 	}
 	if usage {
-		out.Usage, err = measure(ctx, k.KV, k.Root, k.Locate)
+		out.Usage, err = k.measure(ctx)
+		if errors.Is(err, ErrMeasuring) {
+			return report.Database{}, err
+		}
 		if err != nil && out.Error == "" {
 			out.Error = err.Error()
 		}
 	}
-	return out
+	return out, nil
 }

@@ -54,7 +54,10 @@ func newHarness(t *testing.T, policy Policy) *harness {
 	h.Keeper = New(Config{
 		Name: "etcd-0", Maintenance: db, KV: db, Root: "/registry/", LockKey: "/lock", Holder: "a", Policy: policy,
 		Interval: ObserveInterval, Locate: locateTest,
-		Notify:  func(_ context.Context, n Notice) { h.notices = append(h.notices, n) },
+		Notify: func(_ context.Context, n Notice) error {
+			h.notices = append(h.notices, n)
+			return nil
+		},
 		Metrics: NewMetrics(prometheus.NewRegistry()), Clock: clock.Real(), Log: log,
 	})
 	return h
@@ -233,7 +236,7 @@ func TestLock(t *testing.T) {
 // TestMeasure checks the usage of a database that needs several pages.
 func TestMeasure(t *testing.T) {
 	h := newHarness(t, usual)
-	const n = 2*firstPage + 1
+	const n = 10*firstPage + 1
 	for i := range n {
 		if err := h.put(t, fmt.Sprintf("/registry/pods/ns%d/%03d", i%2, i), 1000); err != nil {
 			t.Fatal(err)
@@ -265,7 +268,8 @@ func TestMeasure(t *testing.T) {
 
 // fakeMembers are three members of etcd whose defragmentations the test observes.
 type fakeMembers struct {
-	end func() error // called at the end of each defragmentation; may be nil
+	end       func() error // called at the end of each defragmentation; may be nil
+	compacted []int64
 
 	mu      sync.Mutex
 	members []etcd.Member
@@ -297,8 +301,12 @@ func (f *fakeMembers) Defragment(_ context.Context, m etcd.Member) error {
 	return nil
 }
 
-func (*fakeMembers) Disarm(context.Context) error            { return nil }
-func (*fakeMembers) CompactNow(context.Context, int64) error { return nil }
+func (*fakeMembers) Disarm(context.Context) error { return nil }
+
+func (f *fakeMembers) CompactNow(_ context.Context, revision int64) error {
+	f.compacted = append(f.compacted, revision)
+	return nil
+}
 
 // newFake returns three members that need a defragmentation. The first one is the leader.
 func newFake() *fakeMembers {
@@ -314,7 +322,7 @@ func newFake() *fakeMembers {
 func (f *fakeMembers) keeper(db kv.Store, holder string) *Keeper {
 	return New(Config{
 		Name: "etcd-0", Maintenance: f, KV: db, Root: "/registry/", LockKey: "/lock", Holder: holder,
-		Policy: usual, Locate: locateTest, Notify: func(context.Context, Notice) {},
+		Policy: usual, Locate: locateTest, Notify: func(context.Context, Notice) error { return nil },
 		Metrics: NewMetrics(prometheus.NewRegistry()), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 	})
 }
@@ -335,6 +343,116 @@ func TestInterruptedDefragmentation(t *testing.T) {
 			t.Errorf("after %v, another server gets %v (%v), want %v", err, got, lockErr, want)
 		}
 		stop()
+	}
+}
+
+// TestCompactsDuringAlarm checks that the history is compacted while the alarm is on, also if the server
+// refuses no writes.
+func TestCompactsDuringAlarm(t *testing.T) {
+	for _, alarm := range []bool{false, true} {
+		fake := newFake()
+		fake.members[1].NoSpace, fake.members[1].Revision = alarm, 7
+		k := fake.keeper(memory.New(clock.Real()), "a")
+		k.Policy = Policy{Defragment: true}
+		for range 2 { // the first call only notes the revision
+			if err := k.Maintain(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := slices.Equal(fake.compacted, []int64{7}); got != alarm {
+			t.Errorf("alarm %t: compacted at %v", alarm, fake.compacted)
+		}
+	}
+}
+
+// TestSteady checks that no member is defragmented while another part of the server prevents it.
+func TestSteady(t *testing.T) {
+	fake := newFake()
+	k := fake.keeper(memory.New(clock.Real()), "a")
+	k.Steady.Lock()
+	if err := k.Maintain(t.Context()); err != nil || len(fake.order) > 0 {
+		t.Errorf("defragmented %v (%v)", fake.order, err)
+	}
+	k.Steady.Unlock()
+	if err := k.Maintain(t.Context()); err != nil || len(fake.order) != 1 {
+		t.Errorf("afterwards, defragmented %v (%v)", fake.order, err)
+	}
+}
+
+// TestNoticeIsTriedAgain checks that a notice that could not be delivered is tried again with the same
+// text, and is not repeated once it is delivered.
+func TestNoticeIsTriedAgain(t *testing.T) {
+	fake := newFake()
+	fake.members[0].InUse = 7 * gib
+	k := fake.keeper(memory.New(clock.Real()), "a")
+	lost := errors.New("no space")
+	var said []Notice
+	k.Notify = func(_ context.Context, n Notice) error {
+		said = append(said, n)
+		if len(said) == 1 {
+			return lost
+		}
+		return nil
+	}
+	if err := k.Maintain(t.Context()); !errors.Is(err, lost) {
+		t.Error("the error is not reported: ", err)
+	}
+	for range 2 {
+		if err := k.Maintain(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(said) != 2 || said[0] != said[1] || said[1].Level != Warning {
+		t.Errorf("notices: %+v", said)
+	}
+}
+
+// pages is a database that records the limits of its Range requests.
+type pages struct {
+	kv.Store
+	limits []int64
+}
+
+func (p *pages) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult, error) {
+	p.limits = append(p.limits, opts.Limit)
+	return p.Store.Range(ctx, opts)
+}
+
+// TestMeasureBoundsPages checks how many keys a measurement reads at once.
+func TestMeasureBoundsPages(t *testing.T) {
+	db := &pages{Store: memory.New(clock.Real())}
+	for i := range 1000 {
+		if res, err := db.Put(t.Context(), fmt.Sprintf("/registry/a/%04d", i), []byte("x"), 0, 0); err != nil || !res.OK {
+			t.Fatal(res, err)
+		}
+	}
+	for i := range 3 {
+		if res, err := db.Put(t.Context(), fmt.Sprintf("/registry/b/%d", i), make([]byte, mib), 0, 0); err != nil || !res.OK {
+			t.Fatal(res, err)
+		}
+	}
+	usage, err := measure(t.Context(), db, "/registry/", locateTest)
+	if err != nil || usage.Keys != 1003 {
+		t.Fatal(usage, err)
+	}
+	if want := []int64{16, 32, 64, 128, 256, 256, 256}; !slices.Equal(db.limits, want) {
+		t.Errorf("limits of pages: %v, want %v", db.limits, want)
+	}
+}
+
+// TestOneMeasurement checks that a report with the usage is rejected during another measurement.
+func TestOneMeasurement(t *testing.T) {
+	k := newFake().keeper(memory.New(clock.Real()), "a")
+	k.measuring.Lock()
+	if _, err := k.Report(t.Context(), true); !errors.Is(err, ErrMeasuring) {
+		t.Error("during a measurement: ", err)
+	}
+	if _, err := k.Report(t.Context(), false); err != nil {
+		t.Error("without the usage: ", err)
+	}
+	k.measuring.Unlock()
+	if state, err := k.Report(t.Context(), true); err != nil || state.Usage == nil {
+		t.Error("afterwards: ", state, err)
 	}
 }
 

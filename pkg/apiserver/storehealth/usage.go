@@ -6,19 +6,28 @@ package storehealth
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
+	"time"
 
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/keelson/pkg/apiserver/storehealth/report"
 )
 
-// The number of keys that one request reads is between minPage and maxPage. It is chosen so that the
-// values have about pageBytes bytes, which bounds the memory that reading a database needs.
+// A page has about pageBytes bytes if its values are as large as those of the page before. Large values
+// may follow small ones, so a page has at most twice as many keys as the page before, and at most maxPage
+// keys. This bounds the memory: a value has at most 1.5 MiB. More pages would cost more time, because for
+// each one etcd counts all keys after its beginning.
 const (
-	minPage, maxPage = 4, 1000
-	firstPage        = 100
-	pageBytes        = 4 << 20
+	firstPage, maxPage = 16, 256
+	pageBytes          = 4 << 20
 )
+
+// measureTimeout limits one measurement.
+const measureTimeout = 30 * time.Second
+
+// ErrMeasuring says that the database is being measured for another caller.
+var ErrMeasuring = errors.New("the usage of the database is being measured already")
 
 // A Locator returns the resource and the namespace of the object with a key, as strings that do not
 // refer to the memory of key. The namespace is empty for objects without one.
@@ -45,6 +54,17 @@ func (t tally) sorted() []report.Share {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name))
 	})
 	return out
+}
+
+// measure returns the usage of the keeper's database. One measurement runs at a time.
+func (k *Keeper) measure(ctx context.Context) (*report.Usage, error) {
+	if !k.measuring.TryLock() {
+		return nil, ErrMeasuring
+	}
+	defer k.measuring.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
+	defer cancel()
+	return measure(ctx, k.KV, k.Root, k.Locate)
 }
 
 // measure reads all keys with a prefix, page by page. If it cannot read all of them, it returns the
@@ -75,7 +95,7 @@ func measure(ctx context.Context, db kv.Store, prefix string, locate Locator) (*
 			break
 		}
 		start = page.Items[n-1].Key + "\x00"
-		limit = min(max(pageBytes*n/max(read, 1), minPage), maxPage)
+		limit = min(kv.NextLimit(page.Items, pageBytes, maxPage), 2*limit)
 	}
 	usage.Namespaces, usage.Resources = namespaces.sorted(), resources.sorted()
 	return usage, failed

@@ -143,7 +143,7 @@ func (c *cache) readAll(ctx context.Context, at int64) ([]*Record, int64, error)
 		last := int64(len(read.Items)) >= read.Count || len(read.Items) == 0
 		if !last {
 			opts.Start = read.Items[len(read.Items)-1].Key + "\x00"
-			opts.Limit = nextPage(read.Items)
+			opts.Limit = kv.NextLimit(read.Items, loadBytes, loadMaxKeys)
 			next = c.readPage(ctx, opts)
 		}
 		records = append(records, c.decodeAll(read.Items)...)
@@ -151,15 +151,6 @@ func (c *cache) readAll(ctx context.Context, at int64) ([]*Record, int64, error)
 			return records, opts.Revision, nil
 		}
 	}
-}
-
-// nextPage returns the number of keys to request after a page with these items.
-func nextPage(items []kv.Item) int64 {
-	bytes := 0
-	for i := range items {
-		bytes += len(items[i].Value)
-	}
-	return int64(min(max(loadBytes*len(items)/max(bytes, 1), 1), loadMaxKeys))
 }
 
 // pageRead is the result of reading a page.

@@ -163,3 +163,13 @@ func PrefixEnd(prefix string) string {
 	}
 	return ""
 }
+
+// NextLimit returns the Limit for the page of a Range after one with these items. If the values of the
+// next page are as large on average, it has about the given number of bytes. Limit is at most keys.
+func NextLimit(items []Item, bytes, keys int) int64 {
+	size := 0
+	for i := range items {
+		size += len(items[i].Value)
+	}
+	return int64(min(max(bytes*len(items)/max(size, 1), 1), keys))
+}
