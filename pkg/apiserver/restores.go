@@ -5,11 +5,14 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/epoch"
 	"keelson.dev/keelson/pkg/storesnapshot"
 )
@@ -50,14 +53,24 @@ type snapshotter interface {
 	Snapshot(ctx context.Context, w io.Writer) error
 }
 
-// addSnapshots serves copies of the default database, if configured. One copy is made at a time,
-// because the database cannot free space meanwhile.
+const (
+	// snapshotTimeout limits the time of a snapshot, and snapshotWriteTimeout the time in which the client
+	// must accept each part. Meanwhile the database keeps the pages of objects that are deleted.
+	snapshotTimeout, snapshotWriteTimeout = 30 * time.Minute, 30 * time.Second
+)
+
+// addSnapshots serves copies of the default database, if configured. One copy is made at a time, because
+// the database cannot free space meanwhile. A member of etcd that is defragmented waits for the end of all
+// copies, and answers no requests until then, so this server does not do both at once.
 func (a *assembly) addSnapshots(m *mux) {
 	from, ok := a.databases.first().kv.(snapshotter)
 	if !a.cfg.Etcd.Snapshots || !ok {
 		return
 	}
-	var one sync.Mutex
+	one := new(sync.Mutex)
+	if k := a.databases.first().keeper; k != nil {
+		one = &k.Steady
+	}
 	m.handle(storesnapshot.Path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			w.Header().Set("Allow", http.MethodGet)
@@ -65,14 +78,34 @@ func (a *assembly) addSnapshots(m *mux) {
 			return
 		}
 		if !one.TryLock() {
-			http.Error(w, "another snapshot is being read", http.StatusTooManyRequests)
+			http.Error(w, "the store is being copied or defragmented", http.StatusTooManyRequests)
 			return
 		}
 		defer one.Unlock()
 		w.Header().Set("Content-Type", "application/octet-stream")
-		if err := from.Snapshot(r.Context(), w); err != nil {
+		ctx, cancel := context.WithTimeout(r.Context(), snapshotTimeout)
+		defer cancel()
+		if err := from.Snapshot(ctx, &steadyWriter{w, snapshotWriteTimeout}); err != nil {
 			a.server.log.Error("Failed to send a snapshot of the store", "err", err)
 			panic(http.ErrAbortHandler) // the client must not take what it has for the whole
 		}
 	}))
+}
+
+// steadyWriter writes an answer, and fails if the client does not accept each part in a limited time.
+type steadyWriter struct {
+	to    http.ResponseWriter
+	limit time.Duration
+}
+
+// Write implements io.Writer.
+func (w *steadyWriter) Write(p []byte) (int, error) {
+	control := http.NewResponseController(w.to)
+	// The network compares deadlines with the machine's clock.
+	if err := control.SetWriteDeadline(clock.Real().Now().Add(w.limit)); err != nil {
+		return 0, err
+	}
+	n, err := w.to.Write(p)
+	// With HTTP/2, the deadline would end the answer also while nothing is written.
+	return n, errors.Join(err, control.SetWriteDeadline(time.Time{}))
 }

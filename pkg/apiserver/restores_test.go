@@ -79,6 +79,12 @@ func TestStoreSnapshot(t *testing.T) {
 		if resp.StatusCode != want || on != (len(body) > 10_000) {
 			t.Errorf("administrator: %s, %d bytes", resp.Status, len(body))
 		}
+		first := rest.CopyConfig(s.Config)
+		first.NextProtos = []string{"http/1.1"}
+		resp, body = fetch(t, first, storesnapshot.Path)
+		if resp.ProtoMajor != 1 || resp.StatusCode != want || on != (len(body) > 10_000) {
+			t.Errorf("administrator, %s: %s, %d bytes", resp.Proto, resp.Status, len(body))
+		}
 		for _, group := range []string{"system:authenticated", "system:nodes", "system:monitoring"} {
 			resp, _ := fetch(t, s.UserConfig(t, "somebody", group), storesnapshot.Path)
 			if resp.StatusCode != http.StatusForbidden {
