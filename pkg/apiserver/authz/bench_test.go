@@ -43,7 +43,7 @@ func BenchmarkAuthorize(b *testing.B) {
 		[]rbacv1.PolicyRule{{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
 	x.SetBinding("ns-7", "last", rbacv1.RoleRef{Kind: "Role", Name: "last"},
 		[]rbacv1.Subject{{Kind: "ServiceAccount", Name: "default", Namespace: "ns-7"}})
-	node := nodeauth.NewAuthorizer(nodeauth.NewGraph(), rbac.Allows(nil), func(string) bool { return false },
+	node := nodeauth.NewAuthorizer(nodeauth.NewGraph(), rbac.Allows(nil), func(string) (bool, bool) { return false, true },
 		func() bool { return true })
 	if err := c.Build(map[string]Authorizer{config.ModeRBAC: x, config.ModeNode: node}, nil); err != nil {
 		b.Fatal(err)

@@ -21,16 +21,16 @@ import (
 type Authorizer struct {
 	graph  *Graph
 	rules  func(authorizer.Attributes) bool
-	fenced func(node string) bool
+	fenced func(node string) (fenced, known bool)
 	synced func() bool
 }
 
 // NewAuthorizer returns an authorizer that uses graph. rules decides requests that do not depend on
-// which node sends them, by the rules of the role system:node. fenced reports whether a node is fenced:
-// then it may only read. While synced returns false, the authorizer allows no requests that depend on
-// graph, and no writes.
-func NewAuthorizer(graph *Graph, rules func(authorizer.Attributes) bool, fenced func(node string) bool,
-	synced func() bool) *Authorizer {
+// which node sends them, by the rules of the role system:node. fenced reports whether a node is fenced,
+// and whether that is known: a node that is or may be fenced may only read. While synced returns false,
+// the authorizer allows no requests that depend on graph.
+func NewAuthorizer(graph *Graph, rules func(authorizer.Attributes) bool,
+	fenced func(node string) (fenced, known bool), synced func() bool) *Authorizer {
 	return &Authorizer{graph, rules, fenced, synced}
 }
 
@@ -59,10 +59,11 @@ func (a *Authorizer) Authorize(_ context.Context, attrs authorizer.Attributes) (
 		return no(fmt.Sprintf("unknown node for user %q", attrs.GetUser().GetName()))
 	}
 	if !attrs.IsReadOnly() {
-		if !a.synced() {
+		fenced, known := a.fenced(node)
+		if !known {
 			return no("the marks of nodes have not been loaded yet")
 		}
-		if a.fenced(node) {
+		if fenced {
 			return authorizer.DecisionDeny, fmt.Sprintf("node '%s' is fenced: an administrator has declared its machine to be "+
 				"off; \"ctl node unfence %s\" ends that", node, node), nil
 		}

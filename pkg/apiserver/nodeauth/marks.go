@@ -27,7 +27,7 @@ type Marks struct {
 // NewMarks returns a Marks without nodes. Run fills it.
 func NewMarks(client kubernetes.Interface, clk clock.Clock, log *slog.Logger) *Marks {
 	return &Marks{follow.NewCache(follow.Config[corev1.Node, corev1.Node]{
-		// A fenced node has this label, too.
+		// A fenced node has this label, too: the admission plugin RestoreHold sees to that.
 		Source: follow.Source(client.CoreV1().Nodes(), follow.Labels(restorehold.Unreported)),
 		Keep: func(n *corev1.Node) *corev1.Node {
 			return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}
@@ -49,10 +49,13 @@ func (m *Marks) Synced() bool {
 	}
 }
 
-// Fenced reports whether a node is fenced.
-func (m *Marks) Fenced(node string) bool {
+// Fenced reports whether a node is fenced. known is false until the marks of all nodes are known.
+func (m *Marks) Fenced(node string) (fenced, known bool) {
+	if !m.Synced() {
+		return false, false
+	}
 	n := m.cache.Get(types.NamespacedName{Name: node})
-	return n != nil && restorehold.IsFenced(n)
+	return n != nil && restorehold.IsFenced(n), true
 }
 
 // Waiting returns the nodes for which the cluster waits. They have only names and labels.

@@ -377,7 +377,7 @@ func FuzzAuthorizer(f *testing.F) {
 func decidesAsTheModel(t *rapid.T) {
 	g := NewGraph()
 	g.readWith(contents)
-	a := NewAuthorizer(g, otherwise, func(string) bool { return false }, func() bool { return true })
+	a := NewAuthorizer(g, otherwise, func(string) (bool, bool) { return false, true }, func() bool { return true })
 	c := &cluster{
 		pods: map[string]*podModel{}, volumes: map[string]*corev1.PersistentVolume{},
 		attachments: map[string]*storagev1.VolumeAttachment{}, slices: map[string]*resourcev1.ResourceSlice{},
