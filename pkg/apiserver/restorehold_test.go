@@ -199,6 +199,10 @@ func TestFencedNodeOnlyReads(t *testing.T) {
 	if err := labelNode(ctx, node, "n1", restorehold.Unreported, ""); !apierrors.IsForbidden(err) {
 		t.Error("report of a fenced node: ", err)
 	}
+	if err := labelNode(ctx, s.Client, "n1", restorehold.Unreported, ""); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), `"ctl node unfence n1" ends the fence`) {
+		t.Error("removal of the other label of a fenced node: ", err)
+	}
 	if err := node.CoreV1().Pods("default").Delete(ctx, "p", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
 		t.Error("deletion by a fenced node: ", err)
 	}
@@ -225,5 +229,28 @@ func TestFencedNodeOnlyReads(t *testing.T) {
 	})
 	if err := labelNode(ctx, node, "n1", restorehold.Unreported, ""); err != nil {
 		t.Error("report after the end of the fence: ", err)
+	}
+}
+
+// TestReleaseReadsTheStore checks that a release of a pod is accepted at once after the last report, even
+// if the server has not yet received the report in its watch of nodes.
+func TestReleaseReadsTheStore(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	mustCreateAccount(t, s)
+	ctx := t.Context()
+	for i := range 20 {
+		createNode(t, s.Client, fmt.Sprint("n", i), map[string]string{restorehold.Unreported: "7"})
+		name := fmt.Sprint("db-", i)
+		p := setOf(name)
+		p.Labels = map[string]string{restorehold.Held: "7"}
+		if _, err := s.Client.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := labelNode(ctx, s.Client, fmt.Sprint("n", i), restorehold.Unreported, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := labelPod(ctx, s.Client, name, restorehold.Held, ""); err != nil {
+			t.Error("release after the last report: ", err)
+		}
 	}
 }

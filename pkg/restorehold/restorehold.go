@@ -48,7 +48,10 @@ const (
 const Placeholder = "machines.keelson.dev/placeholder"
 
 // Waiting reports whether the cluster waits for the node.
-func Waiting(node *v1.Node) bool { return has(node, Unreported) && !has(node, Fenced) }
+func Waiting(node *v1.Node) bool { return IsUnreported(node) && !IsFenced(node) }
+
+// IsUnreported reports whether the node has to report.
+func IsUnreported(node *v1.Node) bool { return has(node, Unreported) }
 
 // IsFenced reports whether the node is fenced.
 func IsFenced(node *v1.Node) bool { return has(node, Fenced) }
@@ -92,7 +95,7 @@ func has(obj metav1.Object, label string) bool {
 // HasIdentity reports whether the pod has the identity of a StatefulSet, which at most one running pod
 // may have.
 func HasIdentity(pod *v1.Pod) bool {
-	owner := metav1.GetControllerOf(pod)
+	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil || owner.Kind != "StatefulSet" {
 		return false
 	}

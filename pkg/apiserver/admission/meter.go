@@ -7,11 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
@@ -88,6 +90,9 @@ type metered struct {
 	validate   meter
 	// If webhooks is true, the latency is also recorded as time that the request spent in webhooks.
 	webhooks bool
+	// resources are the only ones for which the plugin does something; nil means all. Requests for others
+	// are not measured.
+	resources []schema.GroupResource
 }
 
 func newMetered(p admission.Interface, clk clock.Clock,
@@ -96,12 +101,15 @@ func newMetered(p admission.Interface, clk clock.Clock,
 		validate: meter{step: "validate", observers: observers}}
 	m.mutating, _ = p.(admission.MutationInterface)
 	m.validating, _ = p.(admission.ValidationInterface)
+	if limited, ok := p.(interface{ resources() []schema.GroupResource }); ok {
+		m.resources = limited.resources()
+	}
 	return m
 }
 
 // Admit calls the plugin's Admit and records the latency.
 func (m *metered) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if m.mutating == nil {
+	if m.mutating == nil || m.skips(a) {
 		return nil
 	}
 	begin := m.clock.Now()
@@ -112,13 +120,18 @@ func (m *metered) Admit(ctx context.Context, a admission.Attributes, o admission
 
 // Validate calls the plugin's Validate and records the latency.
 func (m *metered) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if m.validating == nil {
+	if m.validating == nil || m.skips(a) {
 		return nil
 	}
 	begin := m.clock.Now()
 	err := m.validating.Validate(ctx, a, o)
 	m.observe(ctx, &m.validate, m.clock.Since(begin), a, err)
 	return err
+}
+
+// skips reports whether the plugin does nothing for the request.
+func (m *metered) skips(a admission.Attributes) bool {
+	return m.resources != nil && !slices.Contains(m.resources, a.GetResource().GroupResource())
 }
 
 func (m *metered) observe(ctx context.Context, by *meter, took time.Duration, a admission.Attributes, err error) {

@@ -48,3 +48,29 @@ func TestWebhookTime(t *testing.T) {
 		}
 	}
 }
+
+// limited is a plugin that deals only with pods.
+type limited struct{ slow }
+
+func (limited) resources() []schema.GroupResource { return []schema.GroupResource{{Resource: "pods"}} }
+
+// TestOtherResources checks that a plugin is not called for resources with which it does not deal.
+func TestOtherResources(t *testing.T) {
+	clk := testingclock.NewFakeClock(time.Unix(0, 0))
+	m, err := newMeters(clk, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := m.plugin(limited{slow{admission.NewHandler(admission.Create), clk}}, "x").(admission.MutationInterface)
+	for resource, want := range map[string]time.Duration{"pods": time.Second, "secrets": 0} {
+		begin := clk.Now()
+		a := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, "", "",
+			schema.GroupVersionResource{Resource: resource}, "", admission.Create, nil, false, nil)
+		if err := p.Admit(t.Context(), a, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := clk.Since(begin); got != want {
+			t.Errorf("%s: the plugin took %v, want %v", resource, got, want)
+		}
+	}
+}

@@ -22,6 +22,8 @@ func TestNames(t *testing.T) {
 		"mixed": {[]string{"Foo", "NamespaceLifecycle"}, nil, lifecycle,
 			`[admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually ` +
 				`exclusive, admission-control plugin "Foo" is unknown]`},
+		"always": {nil, nil, []string{"RestoreHold"},
+			`disable-admission-plugins plugin "RestoreHold" cannot be disabled`},
 		"overlapped": {nil, lifecycle, lifecycle,
 			"[NamespaceLifecycle] in enable-admission-plugins and disable-admission-plugins overlapped"},
 	} {
@@ -36,7 +38,7 @@ func TestNames(t *testing.T) {
 }
 
 // TestOnly checks that if Deps.Only is set, exactly the listed plugins run, even if they are not
-// default plugins.
+// default plugins, and those that always run.
 func TestOnly(t *testing.T) {
 	running := func(d Deps) (names []string) {
 		for _, p := range plugins() {
@@ -47,7 +49,7 @@ func TestOnly(t *testing.T) {
 		return names
 	}
 	if got := strings.Join(running(Deps{Only: []string{"ResourceQuota", "EventRateLimit"}}),
-		" "); got != "EventRateLimit ResourceQuota" {
+		" "); got != "RestoreHold EventRateLimit ResourceQuota" {
 		t.Errorf("only two: %s", got)
 	}
 	got := running(Deps{Enable: []string{"EventRateLimit"}, Disable: []string{"ResourceQuota"}})

@@ -49,8 +49,8 @@ import (
 type Deps struct {
 	// Enable adds plugins to the default ones, and Disable removes plugins from them.
 	Enable, Disable []string
-	// Only are the names of all plugins that run. If it is empty, the default plugins run, changed by
-	// Enable and Disable.
+	// Only are the names of all plugins that run, except RestoreHold, which always runs. If it is empty,
+	// the default plugins run, changed by Enable and Disable.
 	Only       []string
 	Client     kubernetes.Interface
 	Dynamic    dynamic.Interface
@@ -110,7 +110,9 @@ type plugin struct {
 	name string
 	// If optional is true, the plugin runs only if Enable or Only contains its name.
 	optional bool
-	build    func(Deps) (admission.Interface, error)
+	// If always is true, the plugin runs whatever Only and Disable contain.
+	always bool
+	build  func(Deps) (admission.Interface, error)
 }
 
 // plugins returns all plugins, in the order in which they run.
@@ -125,7 +127,7 @@ func plugins() []plugin {
 		{name: "ServiceAccount", build: newServiceAccount},
 		{name: "NodeRestriction", optional: true, build: newNodeRestriction},
 		{name: "NodeOwnership", optional: true, build: newNodeOwnership},
-		{name: "RestoreHold", build: newRestoreHold},
+		{name: "RestoreHold", always: true, build: newRestoreHold},
 		{name: "TaintNodesByCondition", build: newTaintNodes},
 		{name: "AlwaysPullImages", optional: true, build: newAlwaysPull},
 		{name: "ImagePolicyWebhook", optional: true, build: newImagePolicy},
@@ -181,6 +183,11 @@ func checkNames(only, enable, disable []string) error {
 			}
 		}
 	}
+	for _, p := range all {
+		if p.always && slices.Contains(disable, p.name) {
+			errs = append(errs, fmt.Errorf("disable-admission-plugins plugin %q cannot be disabled", p.name))
+		}
+	}
 	both := sets.List(sets.New(enable...).Intersection(sets.New(disable...)))
 	if len(both) > 0 {
 		errs = append(errs, fmt.Errorf("%v in enable-admission-plugins and disable-admission-plugins overlapped", both))
@@ -190,6 +197,9 @@ func checkNames(only, enable, disable []string) error {
 
 // runs reports whether a plugin is to be run.
 func (d *Deps) runs(p plugin) bool {
+	if p.always {
+		return true
+	}
 	if len(d.Only) > 0 {
 		return slices.Contains(d.Only, p.name)
 	}

@@ -8,9 +8,12 @@ import (
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
+	"keelson.dev/apiserver/store"
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 	"keelson.dev/keelson/pkg/restorehold"
 )
@@ -21,12 +24,18 @@ import (
 type restoreHold struct {
 	*admission.Handler
 	marks *nodeauth.Marks
+	nodes func() store.Reader
 }
 
 func newRestoreHold(deps Deps) (admission.Interface, error) {
-	p := &restoreHold{admission.NewHandler(admission.Create, admission.Update, admission.Delete), deps.Marks}
+	p := &restoreHold{admission.NewHandler(admission.Create, admission.Update, admission.Delete), deps.Marks, deps.Nodes}
 	p.SetReadyFunc(deps.Marks.Synced)
 	return p, nil
+}
+
+// resources returns the resources with which the plugin deals.
+func (*restoreHold) resources() []schema.GroupResource {
+	return []schema.GroupResource{corev1.Resource("pods"), corev1.Resource("nodes")}
 }
 
 var errMarksNotLoaded = errors.New("the marks of nodes have not been loaded yet")
@@ -70,10 +79,10 @@ func (p *restoreHold) mark(a admission.Attributes, to *metav1.ObjectMeta, label 
 }
 
 // Validate implements admission.ValidationInterface.
-func (p *restoreHold) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (p *restoreHold) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	switch a.GetResource().GroupResource() {
 	case corev1.Resource("pods"):
-		return p.pod(a)
+		return p.pod(ctx, a)
 	case corev1.Resource("nodes"):
 		return p.node(a)
 	}
@@ -81,7 +90,7 @@ func (p *restoreHold) Validate(_ context.Context, a admission.Attributes, _ admi
 }
 
 // pod rejects the end of a hold, and pods that are not held, while the cluster waits for a node.
-func (p *restoreHold) pod(a admission.Attributes) error {
+func (p *restoreHold) pod(ctx context.Context, a admission.Attributes) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	if !ok || restorehold.IsHeld(pod) {
 		return nil
@@ -94,13 +103,37 @@ func (p *restoreHold) pod(a admission.Attributes) error {
 	if err != nil || len(waiting) == 0 {
 		return err
 	}
+	if waits, err := p.stillWaits(ctx, waiting); err != nil || !waits {
+		return err
+	}
 	return forbid(a, "the label %s cannot be missing: %s", restorehold.Held, restorehold.Message(waiting))
 }
 
-// node rejects changes of marks by kubelets, except reports, and the deletion of a node for which the
-// cluster waits.
+// stillWaits reports whether the cluster waits for one of the nodes according to the store. The
+// controller that releases pods may have seen the last report earlier than the marks.
+func (p *restoreHold) stillWaits(ctx context.Context, nodes []*corev1.Node) (bool, error) {
+	for _, n := range nodes {
+		stored, err := p.nodes().Get(ctx, n.Name, "")
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return false, err
+		case restorehold.Waiting(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: stored.Labels}}):
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// node rejects changes of marks by kubelets, except reports, fences without the label unreported, and the
+// deletion of a node for which the cluster waits.
 func (p *restoreHold) node(a admission.Attributes) error {
 	old, _ := a.GetOldObject().(*corev1.Node)
+	node, ok := a.GetObject().(*corev1.Node)
+	if ok && halfFenced(node) && (old == nil || !halfFenced(old)) {
+		return forbid(a, "a fenced node needs the label %s; \"ctl node unfence %s\" ends the fence",
+			restorehold.Unreported, node.Name)
+	}
 	if old == nil {
 		return nil
 	}
@@ -111,7 +144,6 @@ func (p *restoreHold) node(a admission.Attributes) error {
 		}
 		return nil
 	}
-	node, ok := a.GetObject().(*corev1.Node)
 	name, isNode := nodeauth.Identity(a.GetUserInfo())
 	if !ok || !isNode {
 		return nil
@@ -122,6 +154,10 @@ func (p *restoreHold) node(a admission.Attributes) error {
 	}
 	return forbid(a, "node %q may only remove the label %s, and only if it is not fenced", name, restorehold.Unreported)
 }
+
+// halfFenced reports whether a node has only one of the two labels of fenced nodes. Then the marks that
+// servers follow lack it.
+func halfFenced(n *corev1.Node) bool { return restorehold.IsFenced(n) && !restorehold.IsUnreported(n) }
 
 // marks are the marks of a node: values of labels, or "".
 type marks struct{ unreported, fenced string }
