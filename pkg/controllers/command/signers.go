@@ -4,6 +4,8 @@
 package command
 
 import (
+	"bytes"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/client-go/util/cert"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
@@ -86,23 +89,46 @@ func (f *keyFiles) read() (pair controller.KeyPair, err error) {
 	if pair.Key, err = os.ReadFile(f.key); err != nil {
 		return pair, err
 	}
-	pair.Cross, err = os.ReadFile(strings.TrimSuffix(f.cert, ".crt") + "-cross.crt")
+	name, ok := strings.CutSuffix(f.cert, ".crt")
+	if !ok {
+		return pair, nil
+	}
+	pair.Cross, err = os.ReadFile(name + "-cross.crt")
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	return pair, err
 }
 
-// followRootCA returns a function that reads a file with certificates. If that fails, it returns the
-// content that it has read last, which is the given one at first.
+// followRootCA returns a function that reads a file with certificates. It returns a new content when it
+// has read it twice in a row, because the file may be written in place. Otherwise, or if the content is not
+// complete, it returns the previous one, which is the given one at first.
 func followRootCA(file string, last []byte) func() []byte {
 	var mu sync.Mutex
+	var before []byte // what was read before
 	return func() []byte {
 		mu.Lock()
 		defer mu.Unlock()
-		if data, err := os.ReadFile(file); err == nil && len(data) > 0 {
+		data, err := os.ReadFile(file)
+		if err != nil || bytes.Equal(data, last) {
+			data = nil
+		}
+		if data != nil && bytes.Equal(data, before) && areCertificates(data) {
 			last = data
 		}
+		before = data
 		return last
 	}
+}
+
+// areCertificates reports whether data has certificates, and nothing after the last one. A file that is
+// still being written ends with half of one.
+func areCertificates(data []byte) bool {
+	if _, err := cert.ParseCertsPEM(data); err != nil {
+		return false
+	}
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(data) {
+		data = rest
+	}
+	return len(bytes.TrimSpace(data)) == 0
 }
