@@ -54,8 +54,10 @@ type Config[A, K any] struct {
 	// objects, even for those that have not changed. If a watch was interrupted, current can be a new
 	// object with the same name as old. There is one call at a time, and it must not block for long.
 	Changed func(name types.NamespacedName, old, current *K)
-	Clock   clock.Clock
-	Log     *slog.Logger
+	// If Versions is true, the cache records resourceVersions for AtLeast, at a small cost for each event.
+	Versions bool
+	Clock    clock.Clock
+	Log      *slog.Logger
 }
 
 // Cache keeps one list of objects up to date. It is safe for concurrent use.
@@ -65,8 +67,11 @@ type Cache[A, K any] struct {
 
 	mu      sync.RWMutex
 	kept    map[types.NamespacedName]*K
-	version string             // resourceVersion up to which the cache has all changes; "" before the first list
-	again   context.CancelFunc // ends the current list and watch; nil while there is none
+	version string // resourceVersion up to which the cache has all changes; "" before the first list
+	// round is the context of the current list and watch, and of the delay after them. again ends them. Both
+	// are nil before Run.
+	round context.Context
+	again context.CancelFunc
 }
 
 var (
@@ -83,20 +88,21 @@ func NewCache[A, K any](cfg Config[A, K]) *Cache[A, K] {
 // Run lists and watches the source until ctx is done.
 func (c *Cache[A, K]) Run(ctx context.Context) {
 	kind := fmt.Sprintf("%T", new(A))
-	until := contextClock{c.cfg.Clock, ctx, c.synced}
+	until := contextClock{c.cfg.Clock, c.current, c.synced}
 	backoff := wait.Backoff{Duration: firstDelay, Factor: delayFactor, Jitter: delayJitter, Cap: lastDelay, Steps: 1000}
 	r := cache.NewReflectorWithOptions(c.cfg.Source, new(A), c, cache.ReflectorOptions{
 		Name: kind, Clock: until, Backoff: &backoff,
 	})
 	failures := 0 // number of consecutive failures
 	for delays := backoff; ctx.Err() == nil; {
+		round, end := c.begin(ctx)
 		began := until.Now()
-		err := c.attempt(ctx, r)
+		err := r.ListAndWatchWithContext(round)
 		long := until.Since(began) > resetAfter
 		if err == nil || long {
 			failures = 0
 		}
-		if err != nil && ctx.Err() == nil {
+		if err != nil && round.Err() == nil {
 			failures++
 			level := slog.LevelDebug
 			if failures > quietFailures {
@@ -108,20 +114,27 @@ func (c *Cache[A, K]) Run(ctx context.Context) {
 			delays = backoff
 		}
 		<-until.After(delays.Step())
+		end()
 	}
 }
 
-// attempt lists and watches the source until that fails, or Relist is called.
-func (c *Cache[A, K]) attempt(ctx context.Context, r *cache.Reflector) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+// begin begins a list and watch, which ends when end or Relist is called.
+func (c *Cache[A, K]) begin(ctx context.Context) (round context.Context, end context.CancelFunc) {
 	c.mu.Lock()
-	c.again = cancel
-	c.mu.Unlock()
-	return r.ListAndWatchWithContext(ctx)
+	defer c.mu.Unlock()
+	c.round, c.again = context.WithCancel(ctx)
+	return c.round, c.again
 }
 
-// Relist makes Run list the source again soon. It does not wait for the list.
+// current returns the context of the current list and watch.
+func (c *Cache[A, K]) current() context.Context {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.round
+}
+
+// Relist makes Run list the source again now, even if it waits after a failure. It does not wait for the
+// list.
 func (c *Cache[A, K]) Relist() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +144,7 @@ func (c *Cache[A, K]) Relist() {
 }
 
 // AtLeast reports whether the cache has all changes up to a resourceVersion, and Changed was called for
-// them.
+// them. It returns false if Config.Versions is false.
 func (c *Cache[A, K]) AtLeast(version string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -144,6 +157,9 @@ func (c *Cache[A, K]) AtLeast(version string) bool {
 
 // UpdateResourceVersion implements cache.ResourceVersionUpdater.
 func (c *Cache[A, K]) UpdateResourceVersion(version string) {
+	if !c.cfg.Versions {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.version = version
@@ -283,12 +299,12 @@ func Wait(ctx context.Context, caches ...interface{ Synced() <-chan struct{} }) 
 }
 
 // contextClock is a clock for the reflector's delays between attempts. It ends a delay early when
-// ctx is done. Until the cache is synced, it limits delays to about startDelay. With another clock,
-// a delay would not depend on ctx, and could last 45 s after a refused connection.
+// the current context is done. Until the cache is synced, it limits delays to about startDelay. With another clock,
+// a delay would not depend on it, and could last 45 s after a refused connection.
 type contextClock struct {
 	clock.Clock
-	ctx    context.Context
-	synced <-chan struct{}
+	current func() context.Context
+	synced  <-chan struct{}
 }
 
 func (c contextClock) After(d time.Duration) <-chan time.Time {
@@ -298,7 +314,7 @@ func (c contextClock) After(d time.Duration) <-chan time.Time {
 		d = min(d, wait.Jitter(startDelay, delayJitter))
 	}
 	out := make(chan time.Time, 1)
-	ctx, cancel := context.WithCancel(c.ctx)
+	ctx, cancel := context.WithCancel(c.current())
 	timer := c.AfterFunc(d, cancel)
 	context.AfterFunc(ctx, func() {
 		timer.Stop()

@@ -175,7 +175,7 @@ type follower struct {
 func newFollower(t interface{ Errorf(string, ...any) }, source cache.ListerWatcher) *follower {
 	f := &follower{seen: map[string]string{}}
 	f.Cache = NewCache(Config[v1.ConfigMap, string]{
-		Source: source, Clock: clock.Real(),
+		Source: source, Clock: clock.Real(), Versions: true,
 		Log: slog.New(slog.NewTextHandler(&f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Keep: func(c *v1.ConfigMap) *string {
 			if len(c.ManagedFields) > 0 {
@@ -336,6 +336,48 @@ func TestBackoff(t *testing.T) {
 		}
 		f.checkLevels(t)
 	})
+}
+
+// TestRelist checks that Relist makes a cache list again at once, while it watches as well as while it
+// waits after a failure.
+func TestRelist(t *testing.T) {
+	for name, err := range map[string]error{
+		"watching":  nil,
+		"refused":   fmt.Errorf("dial: %w", syscall.ECONNREFUSED),
+		"forbidden": apierrors.NewForbidden(v1.Resource("configmaps"), "", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer()
+				s.set("a", "1")
+				f := newFollower(t, Source(s))
+				defer f.stop()
+				advance(time.Second)
+				if err != nil {
+					s.interrupt(err)
+					advance(10 * time.Minute)
+				}
+				synctest.Wait()
+				before := s.requests
+				s.mu.Lock()
+				s.down = nil
+				s.mu.Unlock()
+				s.set("b", "1")
+				if v := fmt.Sprint(s.revision); err != nil && f.AtLeast(v) {
+					t.Errorf("has revision %s before the list", v)
+				}
+				f.Relist()
+				synctest.Wait()
+				if s.requests == before {
+					t.Error("no request")
+				}
+				f.check(t, s.data())
+				if v := fmt.Sprint(s.revision); !f.AtLeast(v) {
+					t.Errorf("does not have revision %s after the list", v)
+				}
+			})
+		})
+	}
 }
 
 // TestStartDelay checks that the first list of a cache is complete soon after the API server has

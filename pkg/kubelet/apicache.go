@@ -56,10 +56,11 @@ func newAPICache(cfg Config) *apiCache {
 		return err
 	}
 	c.pods = follow.NewCache(follow.Config[v1.Pod, v1.Pod]{
-		Source:  follow.Source(cfg.Client.CoreV1().Pods(metav1.NamespaceAll), follow.Fields(onNode)),
-		Keep:    func(pod *v1.Pod) *v1.Pod { return pod },
-		Changed: func(_ types.NamespacedName, old, current *v1.Pod) { c.changed(old, current) },
-		Clock:   cfg.Clock, Log: cfg.Log,
+		Versions: true,
+		Source:   follow.Source(cfg.Client.CoreV1().Pods(metav1.NamespaceAll), follow.Fields(onNode)),
+		Keep:     func(pod *v1.Pod) *v1.Pod { return pod },
+		Changed:  func(_ types.NamespacedName, old, current *v1.Pod) { c.changed(old, current) },
+		Clock:    cfg.Clock, Log: cfg.Log,
 	})
 	return c
 }
