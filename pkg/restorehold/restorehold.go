@@ -19,7 +19,6 @@
 package restorehold
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -129,15 +128,17 @@ func WaitingOf(nodes []*v1.Node) []*v1.Node {
 // maxNames is the maximum number of nodes that a message names.
 const maxNames = 5
 
-// Message says for which nodes a held pod waits.
+// Message says for which nodes a held pod waits. It has no number of nodes, so that it changes seldom
+// while many nodes report.
 func Message(waiting []*v1.Node) string {
-	names, more := make([]string, 0, len(waiting)), ""
+	names := make([]string, 0, len(waiting))
 	for _, n := range waiting {
 		names = append(names, n.Name)
 	}
 	slices.Sort(names)
-	if n := len(names) - maxNames; n > 0 {
-		names, more = names[:maxNames], fmt.Sprintf(" and %d more", n)
+	more := ""
+	if len(names) > maxNames {
+		names, more = names[:maxNames], " and more"
 	}
 	return "the pod starts when these nodes have reported after the restore of the cluster, or are fenced: " +
 		strings.Join(names, ", ") + more

@@ -58,7 +58,7 @@ func TestMessage(t *testing.T) {
 	for i := range 7 {
 		nodes = append(nodes, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", 7-i)}})
 	}
-	if got := restorehold.Message(nodes); !strings.HasSuffix(got, ": n1, n2, n3, n4, n5 and 2 more") {
+	if got := restorehold.Message(nodes); !strings.HasSuffix(got, ": n1, n2, n3, n4, n5 and more") {
 		t.Error(got)
 	}
 	if got := restorehold.Message(nodes[5:]); !strings.HasSuffix(got, ": n1, n2") {

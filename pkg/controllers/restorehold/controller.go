@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,6 +42,12 @@ type Controller struct {
 	nodes corelisters.NodeLister
 	pods  corelisters.PodLister
 	held  labels.Selector
+
+	// The nodes for which the cluster waits. nodeChanged forgets them before it queues pods. A list of nodes
+	// is kept only under the mutex, so that it is never older than the last change.
+	mu      sync.Mutex
+	known   bool
+	message string // restorehold.Message of the nodes; "" if there are none
 }
 
 // New returns the controller.
@@ -67,6 +74,9 @@ func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *Controller) nodeChanged(old, node *v1.Node) {
 	if (old != nil && restorehold.Waiting(old)) != (node != nil && restorehold.Waiting(node)) {
+		c.mu.Lock()
+		c.known = false
+		c.mu.Unlock()
 		c.queue.AddPaced(everyPod)
 	}
 	if node != nil && isReportedPlaceholder(node) {
@@ -84,25 +94,42 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if key != everyPod && !strings.Contains(key, "/") {
 		return c.syncNode(ctx, key)
 	}
+	message, err := c.waiting()
+	if err != nil {
+		return err
+	}
+	if key == everyPod {
+		return c.queuePods(message != "")
+	}
+	return c.syncPod(ctx, key, message)
+}
+
+// waiting says for which nodes held pods wait. It returns "" if the cluster waits for no node.
+func (c *Controller) waiting() (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known {
+		return c.message, nil
+	}
 	nodes, err := c.nodes.List(labels.Everything())
 	if err != nil {
-		return fmt.Errorf("nodes: %w", err)
+		return "", fmt.Errorf("nodes: %w", err)
 	}
-	waiting := restorehold.WaitingOf(nodes)
-	if key == everyPod {
-		return c.queuePods(waiting)
+	c.known, c.message = true, ""
+	if waiting := restorehold.WaitingOf(nodes); len(waiting) > 0 {
+		c.message = restorehold.Message(waiting)
 	}
-	return c.syncPod(ctx, key, waiting)
+	return c.message, nil
 }
 
 // queuePods queues the held pods for which something is to do.
-func (c *Controller) queuePods(waiting []*v1.Node) error {
+func (c *Controller) queuePods(waiting bool) error {
 	pods, err := c.pods.List(c.held)
 	if err != nil {
 		return fmt.Errorf("held pods: %w", err)
 	}
 	for _, pod := range pods {
-		if len(waiting) == 0 || pod.Spec.NodeName == "" {
+		if !waiting || pod.Spec.NodeName == "" {
 			c.queue.AddObject(pod)
 		}
 	}
@@ -123,8 +150,8 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	return unlessGone(err, "delete node that registers again")
 }
 
-// syncPod releases a held pod, or writes for which nodes it waits.
-func (c *Controller) syncPod(ctx context.Context, key string, waiting []*v1.Node) error {
+// syncPod releases a held pod, or writes the message that says for which nodes it waits.
+func (c *Controller) syncPod(ctx context.Context, key, message string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
 		return err
@@ -135,8 +162,8 @@ func (c *Controller) syncPod(ctx context.Context, key string, waiting []*v1.Node
 		return nil
 	case err != nil:
 		return err
-	case len(waiting) > 0:
-		return c.explain(ctx, pod, restorehold.Message(waiting))
+	case message != "":
+		return c.explain(ctx, pod, message)
 	}
 	return c.patch(ctx, pod, map[string]any{"metadata": map[string]any{
 		"uid": pod.UID, "labels": map[string]any{restorehold.Held: nil}}})
