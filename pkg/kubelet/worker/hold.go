@@ -6,6 +6,7 @@ package worker
 import (
 	v1 "k8s.io/api/core/v1"
 
+	"keelson.dev/keelson/pkg/kubelet/source"
 	"keelson.dev/keelson/pkg/restorehold"
 )
 
@@ -16,17 +17,20 @@ const (
 )
 
 // hold reports whether no container of the pod may start now, because the pod is held, and shows that in
-// the pod's status. A pod with a running container goes on.
+// the pod's status. A pod with a running container goes on. A static pod is never held: only its file has
+// its labels, so nothing would release it.
 func (w *worker) hold(l *observation) bool {
-	held := restorehold.IsHeld(l.pod)
-	w.alive = w.alive || held && l.seen.Running()
-	if restorehold.MayRun(l.pod, w.alive) {
-		w.showHold(l.pod, false)
+	held := restorehold.IsHeld(l.pod) && !source.Static(l.pod)
+	if !held && !w.holding {
 		return false
 	}
-	w.showHold(l.pod, true)
-	w.report(*l, false, false)
-	return true
+	w.alive = w.alive || held && l.seen.Running()
+	w.holding = held && !restorehold.MayRun(l.pod, w.alive)
+	w.showHold(l.pod, w.holding)
+	if w.holding {
+		w.report(*l, false, false)
+	}
+	return w.holding
 }
 
 // showHold sets the reason why all containers of a held pod wait, or removes it.

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"keelson.dev/keelson/pkg/kubelet/source"
 	"keelson.dev/keelson/pkg/restorehold"
 )
 
@@ -104,6 +105,19 @@ func TestHeldPodThatHasExitedWaits(t *testing.T) {
 		defer n.mu.Unlock()
 		if !n.deleted {
 			t.Error("a held pod cannot be deleted")
+		}
+	})
+}
+
+// TestStaticPodIsNotHeld checks that a static pod starts even if its file has the label of held pods.
+func TestStaticPodIsNotHeld(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	pod.Labels = map[string]string{restorehold.Held: "7"}
+	pod.Annotations = map[string]string{source.AnnotationSource: source.File}
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		pass(time.Second)
+		if n.runtime.running("a") == "" {
+			t.Error("the pod does not run")
 		}
 	})
 }

@@ -52,6 +52,7 @@ type worker struct {
 
 	admitted bool
 	alive    bool // a container ran while the pod was held; see package restorehold
+	holding  bool // the pod waits because it is held
 	failures int
 	backoffs map[string]*imageBackoff
 	stopping *stopping
