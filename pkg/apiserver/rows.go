@@ -113,6 +113,7 @@ func (a *assembly) reachKubelets() error {
 	a.kubelets, err = connect.NewKubelets(connect.KubeletConfig{
 		CertFile: a.cfg.KubeletClientCert, KeyFile: a.cfg.KubeletClientKey,
 		CAFile: a.cfg.KubeletCAFile, AddressTypes: a.cfg.KubeletAddressTypes, Outbound: policy,
+		Clock: a.server.deps.Clock,
 	}, a.self.client)
 	if err != nil {
 		return fmt.Errorf("problem initializing API group %q: %w", corev1.GroupName, err)

@@ -16,11 +16,13 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/outbound"
 )
 
@@ -33,6 +35,7 @@ type KubeletConfig struct {
 	AddressTypes      []string
 	// Outbound decides to which addresses the server may connect.
 	Outbound outbound.Policy
+	Clock    clock.Clock
 }
 
 // Kubelets looks up the kubelets of nodes and sends requests to them.
@@ -41,15 +44,16 @@ type Kubelets struct {
 	types  []corev1.NodeAddressType
 	cfg    KubeletConfig
 	policy outbound.Policy // policy of requests of the node proxy
-	// current has the transports with the content of the files of cfg.
+	// current has the transports with the content of the files of cfg, which were read at the time read.
 	mu      sync.Mutex
 	current *transports
+	read    time.Time
 }
 
-// NewKubelets reads the files that cfg names. They are read again for every request, so that they can
-// be replaced without a restart.
+// NewKubelets reads the files that cfg names. They are read again for requests, at most once each
+// second, so that they can be replaced without a restart.
 func NewKubelets(cfg KubeletConfig, client kubernetes.Interface) (*Kubelets, error) {
-	k := &Kubelets{client: client, cfg: cfg, policy: cfg.Outbound.With(outbound.SpecialRanges())}
+	k := &Kubelets{client: client, cfg: cfg, read: cfg.Clock.Now(), policy: cfg.Outbound.With(outbound.SpecialRanges())}
 	for _, t := range cfg.AddressTypes {
 		k.types = append(k.types, corev1.NodeAddressType(t))
 	}
@@ -91,4 +95,8 @@ func (k *Kubelets) of(ctx context.Context, node string) (kubelet, error) {
 }
 
 // Close ends idle connections.
-func (k *Kubelets) Close() { k.transports().close() }
+func (k *Kubelets) Close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.current.close()
+}

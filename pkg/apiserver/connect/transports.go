@@ -15,7 +15,10 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-const handshakeTimeout = 30 * time.Second
+const (
+	handshakeTimeout = 30 * time.Second
+	readPeriod       = time.Second
+)
 
 // transports are the transports for requests to kubelets. They are immutable.
 type transports struct {
@@ -52,15 +55,21 @@ func (c *KubeletConfig) read() (kubeletFiles, error) {
 	return out, nil
 }
 
-// transports returns the transports with the present content of the files. If they cannot be read, or do
-// not fit together because they are being replaced, it returns the previous ones.
+// transports returns the transports with the content of the files, which it reads at most once each
+// readPeriod. If they cannot be read, or do not fit together because they are being replaced, it returns the
+// previous ones.
 //
 // A connection that an older transport has open keeps its client certificate. It ends with its request,
 // or soon after, so that no request is sent with a certificate that kubelets do not accept any more.
 func (k *Kubelets) transports() *transports {
-	files, err := k.cfg.read()
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	now := k.cfg.Clock.Now()
+	if now.Sub(k.read) < readPeriod {
+		return k.current
+	}
+	k.read = now
+	files, err := k.cfg.read()
 	if err != nil || files == k.current.files {
 		return k.current
 	}

@@ -10,6 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	testingclock "k8s.io/utils/clock/testing"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/outbound"
@@ -17,8 +20,8 @@ import (
 )
 
 // TestFollowFiles replaces the authority of kubelets and the client certificate while requests are sent.
-// Each request verifies the kubelet with the present authorities, and none is sent in a connection with
-// an old client certificate.
+// A second later, each request verifies the kubelet with the present authorities, and none is sent in a
+// connection with an old client certificate.
 func TestFollowFiles(t *testing.T) {
 	dir := t.TempDir()
 	first, err := pki.OpenAuthority(filepath.Join(dir, "first"), "ca", 0, clock.Real())
@@ -33,7 +36,8 @@ func TestFollowFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := KubeletConfig{CAFile: filepath.Join(dir, "ca"), CertFile: filepath.Join(dir, "crt"),
+	now := testingclock.NewFakeClock(time.Now())
+	cfg := KubeletConfig{Clock: now, CAFile: filepath.Join(dir, "ca"), CertFile: filepath.Join(dir, "crt"),
 		KeyFile: filepath.Join(dir, "key"), Outbound: outbound.Policy{}}
 	trust := func(content []byte) {
 		t.Helper()
@@ -88,14 +92,20 @@ func TestFollowFiles(t *testing.T) {
 		t.Errorf("first authority: %q, %q, %q", a, b, c)
 	}
 	issue("two")
+	if a := asks(old); a != "one" {
+		t.Errorf("the files are read at once: %q", a)
+	}
+	now.Step(time.Second)
 	if a := asks(old); a != "two" {
 		t.Errorf("a request after the renewal has the certificate %q", a)
 	}
 	trust([]byte("half a fi"))
+	now.Step(time.Second)
 	if a := asks(old); a != "two" {
 		t.Errorf("with a broken file: %q", a)
 	}
 	trust(pki.Encode(third.Cert))
+	now.Step(time.Second)
 	if a, c := asks(old), asks(other); a != "" || c != "two" {
 		t.Errorf("another authority: %q, %q", a, c)
 	}
