@@ -5,6 +5,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"strings"
@@ -70,6 +71,21 @@ func NewGuard(client kubernetes.Interface, clientCAFile string) (*Guard, error) 
 func (g *Guard) Run(ctx context.Context) {
 	if g.ca != nil {
 		g.ca.Run(ctx, 1)
+	}
+}
+
+// request makes a server ask for client certificates of the authorities that the guard knows. The guard
+// verifies the certificate, not the TLS handshake, so that a rejected client gets a response with the
+// reason.
+func (g *Guard) request(c *tls.Config) {
+	c.ClientAuth = tls.RequestClientCert
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		// Some clients choose a certificate by the names of the authorities, which may have changed.
+		now := c.Clone()
+		if options, ok := g.ca.VerifyOptions(); ok {
+			now.ClientCAs = options.Roots
+		}
+		return now, nil
 	}
 }
 

@@ -6,14 +6,12 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,7 +48,7 @@ func Serve(ctx context.Context, e Endpoints) error {
 	if e.Flags.SecurePort == 0 {
 		return nil
 	}
-	tlsConfig, err := e.Flags.TLS()
+	tlsConfig, err := e.Flags.TLS(e.Guard)
 	if err != nil {
 		return err
 	}
@@ -109,8 +107,9 @@ func (e *Endpoints) handler() http.Handler {
 
 // TLS returns the TLS configuration of the server. It reads the certificate from files and reloads
 // them after they are replaced. If no files are configured, it creates a self-signed certificate,
-// which is sufficient for a process to which only its own machine connects.
-func (f *ServingFlags) TLS() (*tls.Config, error) {
+// which is sufficient for a process to which only its own machine connects. If guard verifies client
+// certificates, the server asks for them. guard may be nil.
+func (f *ServingFlags) TLS(guard *Guard) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	var err error
 	if f.MinTLSVersion != "" {
@@ -124,38 +123,10 @@ func (f *ServingFlags) TLS() (*tls.Config, error) {
 	if c.GetCertificate, err = f.certificate(); err != nil {
 		return nil, fmt.Errorf("serving certificate: %w", err)
 	}
-	if f.ClientCAFile == "" {
-		return c, nil
-	}
-	if c.ClientCAs, err = readPool(f.ClientCAFile); err != nil {
-		return nil, fmt.Errorf("client CA: %w", err)
-	}
-	// The guard verifies the certificate, not the TLS handshake, so that a rejected client gets a
-	// response with the reason.
-	c.ClientAuth = tls.RequestClientCert
-	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		// Some clients choose a certificate by the names of the authorities, which may have changed.
-		now := c.Clone()
-		if pool, err := readPool(f.ClientCAFile); err == nil {
-			now.ClientCAs = pool
-		}
-		return now, nil
+	if guard != nil && guard.ca != nil {
+		guard.request(c)
 	}
 	return c, nil
-}
-
-var errNoCertificate = errors.New("no certificate")
-
-func readPool(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s: %w", file, errNoCertificate)
-	}
-	return pool, nil
 }
 
 // certificate returns the function that returns the serving certificate for a handshake.

@@ -51,7 +51,7 @@ func servers(cfg *config.Config, guard *daemon.Guard, h *healthcheck.Proxy, g pr
 			c.BindAddress = net.ParseIP(host)
 		}
 		var err error
-		if metrics.tls, err = c.TLS(); err != nil {
+		if metrics.tls, err = c.TLS(guard); err != nil {
 			return nil, fmt.Errorf("metrics: %w", err)
 		}
 	}
