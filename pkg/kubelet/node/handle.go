@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -117,12 +118,25 @@ func (h *Handle) labels() map[string]string {
 	return l
 }
 
+// saw records a version of the node that was read, unless a newer one is known: a read from a server's
+// cache may be older than the last write.
 func (h *Handle) saw(node *v1.Node) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.current = node
+	if !older(node, h.current) {
+		h.current = node
+	}
 	select {
 	case h.seen <- struct{}{}:
 	default:
 	}
+}
+
+// older reports whether a node is older than another, which may be nil.
+func older(node, than *v1.Node) bool {
+	if than == nil {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(node.ResourceVersion, than.ResourceVersion)
+	return err == nil && order < 0
 }
