@@ -41,7 +41,7 @@ const (
 
 	// A defragmentation pays if it frees much of a member's database.
 	minFreeBytes, minFreePercent = 100 << 20, 45
-	// If a cluster has less than three members, it stops all writes while one of them is defragmented, for
+	// If a cluster has fewer than three members, it stops all writes while one of them is defragmented, for
 	// about 10 s for each GB in use. So the member is only defragmented if that takes less than about 3 s,
 	// or if it would soon reject writes.
 	maxInUseAlone = 256 << 20
