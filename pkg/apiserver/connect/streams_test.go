@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/net/websocket"
+
+	"keelson.dev/api/clock"
 )
 
 func TestLogsOverWebSocket(t *testing.T) {
@@ -72,7 +74,7 @@ func TestMaxBytesPerSecond(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods := &Pods{Kubelets: &Kubelets{
+	pods := &Pods{Kubelets: &Kubelets{cfg: KubeletConfig{Clock: clock.Real()},
 		current: &transports{streams: kubelet.Client().Transport.(*http.Transport)}}, MaxBytesPerSecond: size / 2}
 	server := httptest.NewServer(pods.upgrading(location))
 	defer server.Close()
