@@ -68,8 +68,10 @@ func bigConfigMap(name string, size int) *corev1.ConfigMap {
 // that the server accepts new objects again without help.
 func TestStoreFillsUp(t *testing.T) {
 	const size, namespace = 500 << 10, "large"
+	// The end of the objects writes each of them once more. The quota is large enough for that, because etcd
+	// may compact and count them only later.
 	s := testserver.Start(t, testserver.Options{Etcd: true, Configure: func(c *config.Config) {
-		c.Store = config.Store{EmbeddedQuota: 40 << 20, WarningPercent: 20, RefusalPercent: 40, Defragmentation: true,
+		c.Store = config.Store{EmbeddedQuota: 128 << 20, WarningPercent: 6, RefusalPercent: 12, Defragmentation: true,
 			Interval: 20 * time.Millisecond}
 	}})
 	ctx, client := t.Context(), s.Client.CoreV1()
