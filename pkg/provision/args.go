@@ -27,22 +27,25 @@ func (p *ControlPlane) APIServerArgs() []string {
 		"--kubelet-certificate-authority=" + d.PKI(ServingAuthority+".crt"),
 		"--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
 		"--resource-metrics",
-		"--store-warning-percent=80", "--store-refusal-percent=95", "--store-defragmentation",
 		"--requestheader-client-ca-file=" + d.PKI("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-username-headers=X-Remote-User",
 		"--proxy-client-cert-file=" + d.PKI("front-proxy-client.crt"), "--proxy-client-key-file=" +
 			d.PKI("front-proxy-client.key"),
 		"--enable-aggregator-routing=true", "--allow-privileged=true", "--enable-bootstrap-token-auth=true",
-	}, p.snapshotArgs(), p.hardenedAPIServer(), p.Cluster.emulation())
+	}, p.machineArgs(), p.hardenedAPIServer(), p.Cluster.emulation())
 }
 
-// snapshotArgs returns the API server's flag for "ctl backup", which works on machines.
-func (p *ControlPlane) snapshotArgs() []string {
+// machineArgs returns the API server's flags on machines: that for "ctl backup", and those that protect the
+// store. Clusters of "ctl cluster" do not get them, because they can start with programs of the previous
+// release, which do not know these flags.
+func (p *ControlPlane) machineArgs() []string {
 	if !p.Cluster.Machines {
 		return nil
 	}
-	return []string{"--serve-store-snapshots"}
+	return []string{
+		"--serve-store-snapshots", "--store-warning-percent=80", "--store-refusal-percent=95", "--store-defragmentation",
+	}
 }
 
 // storeArgs returns the API server's flags for its store.
