@@ -49,7 +49,6 @@ echo "release-test: $(find "$work/first" -type f | wc -l) files are equal"
 
 for package in "$work"/first/*_"$(dpkg --print-architecture)".deb; do
 	if [[ -e $package ]]; then
-		hack/deps.sh machines
-		KEELSON_PACKAGE=$package go test -count=1 -timeout 10m -run 'TestPackage$' ./test/machines
+		hack/package-test.sh "$package"
 	fi
 done

@@ -44,7 +44,10 @@ run() {
 	conformance-*) SHARE=${1#conformance-}/3 ATTEMPTS=2 OUT=.build/conformance.md make conformance ;;
 	monitoring) make alerts ;;
 	metrics) make metrics ;;
-	machines) make machines TESTFLAGS="-skip '$changes'" ;;
+	machines)
+		make machines TESTFLAGS="-skip '$changes'"
+		hack/package-test.sh
+		;;
 	machine-changes) make machines TESTFLAGS="-run '$changes'" ;;
 	integration-*) SHARE=${1#integration-}/16 ATTEMPTS=2 OUT=.build/integration.md make integration ;;
 	esac

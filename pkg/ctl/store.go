@@ -4,14 +4,13 @@
 package ctl
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/client-go/discovery"
 
 	"keelson.dev/keelson/pkg/apiserver/storehealth/report"
 )
@@ -35,31 +34,13 @@ alarm NOSPACE. To find the namespaces and resources with most bytes, the API ser
 reads all objects from etcd, without keeping them in memory.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := flags.ToRESTConfig()
-			if err != nil {
-				return err
-			}
-			client, err := discovery.NewDiscoveryClientForConfig(cfg)
-			if err != nil {
-				return err
-			}
-			request := client.RESTClient().Get().AbsPath(report.Path)
+			parameters := url.Values{}
 			if top > 0 {
-				request = request.Param(report.UsageParameter, "true")
+				parameters.Set(report.UsageParameter, "true")
 			}
-			doc, err := request.DoRaw(c.Context())
-			if err != nil {
-				return err
-			}
-			if output == "json" {
-				_, err = stdout.Write(doc)
-				return err
-			}
-			var shown report.Document
-			if err := json.Unmarshal(doc, &shown); err != nil {
-				return fmt.Errorf("state of the databases: %w", err)
-			}
-			return printStore(stdout, shown.Databases, top)
+			return showDocument(c.Context(), flags, report.Path, parameters, stdout, output, func(d report.Document) error {
+				return printStore(stdout, d.Databases, top)
+			})
 		},
 	}
 	c.Flags().StringVarP(&output, "output", "o", "", "output format: \"json\" prints JSON instead of tables")

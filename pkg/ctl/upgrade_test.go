@@ -6,7 +6,6 @@ package ctl
 import (
 	"bytes"
 	"context"
-	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -14,37 +13,25 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
 
-	"keelson.dev/api/clock"
 	"keelson.dev/api/machines/v1alpha1"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/backup"
 	"keelson.dev/keelson/pkg/cluster"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 	"keelson.dev/keelson/pkg/machine/machines"
+	"keelson.dev/keelson/pkg/machine/machinestest"
 	"keelson.dev/keelson/pkg/provision"
 )
 
 // TestUpgradeCommands runs "ctl upgrade" on a cluster without agents.
 func TestUpgradeCommands(t *testing.T) {
-	s := testserver.Start(t, testserver.Options{})
-	config := "--kubeconfig=" + kubeconfig(t, s, nil)
-	objects, err := dynamic.NewForConfig(s.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	addons := &provision.Cluster{Name: "c", Domain: "cluster.local", Machines: true, Families: []provision.Family{{
-		Pods: netip.MustParsePrefix("10.244.0.0/16"), Services: netip.MustParsePrefix("10.96.0.0/16"),
-		DNS: netip.MustParseAddr("10.96.0.10"),
-	}}}
-	if err := addons.ApplyAddons(t.Context(), objects, clock.Real()); err != nil {
-		t.Fatal(err)
-	}
+	s := machinestest.Start(t)
 	client, err := machines.NewClient(s.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
+	config := "--kubeconfig=" + kubeconfig(t, s, nil)
 	fails := func(want string, args ...string) {
 		t.Helper()
 		out, err := execute(t, append(args, config)...)

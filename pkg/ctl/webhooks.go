@@ -4,7 +4,6 @@
 package ctl
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/client-go/discovery"
 
 	"keelson.dev/keelson/pkg/apiserver/admission/webhookhealth"
 )
@@ -29,27 +27,8 @@ requests of nodes and of the control plane bypass it. Each API server only knows
 own calls; the answer is that of the API server to which the command connects.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := flags.ToRESTConfig()
-			if err != nil {
-				return err
-			}
-			client, err := discovery.NewDiscoveryClientForConfig(cfg)
-			if err != nil {
-				return err
-			}
-			doc, err := client.RESTClient().Get().AbsPath(webhookhealth.Path).DoRaw(c.Context())
-			if err != nil {
-				return err
-			}
-			if output == "json" {
-				_, err = stdout.Write(doc)
-				return err
-			}
-			var shown webhookhealth.Document
-			if err := json.Unmarshal(doc, &shown); err != nil {
-				return fmt.Errorf("health of webhooks: %w", err)
-			}
-			return printWebhooks(stdout, shown.Webhooks)
+			return showDocument(c.Context(), flags, webhookhealth.Path, nil, stdout, output,
+				func(d webhookhealth.Document) error { return printWebhooks(stdout, d.Webhooks) })
 		},
 	}
 	c.Flags().StringVarP(&output, "output", "o", "", "output format: \"json\" prints JSON instead of a table")

@@ -18,7 +18,7 @@ import (
 
 const generations = 10
 
-// succession returns ten authorities, each of which follows the one before. Time passes between them.
+// succession makes ten authorities. Each one succeeds the one before it after the given time.
 func succession(t *testing.T, life, between time.Duration, clk *testclock.FakeClock) []*pki.Authority {
 	t.Helper()
 	first, err := pki.OpenAuthority(filepath.Join(t.TempDir(), "ca"), "kubernetes", life, clk)

@@ -10,7 +10,7 @@ import (
 )
 
 // TestPackage installs the Debian package in the environment variable KEELSON_PACKAGE on a machine, creates
-// a cluster, and removes both again. make release-test runs it.
+// a cluster, and removes both again. hack/package-test.sh runs it.
 func TestPackage(t *testing.T) {
 	file := os.Getenv("KEELSON_PACKAGE")
 	if file == "" {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/machine/nodes"
 	"keelson.dev/keelson/pkg/pki"
 )
 
@@ -324,15 +325,15 @@ func (r *Rotation) missing(ctx context.Context, hash string) (waiting, skipped [
 	if err != nil {
 		return nil, nil, err
 	}
-	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, nil, err
 	}
-	for i := range nodes.Items {
-		n := &nodes.Items[i]
+	for i := range list.Items {
+		n := &list.Items[i]
 		switch {
 		case n.Annotations[Annotation] == hash:
-		case r.Force && !ready(n):
+		case r.Force && !nodes.IsReady(n):
 			skipped = append(skipped, n.Name)
 		default:
 			waiting = append(waiting, n.Name)
@@ -341,10 +342,4 @@ func (r *Rotation) missing(ctx context.Context, hash string) (waiting, skipped [
 	slices.Sort(waiting)
 	slices.Sort(skipped)
 	return waiting, skipped, nil
-}
-
-func ready(n *v1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool {
-		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
-	})
 }

@@ -5,37 +5,22 @@ package machines
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
 
-	"keelson.dev/api/clock"
 	"keelson.dev/api/machines/v1alpha1"
-	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
-	"keelson.dev/keelson/pkg/provision"
+	"keelson.dev/keelson/pkg/machine/machinestest"
 )
 
 // TestClient checks that a node's client creates the Machine, that an administrator's client changes
 // its specification, and that neither writes if nothing changes.
 func TestClient(t *testing.T) {
-	s := testserver.Start(t, testserver.Options{})
-	objects, err := dynamic.NewForConfig(s.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cluster := &provision.Cluster{Name: "c", Domain: "cluster.local", Machines: true, Families: []provision.Family{{
-		Pods: netip.MustParsePrefix("10.244.0.0/16"), Services: netip.MustParsePrefix("10.96.0.0/16"),
-		DNS: netip.MustParseAddr("10.96.0.10"),
-	}}}
-	if err := cluster.ApplyAddons(t.Context(), objects, clock.Real()); err != nil {
-		t.Fatal(err)
-	}
+	s := machinestest.Start(t)
 	admin, err := NewClient(s.Config)
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ package rollout
 import (
 	"bytes"
 	"context"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
-	"k8s.io/client-go/dynamic"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/api/machines/v1alpha1"
@@ -22,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/backup"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 	"keelson.dev/keelson/pkg/machine/machines"
-	"keelson.dev/keelson/pkg/provision"
+	"keelson.dev/keelson/pkg/machine/machinestest"
 )
 
 // agents answers the specifications of machines as their agents do, until ctx ends. It returns the
@@ -67,18 +65,7 @@ func agents(ctx context.Context, client *machines.Client, bad, refused string) <
 // newCluster returns a cluster with the machines and nodes of exampleState.
 func newCluster(t *testing.T) *Cluster {
 	t.Helper()
-	s := testserver.Start(t, testserver.Options{})
-	objects, err := dynamic.NewForConfig(s.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	addons := &provision.Cluster{Name: "c", Domain: "cluster.local", Machines: true, Families: []provision.Family{{
-		Pods: netip.MustParsePrefix("10.244.0.0/16"), Services: netip.MustParsePrefix("10.96.0.0/16"),
-		DNS: netip.MustParseAddr("10.96.0.10"),
-	}}}
-	if err := addons.ApplyAddons(t.Context(), objects, clock.Real()); err != nil {
-		t.Fatal(err)
-	}
+	s := machinestest.Start(t)
 	client, err := machines.NewClient(s.Config)
 	if err != nil {
 		t.Fatal(err)

@@ -7,21 +7,18 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"path/filepath"
 	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/api/machines/v1alpha1"
-	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 	"keelson.dev/keelson/pkg/machine/machines"
-	"keelson.dev/keelson/pkg/provision"
+	"keelson.dev/keelson/pkg/machine/machinestest"
 )
 
 // TestDecide checks when a switch begins, and which condition an agent reports if none does.
@@ -111,18 +108,7 @@ func (l *fakeLocal) Switch(_ context.Context, e *Entry) error {
 // TestKeeper checks that a keeper creates its Machine, switches to the release in the specification, and
 // reports how it ended.
 func TestKeeper(t *testing.T) {
-	s := testserver.Start(t, testserver.Options{})
-	objects, err := dynamic.NewForConfig(s.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cluster := &provision.Cluster{Name: "c", Domain: "cluster.local", Machines: true, Families: []provision.Family{{
-		Pods: netip.MustParsePrefix("10.244.0.0/16"), Services: netip.MustParsePrefix("10.96.0.0/16"),
-		DNS: netip.MustParseAddr("10.96.0.10"),
-	}}}
-	if err := cluster.ApplyAddons(t.Context(), objects, clock.Real()); err != nil {
-		t.Fatal(err)
-	}
+	s := machinestest.Start(t)
 	admin, err := machines.NewClient(s.Config)
 	if err != nil {
 		t.Fatal(err)
