@@ -15,9 +15,9 @@ import (
 )
 
 // showDocument reads the JSON document at a path of the API server. If output is "json", it writes the
-// document to stdout. Otherwise it passes the document to print.
+// document to stdout. Otherwise it passes the document to show.
 func showDocument[T any](ctx context.Context, flags genericclioptions.RESTClientGetter, path string,
-	parameters url.Values, stdout io.Writer, output string, print func(T) error) error {
+	parameters url.Values, stdout io.Writer, output string, show func(T) error) error {
 	cfg, err := flags.ToRESTConfig()
 	if err != nil {
 		return err
@@ -44,5 +44,5 @@ func showDocument[T any](ctx context.Context, flags genericclioptions.RESTClient
 	if err := json.Unmarshal(data, &shown); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return print(shown)
+	return show(shown)
 }
