@@ -5,6 +5,7 @@ package machines
 
 import (
 	_ "embed"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -56,9 +57,10 @@ func newPKICell(t *testing.T, name string, follow bool, flags string) *pkiCell {
 		ctl apply -f /root/client.yaml
 		ctl wait --for=condition=Ready pod/client --timeout=60s
 		ctl wait --for=condition=Ready nodes --all --timeout=60s
-		ctl create deployment web --image=nginx
+		ctl create deployment web --image=nginx --replicas=0
 		ctl patch deployment web --patch '{"spec": {"template": {"spec": {"containers": [
 			{"name": "nginx", "imagePullPolicy": "Never"}], "nodeName": "m2"}}}}'
+		ctl scale deployment web --replicas=1
 		ctl rollout status deployment/web --timeout=60s
 		TOKEN=$(ctl create token client --duration=24h)
 		cp /etc/kubernetes/admin.conf /root/old.conf
@@ -169,16 +171,19 @@ func (c *pkiCell) refusesOld() {
 	}
 }
 
-// TestCertificatesExpire lets certificates and authorities live for minutes, and replaces the authorities
-// until the first ones have expired. No client is refused, and nothing is restarted.
+// TestCertificatesExpire lets certificates and authorities live for minutes. It replaces the authorities ten
+// times, and until the first ones have expired. No client is refused, and nothing is restarted.
 func TestCertificatesExpire(t *testing.T) {
-	const authorityLife = 8 * time.Minute
+	const (
+		authorityLife = 8 * time.Minute
+		generations   = 10
+	)
 	began := time.Now()
 	c := newPKICell(t, "expire", true, "--certificate-validity-period=3m --ca-certificate-validity-period="+
 		authorityLife.String())
-	for time.Since(began) < authorityLife+time.Minute {
+	for i := 1; i <= generations || time.Since(began) < authorityLife+time.Minute; i++ {
 		c.rotate()
-		c.unnoticed(time.Since(began).Round(time.Second).String())
+		c.unnoticed(fmt.Sprintf("after rotation %d, %s", i, time.Since(began).Round(time.Second)))
 	}
 	for _, m := range []*lab.Machine{c.first, c.worker} {
 		if out := c.run(m, "ctl certs list || true"); strings.Contains(out, "expired") || strings.Contains(out, "unknown") {
