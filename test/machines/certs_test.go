@@ -18,8 +18,10 @@ import (
 //go:embed testdata/client.yaml
 var clientManifest string
 
-// loopScript sends requests to the API server for ever, each in a new connection, and records those that
-// fail. Its kubeconfig has the authority of the time when it was made, and a token.
+// loopScript sends requests to the API server for ever, and records those that fail. Its kubeconfig has the
+// authority of the time when it was made, and a token. It is not a writer of startWriter, because that is one
+// process with one connection: only a program that starts for each request reads its files and verifies
+// the server's certificate each time.
 //
 //go:embed testdata/loop.sh
 var loopScript string

@@ -4,19 +4,24 @@
 package machines
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson.dev/keelson/test/machines/lab"
@@ -38,23 +43,38 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	writerProgram = "/root/writer"
-	writerStop    = "/root/writer.stop"
+	writerProgram      = "/root/writer"
+	writerStop         = "/root/writer.stop"
+	writerAcknowledged = "/root/writer.acknowledged" // has a line for each acknowledged write
+	// writerLabel is the label of the objects of a writer. Its value differs between writers.
+	writerLabel = "machines.test/writer"
 	// requestLimit is how long a request of the writer may take.
 	requestLimit = 30 * time.Second
+	// patience is how long the writer waits at its end until its watch has shown all writes.
+	patience = time.Minute
 )
 
 // writes has what a writer has seen.
 type writes struct {
-	Done   int
+	Done   int      // acknowledged writes
 	Failed []string // errors of requests
 	// Gap is the longest time between the ends of two writes that succeeded, in seconds, and Slowest the
 	// longest request.
 	Gap, Slowest float64
+	// Lost are the acknowledged writes that are not in the store at the end, and Unnoticed those that a watch
+	// has not shown which began before the first write.
+	Lost, Unnoticed []string
 }
 
-// write changes a ConfigMap again and again, as a client with the defaults of client-go, until the file
-// writerStop exists. Then it prints what it has seen.
+// writer creates ConfigMaps one after the other, as a client with the defaults of client-go, and watches them.
+type writer struct {
+	client       kubernetes.Interface
+	id           string // value of writerLabel
+	seen         writes
+	acknowledged []string // names
+}
+
+// write runs a writer until the file writerStop exists. Then it prints what it has seen, and deletes its objects.
 func write(kubeconfig string) error {
 	rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -64,36 +84,88 @@ func write(kubeconfig string) error {
 	if err != nil {
 		return err
 	}
-	maps := client.CoreV1().ConfigMaps(metav1.NamespaceDefault)
-	m, err := maps.Create(context.Background(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "writer-"}},
-		metav1.CreateOptions{})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	w := &writer{client: client, id: string(uuid.NewUUID())}
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceDefault),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = w.selector() }))
+	watched := factory.Core().V1().ConfigMaps().Informer()
+	factory.Start(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), watched.HasSynced) {
+		return ctx.Err()
+	}
+	if err := w.writeUntilStopped(ctx); err != nil {
+		return err
+	}
+	if err := w.check(ctx, watched.GetStore()); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(w.seen)
+}
+
+func (w *writer) selector() string { return writerLabel + "=" + w.id }
+
+// writeUntilStopped creates objects until the file writerStop exists. Each has another name, because the
+// outcome of a request that has failed is not known.
+func (w *writer) writeUntilStopped(ctx context.Context) error {
+	progress, err := os.Create(writerAcknowledged)
 	if err != nil {
 		return err
 	}
-	seen, last := writes{}, time.Now()
-	for {
+	defer progress.Close()
+	maps, last := w.client.CoreV1().ConfigMaps(metav1.NamespaceDefault), time.Now()
+	for n := 0; ; n++ {
 		if _, err := os.Stat(writerStop); err == nil {
-			return json.NewEncoder(os.Stdout).Encode(seen)
+			return nil
 		}
+		name := fmt.Sprintf("writer-%.8s-%d", w.id, n)
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), requestLimit)
-		m.Data, m.ResourceVersion = map[string]string{"n": strconv.Itoa(seen.Done)}, ""
-		_, err := maps.Update(ctx, m, metav1.UpdateOptions{})
+		request, cancel := context.WithTimeout(ctx, requestLimit)
+		_, err := maps.Create(request, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{writerLabel: w.id}}}, metav1.CreateOptions{})
 		cancel()
 		now := time.Now()
-		seen.Slowest = max(seen.Slowest, now.Sub(began).Seconds())
+		w.seen.Slowest = max(w.seen.Slowest, now.Sub(began).Seconds())
 		if err != nil {
-			seen.Failed = append(seen.Failed, fmt.Sprintf("%s after %.3f s: %v", now.UTC().Format("15:04:05.000"),
+			w.seen.Failed = append(w.seen.Failed, fmt.Sprintf("%s after %.3f s: %v", now.UTC().Format("15:04:05.000"),
 				now.Sub(began).Seconds(), err))
 			continue
 		}
-		seen.Gap = max(seen.Gap, now.Sub(last).Seconds())
+		w.seen.Gap = max(w.seen.Gap, now.Sub(last).Seconds())
 		last = now
-		seen.Done++
+		w.seen.Done++
+		w.acknowledged = append(w.acknowledged, name)
+		if _, err := fmt.Fprintln(progress, name); err != nil {
+			return err
+		}
 	}
 }
 
-// startWriter runs a writer on a machine. The returned function ends it, and returns what it has seen.
+// check compares the acknowledged writes with what the store has and with what the watch has shown. Then it
+// deletes the objects.
+func (w *writer) check(ctx context.Context, watched cache.Store) error {
+	maps, stored := w.client.CoreV1().ConfigMaps(metav1.NamespaceDefault), map[string]bool{}
+	own := metav1.ListOptions{LabelSelector: w.selector()}
+	list, err := maps.List(ctx, own)
+	if err != nil {
+		return err
+	}
+	for _, m := range list.Items {
+		stored[m.Name] = true
+	}
+	w.seen.Lost = slices.DeleteFunc(slices.Clone(w.acknowledged), func(name string) bool { return stored[name] })
+	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		w.seen.Unnoticed = slices.DeleteFunc(slices.Clone(w.acknowledged), func(name string) bool {
+			_, noticed, _ := watched.GetByKey(metav1.NamespaceDefault + "/" + name)
+			return noticed
+		})
+		return len(w.seen.Unnoticed) == 0, nil
+	})
+	return maps.DeleteCollection(ctx, metav1.DeleteOptions{}, own)
+}
+
+// startWriter runs a writer on a machine, and waits until it has written. The returned function ends it, checks
+// that no acknowledged write is lost and that a watch has shown all of them, and returns what the writer has seen.
 func (c *cell) startWriter(m *lab.Machine, kubeconfig string) (stop func() writes) {
 	c.Helper()
 	self, err := os.Executable()
@@ -103,6 +175,7 @@ func (c *cell) startWriter(m *lab.Machine, kubeconfig string) (stop func() write
 	if err != nil {
 		c.Fatal(err)
 	}
+	c.run(m, "rm -f "+writerAcknowledged)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.Context()))
 	type result struct {
 		out []byte
@@ -114,6 +187,7 @@ func (c *cell) startWriter(m *lab.Machine, kubeconfig string) (stop func() write
 		ended <- result{out, err}
 	}()
 	c.Cleanup(cancel)
+	c.run(m, "until [ -s "+writerAcknowledged+" ]; do sleep 0.1; done")
 	return func() (seen writes) {
 		c.Helper()
 		c.run(m, "touch "+writerStop)
@@ -124,6 +198,43 @@ func (c *cell) startWriter(m *lab.Machine, kubeconfig string) (stop func() write
 		}
 		c.Logf("%s: %d writes, longest gap %.2f s, slowest request %.2f s, %d failed\n%s", m.Name(), seen.Done, seen.Gap,
 			seen.Slowest, len(seen.Failed), strings.Join(seen.Failed, "\n"))
+		if len(seen.Lost)+len(seen.Unnoticed) > 0 {
+			c.Errorf("%s: acknowledged writes are lost: %q, or were not shown by a watch: %q", m.Name(), seen.Lost,
+				seen.Unnoticed)
+		}
 		return seen
+	}
+}
+
+// written waits until n more writes of the writer on a machine were acknowledged.
+func (c *cell) written(m *lab.Machine, n int) {
+	c.Helper()
+	c.run(m, fmt.Sprintf("count() { wc -l < %s; }; end=$(($(count) + %d))\n", writerAcknowledged, n)+
+		`until [ $(count) -ge $end ]; do sleep 0.1; done`)
+}
+
+// writes runs fault while a machine writes with /root/admin.conf, and then until ten more writes were
+// acknowledged. It returns what the writer has seen.
+func (c *cell) writes(m *lab.Machine, fault func()) writes {
+	c.Helper()
+	stop := c.startWriter(m, adminConfig)
+	c.written(m, 10)
+	fault()
+	c.written(m, 10)
+	return stop()
+}
+
+// adminConfig is the file to which makeAdmin writes.
+const adminConfig = "/root/admin.conf"
+
+// makeAdmin gives a worker the credentials of a control plane's administrator.
+func (c *cell) makeAdmin(worker, controlPlane *lab.Machine) {
+	c.Helper()
+	conf, err := controlPlane.Read("/etc/kubernetes/admin.conf")
+	if err != nil {
+		c.Fatal(err)
+	}
+	if _, err := worker.RunInput(c.within(), bytes.NewReader(conf), "tee", adminConfig); err != nil {
+		c.Fatal(err)
 	}
 }
