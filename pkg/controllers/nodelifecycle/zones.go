@@ -43,6 +43,10 @@ func stateOf(ready, notReady int, threshold float64) state {
 	return normal
 }
 
+// excludeLabel is the label of nodes that do not count in the state of their zone, for example because they are
+// turned off and on all the time.
+const excludeLabel = "node.kubernetes.io/exclude-disruption"
+
 // zoneOf returns the key of a node's zone, from its labels for region and zone. All nodes without
 // these labels are in the same zone.
 func zoneOf(n *v1.Node) string {
@@ -70,20 +74,25 @@ func newZones(o controller.Evictions, m *metrics) *zones {
 // the last update and some are ready now.
 func (z *zones) update(nodes []*v1.Node, now time.Time) (recovered bool) {
 	type count struct{ ready, notReady int }
-	counts := map[string]count{}
+	counts, total := map[string]count{}, count{}
 	for _, n := range nodes {
 		c := counts[zoneOf(n)]
-		if controller.NodeReady(n).Status == v1.ConditionTrue {
+		_, excluded := n.Labels[excludeLabel]
+		switch {
+		case excluded: // but its zone has a rate
+		case controller.NodeReady(n).Status == v1.ConditionTrue:
 			c.ready++
-		} else {
+			total.ready++
+		default:
 			c.notReady++
+			total.notReady++
 		}
 		counts[zoneOf(n)] = c
 	}
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	before := z.disabled
-	z.disabled = len(counts) > 0
+	z.disabled = stateOf(total.ready, total.notReady, z.options.Threshold) == full
 	for zone := range z.limiters {
 		if _, there := counts[zone]; !there {
 			delete(z.limiters, zone)
@@ -93,7 +102,6 @@ func (z *zones) update(nodes []*v1.Node, now time.Time) (recovered bool) {
 	for zone, c := range counts {
 		z.metrics.setZone(zone, c.ready, c.notReady)
 		s := stateOf(c.ready, c.notReady, z.options.Threshold)
-		z.disabled = z.disabled && s == full
 		limit := rate.Limit(z.options.Rate)
 		if s == partial {
 			limit = 0

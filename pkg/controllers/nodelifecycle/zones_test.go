@@ -82,6 +82,38 @@ func TestRates(t *testing.T) {
 	}
 }
 
+// TestExcludedFromDisruption checks that nodes with the label for it do not count when it is decided whether a zone
+// or the whole cluster is disrupted.
+func TestExcludedFromDisruption(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	exclude := func(nodes []*v1.Node) []*v1.Node {
+		for _, n := range nodes {
+			n.Labels[excludeLabel] = ""
+		}
+		return nodes
+	}
+	for name, tc := range map[string]struct {
+		nodes         []*v1.Node
+		stopped, take bool
+	}{
+		"most of a zone":           {nodes("a", 1, 3), false, false},
+		"most, but excluded":       {append(nodes("a", 1, 1), exclude(nodes("a", 0, 2))...), false, true},
+		"all but the excluded":     {append(nodes("a", 0, 2), exclude(nodes("a", 1, 0))...), true, false},
+		"excluded in another zone": {append(nodes("a", 2, 1), exclude(nodes("b", 0, 3))...), false, true},
+		"only excluded are silent": {append(nodes("a", 1, 0), exclude(nodes("a", 0, 3))...), false, true},
+		"there are only excluded":  {exclude(nodes("a", 0, 3)), false, true},
+	} {
+		z := newZones(usual, newMetrics(nil))
+		z.update(tc.nodes, begin)
+		if z.stopped() != tc.stopped {
+			t.Errorf("%s: stopped is %t", name, z.stopped())
+		}
+		if took := z.take(nodes("a", 0, 1)[0], begin); took != tc.take {
+			t.Errorf("%s: evicts is %t", name, took)
+		}
+	}
+}
+
 func TestAllSilent(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	z := newZones(usual, newMetrics(nil))
