@@ -84,7 +84,13 @@ func (c *Controller) nodeChanged(old, n *v1.Node) {
 		c.mu.Lock()
 		delete(c.heartbeats, old.Name)
 		c.mu.Unlock()
+		c.Events.Eventf(old, v1.EventTypeNormal, "RemovingNode", "Node %s event: Removing Node %s from Controller", old.Name,
+			old.Name)
 		return
+	}
+	if old == nil {
+		c.Events.Eventf(n, v1.EventTypeNormal, "RegisteredNode", "Node %s event: Registered Node %s in Controller", n.Name,
+			n.Name)
 	}
 	c.recordHeartbeat(n.Name, func(h *heartbeat) bool {
 		beat := controller.NodeReady(n).LastHeartbeatTime
@@ -190,9 +196,16 @@ func (c *Controller) markUnknown(ctx context.Context, n *v1.Node) error {
 	if renewed, err := c.renewed(ctx, n.Name); renewed || err != nil {
 		return err
 	}
-	if _, err := c.Client.CoreV1().Nodes().UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil &&
-		!apierrors.IsNotFound(err) {
+	_, err := c.Client.CoreV1().Nodes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("status: %w", err)
+	}
+	// A kubelet that reports that its node is not ready records the event itself.
+	if controller.NodeReady(n).Status == v1.ConditionTrue {
+		c.Events.Eventf(n, v1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", n.Name)
 	}
 	return nil
 }
