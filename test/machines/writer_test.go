@@ -175,7 +175,7 @@ func (c *cell) startWriter(m *lab.Machine, kubeconfig string) (stop func() write
 	if err != nil {
 		c.Fatal(err)
 	}
-	c.run(m, "rm -f "+writerAcknowledged)
+	c.run(m, "> "+writerAcknowledged)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.Context()))
 	type result struct {
 		out []byte
@@ -187,7 +187,13 @@ func (c *cell) startWriter(m *lab.Machine, kubeconfig string) (stop func() write
 		ended <- result{out, err}
 	}()
 	c.Cleanup(cancel)
-	c.run(m, "until [ -s "+writerAcknowledged+" ]; do sleep 0.1; done")
+	for c.run(m, "cat "+writerAcknowledged) == "" {
+		select {
+		case r := <-ended:
+			c.Fatalf("writer: %v\n%s", r.err, r.out)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 	return func() (seen writes) {
 		c.Helper()
 		c.run(m, "touch "+writerStop)
@@ -227,14 +233,14 @@ func (c *cell) writes(m *lab.Machine, fault func()) writes {
 // adminConfig is the file to which makeAdmin writes.
 const adminConfig = "/root/admin.conf"
 
-// makeAdmin gives a worker the credentials of a control plane's administrator.
-func (c *cell) makeAdmin(worker, controlPlane *lab.Machine) {
+// makeAdmin gives a machine the credentials of a control plane's administrator.
+func (c *cell) makeAdmin(m, controlPlane *lab.Machine) {
 	c.Helper()
 	conf, err := controlPlane.Read("/etc/kubernetes/admin.conf")
 	if err != nil {
 		c.Fatal(err)
 	}
-	if _, err := worker.RunInput(c.within(), bytes.NewReader(conf), "tee", adminConfig); err != nil {
+	if _, err := m.RunInput(c.within(), bytes.NewReader(conf), "tee", adminConfig); err != nil {
 		c.Fatal(err)
 	}
 }
