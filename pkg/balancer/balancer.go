@@ -14,8 +14,10 @@
 //   - The connections to a server that is no longer in the list are closed, so that its clients
 //     connect to another server. So are those to a server that is not usable while another one is.
 //   - Connections to a machine whose link is cut are closed within seconds, also if nothing is sent.
-//   - When a balancer ends, it closes each connection as soon as no request is in the middle of it, and
-//     all of them after two seconds.
+//   - After SetAge, older servers get no new connections as long as a server that is not older works.
+//   - When a balancer ends, it hands all connections over to the next one, if its caller can do that
+//     (HandOver). No byte is lost, and neither side notices more than a delay. Otherwise it closes each
+//     connection as soon as no request is in the middle of it, and all of them after two seconds.
 //   - The number of open connections is limited. More clients wait in the listener's queue.
 //
 // The package does not interpret the traffic: clients see the certificates of the servers. It does
@@ -23,18 +25,19 @@
 package balancer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
 
-	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 
 	"keelson.dev/api/clock"
@@ -72,6 +75,8 @@ type Balancer struct {
 	turn    int
 	// selective is true if only admitted servers get connections.
 	selective bool
+	// keep receives the connections when the balancer ends. It may be nil.
+	keep func(Connection) error
 }
 
 // server is an API server in the list of a balancer. Its fields are guarded by Balancer.mu.
@@ -79,8 +84,27 @@ type server struct {
 	address  string
 	unusable bool
 	admitted bool
-	// conns has the open connections to the server.
-	conns map[net.Conn]struct{}
+	age      Age
+	// conns has the open connections to the server. The value is true if this balancer has opened it.
+	conns map[net.Conn]bool
+}
+
+// Age says how the release of a server compares with that of its clients.
+type Age int
+
+// The ages of a server, from the best one to the worst.
+const (
+	NotOlder Age = iota + 1
+	AgeUnknown
+	Older
+)
+
+// rank returns a number by which servers are sorted for new connections. The lowest one is the best.
+func (s *server) rank() Age {
+	if s.unusable {
+		return Older + 1
+	}
+	return s.age
 }
 
 // New returns a balancer without servers.
@@ -100,7 +124,7 @@ func (b *Balancer) SetServers(addresses []string) {
 		}
 		s := b.find(a)
 		if s == nil {
-			s = &server{address: a, conns: map[net.Conn]struct{}{}}
+			s = &server{address: a, age: AgeUnknown, conns: map[net.Conn]bool{}}
 		}
 		next = append(next, s)
 	}
@@ -128,6 +152,38 @@ func (b *Balancer) SetUsable(address string, usable bool) {
 	for _, s := range b.servers {
 		if s.unusable {
 			s.closeAll()
+		}
+	}
+}
+
+// SetAge says how old the release of a server is. It ignores servers that are not in the list. Open
+// connections stay.
+func (b *Balancer) SetAge(address string, age Age) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := b.find(address); s != nil {
+		s.age = age
+	}
+}
+
+// LeaveOlder closes idle connections to older servers, if one that is not older is usable. They were opened
+// when there was none. It does not close connections that were handed over by another balancer: their
+// clients may be as old as the server.
+func (b *Balancer) LeaveOlder() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !slices.ContainsFunc(b.servers, func(s *server) bool { return s.rank() == NotOlder && !b.refuses(s) }) {
+		return
+	}
+	for _, s := range b.servers {
+		if s.age != Older {
+			continue
+		}
+		for conn, own := range s.conns {
+			if own && idle(conn) {
+				_ = conn.Close()
+				delete(s.conns, conn)
+			}
 		}
 	}
 }
@@ -187,21 +243,34 @@ func (s *server) closeAll() {
 	clear(s.conns)
 }
 
-// Serve forwards the connections that l accepts until ctx ends or l fails. It closes l, and returns
-// when all connections are closed. It returns nil if ctx has ended.
-func (b *Balancer) Serve(ctx context.Context, l net.Listener) error {
-	l = netutil.LimitListener(l, maxConnections)
+// Serve forwards the connections that l accepts, and those that another balancer has handed over, until ctx
+// ends or l fails. It closes l, and returns when all connections are closed or handed over. It returns nil
+// if ctx has ended.
+func (b *Balancer) Serve(ctx context.Context, l net.Listener, inherited ...Connection) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	var open sync.WaitGroup
 	defer open.Wait()
 	defer cancel()
-	for {
+	for _, c := range inherited {
+		open.Go(func() { b.resume(ctx, c) })
+	}
+	for free := make(chan struct{}, maxConnections); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case free <- struct{}{}:
+		}
 		client, err := l.Accept()
+		if err == nil {
+			open.Go(func() {
+				b.forward(ctx, client)
+				<-free
+			})
+			continue
+		}
+		<-free
 		if ctx.Err() != nil {
-			if err == nil {
-				_ = client.Close()
-			}
 			return nil
 		}
 		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ECONNABORTED) {
@@ -212,10 +281,7 @@ func (b *Balancer) Serve(ctx context.Context, l net.Listener) error {
 			}
 			continue
 		}
-		if err != nil {
-			return fmt.Errorf("load balancer at %s: %w", l.Addr(), err)
-		}
-		open.Go(func() { b.forward(ctx, client) })
+		return fmt.Errorf("load balancer at %s: %w", l.Addr(), err)
 	}
 }
 
@@ -225,32 +291,59 @@ func (b *Balancer) forward(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	upstream, done := b.connect(ctx)
 	if upstream == nil {
+		if ctx.Err() != nil {
+			b.handOver(client, nil)
+		}
 		return
 	}
 	defer done()
+	b.join(ctx, client, upstream)
+}
+
+// join copies bytes between a client and a server until one of them closes its connection, or until ctx
+// has ended and the connection is handed over or idle. The caller closes both.
+func (b *Balancer) join(ctx context.Context, client, upstream net.Conn) {
 	both, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	// When one side ends, close both, because HTTPS does not use half-closed connections.
-	defer context.AfterFunc(both, func() { _, _ = client.Close(), upstream.Close() })()
+	closing := context.AfterFunc(both, func() { _, _ = client.Close(), upstream.Close() })
+	defer closing()
 	defer context.AfterFunc(ctx, func() {
-		b.drain(both, upstream)
+		if b.keep != nil {
+			b.pause(both, client, upstream)
+		} else {
+			b.drain(both, upstream)
+		}
 		cancel()
 	})()
 	var up sync.WaitGroup
-	up.Go(func() {
-		defer cancel()
-		_, _ = io.Copy(upstream, client)
-	})
-	_, _ = io.Copy(client, upstream)
-	cancel()
+	pausedUp := false
+	up.Go(func() { pausedUp = transfer(upstream, client, cancel) })
+	pausedDown := transfer(client, upstream, cancel)
 	up.Wait()
+	if pausedUp && pausedDown && closing() {
+		b.handOver(client, upstream)
+	}
+}
+
+// transfer copies bytes until one side ends, and then calls end. It returns true, and does not call end, if
+// it was paused. All bytes that it has read are written then.
+func transfer(to io.Writer, from io.Reader, end func()) (paused bool) {
+	// The wrappers prevent splice(2), which needs two pipes for each connection.
+	_, err := io.Copy(struct{ io.Writer }{to}, struct{ io.Reader }{from})
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return true
+	}
+	end()
+	return false
 }
 
 // connect connects to the next server that accepts a connection. It returns nil if no server does in
-// time. The caller must call done when the connection has ended.
+// time, or if ctx has ended. The caller must call done when the connection has ended.
 func (b *Balancer) connect(ctx context.Context) (conn net.Conn, done func()) {
 	for end := b.clock.Now().Add(b.patience); ; {
-		if conn, done = b.try(ctx); conn != nil || !b.clock.Now().Before(end) {
+		last := !b.clock.Now().Before(end)
+		if conn, done = b.try(ctx, b.order(last)); conn != nil || last {
 			return conn, done
 		}
 		select {
@@ -262,8 +355,8 @@ func (b *Balancer) connect(ctx context.Context) (conn net.Conn, done func()) {
 }
 
 // try is one attempt of connect.
-func (b *Balancer) try(ctx context.Context) (conn net.Conn, done func()) {
-	for _, s := range b.order() {
+func (b *Balancer) try(ctx context.Context, servers []*server) (conn net.Conn, done func()) {
+	for _, s := range servers {
 		conn, err := dialer().DialContext(ctx, "tcp", s.address)
 		if err != nil {
 			continue
@@ -276,9 +369,9 @@ func (b *Balancer) try(ctx context.Context) (conn net.Conn, done func()) {
 	return nil, nil
 }
 
-// order returns the servers in the order in which a new connection tries them: the usable ones
-// first, in turn.
-func (b *Balancer) order() []*server {
+// order returns the servers in the order in which a new connection tries them: those of the lowest rank
+// first, in turn. Older servers are left out if there is a better one, unless this is the last attempt.
+func (b *Balancer) order(last bool) []*server {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.servers) == 0 {
@@ -286,15 +379,10 @@ func (b *Balancer) order() []*server {
 	}
 	b.turn = (b.turn + 1) % len(b.servers)
 	out := slices.DeleteFunc(slices.Concat(b.servers[b.turn:], b.servers[:b.turn]), b.refuses)
-	slices.SortStableFunc(out, func(x, y *server) int {
-		switch {
-		case x.unusable == y.unusable:
-			return 0
-		case x.unusable:
-			return 1
-		}
-		return -1
-	})
+	slices.SortStableFunc(out, func(x, y *server) int { return cmp.Compare(x.rank(), y.rank()) })
+	if len(out) > 0 && out[0].rank() < Older && !last {
+		out = slices.DeleteFunc(out, func(s *server) bool { return s.age == Older })
+	}
 	return out
 }
 
@@ -306,21 +394,31 @@ func (b *Balancer) enter(s *server, conn net.Conn) (leave func(), ok bool) {
 	if !slices.Contains(b.servers, s) || b.refuses(s) {
 		return nil, false
 	}
-	s.conns[conn] = struct{}{}
+	return b.record(s, conn, true), true
+}
+
+// record adds a connection to those of a server. The caller holds b.mu, and calls leave when the connection
+// has ended.
+func (b *Balancer) record(s *server, conn net.Conn, own bool) (leave func()) {
+	s.conns[conn] = own
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		delete(s.conns, conn)
 		_ = conn.Close()
-	}, true
+	}
+}
+
+func keepAlive() net.KeepAliveConfig {
+	return net.KeepAliveConfig{
+		Enable: true, Idle: probeAfter, Interval: probeInterval, Count: int(deadAfter / probeInterval),
+	}
 }
 
 func dialer() *net.Dialer {
 	return &net.Dialer{
-		Timeout: dialTimeout,
-		KeepAliveConfig: net.KeepAliveConfig{
-			Enable: true, Idle: probeAfter, Interval: probeInterval, Count: int(deadAfter / probeInterval),
-		},
+		Timeout:         dialTimeout,
+		KeepAliveConfig: keepAlive(),
 		Control: func(_, _ string, c syscall.RawConn) error {
 			var err error
 			ctl := c.Control(func(fd uintptr) {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 
+	"keelson.dev/keelson/pkg/fdstore"
 	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/certs"
 	"keelson.dev/keelson/pkg/machine/machines"
@@ -19,7 +20,7 @@ import (
 
 // RunAgent runs the agent of this machine, whose node has the given name, until ctx ends.
 func RunAgent(ctx context.Context, node string, d Deps) error {
-	l, err := listen(ctx, d)
+	sockets, err := openSockets(ctx, d.Log, fdstore.Inherited())
 	if err != nil {
 		return fmt.Errorf("load balancer: %w", err)
 	}
@@ -28,7 +29,8 @@ func RunAgent(ctx context.Context, node string, d Deps) error {
 	group.Go(func() error { return keepRelease(ctx, node, d) })
 	group.Go(func() error {
 		return agent.Run(ctx, agent.Config{
-			Node: node, Listener: l, Servers: serverList, Epoch: epochFile, Kubeconfig: provision.KubeletKubeconfig,
+			Node: node, Listener: sockets.listener, Connections: sockets.connections, HandOver: keeper(),
+			Servers: serverList, Epoch: epochFile, Kubeconfig: provision.KubeletKubeconfig,
 			ProxyPair: provision.AgentProxyPair, Clock: d.Clock, Log: d.Log,
 			Tasks: []func(context.Context, kubernetes.Interface) error{
 				func(ctx context.Context, client kubernetes.Interface) error {

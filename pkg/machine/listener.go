@@ -7,62 +7,111 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strconv"
+	"strings"
+	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
+	"keelson.dev/keelson/pkg/balancer"
+	"keelson.dev/keelson/pkg/fdstore"
 	"keelson.dev/keelson/pkg/machine/config"
 )
 
-// firstStored is the number of the first file descriptor that systemd passes to a program.
-const firstStored = 3
+// storedListener is the name under which systemd keeps the listener of the load balancer.
+const storedListener = "api"
 
-// listen returns the listener of the load balancer. systemd keeps it while the agent is restarted: new
-// connections then wait, instead of being refused.
-func listen(ctx context.Context, d Deps) (net.Listener, error) {
-	if os.Getenv("LISTEN_PID") == strconv.Itoa(os.Getpid()) && os.Getenv("LISTEN_FDS") != "0" {
-		unix.CloseOnExec(firstStored)
-		f := os.NewFile(firstStored, "listener")
-		defer f.Close() // FileListener has a copy
-		l, err := net.FileListener(f)
-		if err != nil {
-			return nil, fmt.Errorf("listener that systemd has kept: %w", err)
+// Both sockets of a connection have the same name, followed by one of these.
+const (
+	clientEnding = "-client"
+	serverEnding = "-server"
+)
+
+// sockets are the sockets of the load balancer. systemd keeps them while the agent is restarted, so that new
+// connections wait and others stay open.
+type sockets struct {
+	listener    net.Listener
+	connections []balancer.Connection
+}
+
+// openSockets returns what systemd has kept of an earlier process. If it has kept no listener, it opens one.
+func openSockets(ctx context.Context, log *slog.Logger, inherited []fdstore.File) (*sockets, error) {
+	s := &sockets{}
+	halves := map[string]*balancer.Connection{}
+	for _, f := range inherited {
+		if err := s.take(f, halves); err != nil {
+			log.Warn("Closed a socket that systemd has kept", "name", f.Name, "err", err)
 		}
-		return l, nil
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(config.AgentPort)))
+	for _, c := range halves {
+		if c.Client != nil {
+			s.connections = append(s.connections, *c)
+		} else {
+			_ = c.Server.Close() // the client's socket could not be kept
+		}
+	}
+	if s.listener != nil {
+		return s, nil
+	}
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(config.AgentPort))
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
-	if err := store(l); err != nil {
-		d.Log.Warn("systemd does not keep the listener", "err", err) // connections are refused during restarts
+	s.listener = l
+	if err := fdstore.Store(storedListener, l.(*net.TCPListener)); err != nil {
+		log.Warn("systemd does not keep the listener", "err", err) // connections are refused during restarts
 	}
-	return l, nil
+	return s, nil
 }
 
-var errNoSystemd = errors.New("systemd has not started this program")
+// take takes a socket. halves has the connections by name.
+func (s *sockets) take(f fdstore.File, halves map[string]*balancer.Connection) error {
+	defer f.Close() // the package net makes a copy
+	if f.Name == storedListener {
+		l, err := net.FileListener(f.File)
+		s.listener = l
+		return err
+	}
+	// Otherwise the connection would not end when this process closes it.
+	if err := fdstore.Remove(f.Name); err != nil {
+		return err
+	}
+	conn, err := net.FileConn(f.File)
+	if err != nil {
+		return err
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	name, isClient := strings.CutSuffix(f.Name, clientEnding)
+	name, isServer := strings.CutSuffix(name, serverEnding)
+	if !ok || isClient == isServer {
+		_ = conn.Close()
+		return fmt.Errorf("%s: %w", f.Name, errForeign)
+	}
+	if halves[name] == nil {
+		halves[name] = &balancer.Connection{}
+	}
+	if isClient {
+		halves[name].Client = tcp
+	} else {
+		halves[name].Server = tcp
+	}
+	return nil
+}
 
-// store passes a listener to systemd, which gives it to the next process of this unit.
-func store(l net.Listener) error {
-	socket := os.Getenv("NOTIFY_SOCKET")
-	if socket == "" {
-		return errNoSystemd
+var errForeign = errors.New("not a socket of the load balancer")
+
+// keeper returns a function that lets systemd keep a connection for the next process of the agent.
+func keeper() func(balancer.Connection) error {
+	var last atomic.Int64
+	return func(c balancer.Connection) error {
+		// Sockets of an earlier process may still be there, so the name has the ID of this one.
+		name := fmt.Sprintf("%d-%d", os.Getpid(), last.Add(1))
+		err := fdstore.Store(name+clientEnding, c.Client)
+		if err == nil && c.Server != nil {
+			err = fdstore.Store(name+serverEnding, c.Server)
+		}
+		return err
 	}
-	raw, err := l.(*net.TCPListener).SyscallConn()
-	if err != nil {
-		return fmt.Errorf("listener: %w", err)
-	}
-	// The package net does not send file descriptors through a socket for datagrams.
-	notify, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("socket: %w", err)
-	}
-	defer func() { _ = unix.Close(notify) }() // the message has been sent
-	ctl := raw.Control(func(fd uintptr) {
-		err = unix.Sendmsg(notify, []byte("FDSTORE=1\nFDNAME=api\n"), unix.UnixRights(int(fd)),
-			&unix.SockaddrUnix{Name: socket}, 0)
-	})
-	return errors.Join(ctl, err)
 }

@@ -6,6 +6,7 @@ package machines
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,13 +28,16 @@ import (
 	"keelson.dev/keelson/test/machines/lab"
 )
 
-// writerConfig is the environment variable that makes this program write instead of testing. Its value is
-// the kubeconfig.
-const writerConfig = "KEELSON_WRITER"
+// Environment variables that make this program write instead of testing: the kubeconfig, and the path of the
+// writer's files without their endings.
+const (
+	writerConfig = "KEELSON_WRITER"
+	writerFiles  = "KEELSON_WRITER_FILES"
+)
 
 func TestMain(m *testing.M) {
 	if kubeconfig := os.Getenv(writerConfig); kubeconfig != "" {
-		if err := write(kubeconfig); err != nil {
+		if err := write(kubeconfig, os.Getenv(writerFiles)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -43,9 +47,11 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	writerProgram      = "/root/writer"
-	writerStop         = "/root/writer.stop"
-	writerAcknowledged = "/root/writer.acknowledged" // has a line for each acknowledged write
+	writerProgram = "/root/writer"
+	// stopEnding is the ending of the file whose existence ends a writer.
+	stopEnding = ".stop"
+	// acknowledgedEnding is the ending of the file that has a line for each acknowledged write.
+	acknowledgedEnding = ".acknowledged"
 	// writerLabel is the label of the objects of a writer. Its value differs between writers.
 	writerLabel = "machines.test/writer"
 	// requestLimit is how long a request of the writer may take.
@@ -70,12 +76,14 @@ type writes struct {
 type writer struct {
 	client       kubernetes.Interface
 	id           string // value of writerLabel
+	files        string // path of its files, without their endings
 	seen         writes
 	acknowledged []string // names
 }
 
-// write runs a writer until the file writerStop exists. Then it prints what it has seen, and deletes its objects.
-func write(kubeconfig string) error {
+// write runs a writer until its file with stopEnding exists. Then it prints what it has seen, and deletes its
+// objects.
+func write(kubeconfig, files string) error {
 	rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
@@ -86,7 +94,7 @@ func write(kubeconfig string) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	w := &writer{client: client, id: string(uuid.NewUUID())}
+	w := &writer{client: client, id: string(uuid.NewUUID()), files: files}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceDefault),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = w.selector() }))
 	watched := factory.Core().V1().ConfigMaps().Informer()
@@ -105,17 +113,17 @@ func write(kubeconfig string) error {
 
 func (w *writer) selector() string { return writerLabel + "=" + w.id }
 
-// writeUntilStopped creates objects until the file writerStop exists. Each has another name, because the
+// writeUntilStopped creates objects until the file with stopEnding exists. Each has another name, because the
 // outcome of a request that has failed is not known.
 func (w *writer) writeUntilStopped(ctx context.Context) error {
-	progress, err := os.Create(writerAcknowledged)
+	progress, err := os.Create(w.files + acknowledgedEnding)
 	if err != nil {
 		return err
 	}
 	defer progress.Close()
 	maps, last := w.client.CoreV1().ConfigMaps(metav1.NamespaceDefault), time.Now()
 	for n := 0; ; n++ {
-		if _, err := os.Stat(writerStop); err == nil {
+		if _, err := os.Stat(w.files + stopEnding); err == nil {
 			return nil
 		}
 		name := fmt.Sprintf("writer-%.8s-%d", w.id, n)
@@ -175,7 +183,8 @@ func (c *cell) startWriter(m *lab.Machine, kubeconfig string) (stop func() write
 	if err != nil {
 		c.Fatal(err)
 	}
-	c.run(m, "> "+writerAcknowledged)
+	files := "/root/writer-" + rand.Text()
+	c.run(m, "> "+files+acknowledgedEnding)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.Context()))
 	type result struct {
 		out []byte
@@ -183,11 +192,11 @@ func (c *cell) startWriter(m *lab.Machine, kubeconfig string) (stop func() write
 	}
 	ended := make(chan result, 1)
 	go func() {
-		out, err := m.Run(ctx, "env", writerConfig+"="+kubeconfig, writerProgram)
+		out, err := m.Run(ctx, "env", writerConfig+"="+kubeconfig, writerFiles+"="+files, writerProgram)
 		ended <- result{out, err}
 	}()
 	c.Cleanup(cancel)
-	for c.run(m, "cat "+writerAcknowledged) == "" {
+	for c.run(m, "cat "+files+acknowledgedEnding) == "" {
 		select {
 		case r := <-ended:
 			c.Fatalf("writer: %v\n%s", r.err, r.out)
@@ -196,9 +205,8 @@ func (c *cell) startWriter(m *lab.Machine, kubeconfig string) (stop func() write
 	}
 	return func() (seen writes) {
 		c.Helper()
-		c.run(m, "touch "+writerStop)
+		c.run(m, "touch "+files+stopEnding)
 		r := <-ended
-		c.run(m, "rm "+writerStop)
 		if err := errors.Join(r.err, json.Unmarshal(r.out, &seen)); err != nil {
 			c.Fatalf("writer: %v\n%s", err, r.out)
 		}
@@ -212,10 +220,10 @@ func (c *cell) startWriter(m *lab.Machine, kubeconfig string) (stop func() write
 	}
 }
 
-// written waits until n more writes of the writer on a machine were acknowledged.
+// written waits until n more writes of the writers on a machine were acknowledged.
 func (c *cell) written(m *lab.Machine, n int) {
 	c.Helper()
-	c.run(m, fmt.Sprintf("count() { wc -l < %s; }; end=$(($(count) + %d))\n", writerAcknowledged, n)+
+	c.run(m, fmt.Sprintf("count() { cat /root/writer-*%s | wc -l; }; end=$(($(count) + %d))\n", acknowledgedEnding, n)+
 		`until [ $(count) -ge $end ]; do sleep 0.1; done`)
 }
 

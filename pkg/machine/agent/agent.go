@@ -60,6 +60,10 @@ type Config struct {
 	Node string
 	// Listener accepts the connections of this machine's programs. Run closes it.
 	Listener net.Listener
+	// Connections are those that the agent's last process has passed to HandOver.
+	Connections []balancer.Connection
+	// HandOver, if not nil, receives the open connections when Run ends, as in package balancer.
+	HandOver func(balancer.Connection) error
 	// Servers is the file with the addresses of the API servers: a JSON list of HOST:PORT. The agent
 	// replaces it when the servers change.
 	Servers string
@@ -87,9 +91,11 @@ func Run(ctx context.Context, c Config) error {
 	b := balancer.New(c.Clock, c.Log)
 	epochs := newEpochs(c.Epoch, b, c.Log)
 	b.SetServers(servers)
-	c.Log.Info("Load balancer of the API servers started", "address", c.Listener.Addr(), "servers", servers)
+	b.HandOver(c.HandOver)
+	c.Log.Info("Load balancer of the API servers started", "address", c.Listener.Addr(), "servers", servers,
+		"connections", len(c.Connections))
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return b.Serve(ctx, c.Listener) })
+	group.Go(func() error { return b.Serve(ctx, c.Listener, c.Connections...) })
 	group.Go(func() error { return c.withCredentials(ctx, b, epochs) })
 	return group.Wait()
 }
