@@ -5,12 +5,14 @@ package balancer_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/balancer"
@@ -270,6 +272,49 @@ func TestSelect(t *testing.T) {
 	}
 	f.Admit(c, false)
 	last.ends(t)
+}
+
+// TestAge checks that older servers get connections only if no better one works, and that these connections
+// are closed when a better one works again.
+func TestAge(t *testing.T) {
+	a, stop := talker(t, "a")
+	b, _ := talker(t, "b")
+	f := serve(t, a, b)
+	if got := f.servers(4); got != "aabb" {
+		t.Errorf("ages unknown: %s", got)
+	}
+	kept := f.connect()
+	for kept.server != "b" {
+		kept = f.connect()
+	}
+	f.SetAge(b, balancer.Older)
+	f.SetAge("192.0.2.1:1", balancer.Older) // not in the list
+	if got := f.servers(4); got != "aaaa" {
+		t.Errorf("b is older: %s", got)
+	}
+	kept.echoes(t) // its client may be as old
+	f.SetAge(a, balancer.Older)
+	if got := f.servers(4); got != "aabb" {
+		t.Errorf("both are older: %s", got)
+	}
+	f.SetAge(a, balancer.NotOlder)
+	f.SetUsable(a, false)
+	f.LeaveOlder()
+	kept.echoes(t)
+	if got := f.servers(2); got != "bb" {
+		t.Errorf("a is not ready: %s", got)
+	}
+	stop()
+	f.SetUsable(a, true)
+	if got := f.servers(2); got != "bb" {
+		t.Errorf("a does not accept connections: %s", got)
+	}
+	for done := false; !done; { // until it is idle
+		f.LeaveOlder()
+		_ = kept.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		_, err := kept.Read(make([]byte, 1))
+		done = errors.Is(err, io.EOF)
+	}
 }
 
 // TestRestart checks that a client waits while the only server is restarted.

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"keelson.dev/keelson/pkg/provision"
 )
 
 // restartPatience is how long to wait until a process runs again after a restart.
@@ -23,12 +25,6 @@ const restartPatience = time.Minute
 // programs returns the names of Keelson's own programs in the directory bin.
 func programs() []string {
 	return []string{apiserver, controllerManager, scheduler, "kubelet", "cni", "proxy", "ctl"}
-}
-
-// upgradeOrder returns the order in which processes are restarted. The API server comes first of
-// Keelson's programs, because no process may be newer than the API server.
-func upgradeOrder() []string {
-	return []string{etcd, apiserver, controllerManager, scheduler, "containerd", "kubelet", "proxy"}
 }
 
 // Upgrade installs the programs in dir, if dir is not empty, and makes the control plane emulate a
@@ -136,11 +132,11 @@ func install(from, to string) error {
 	return nil
 }
 
-// inOrder returns the names of the processes in upgradeOrder.
+// inOrder returns the names of the processes in the order of an upgrade.
 func inOrder(pids map[string]int) []string {
 	names := slices.Sorted(maps.Keys(pids))
 	rank := func(name string) int {
-		return slices.IndexFunc(upgradeOrder(), func(program string) bool { return programOf(name) == program })
+		return slices.IndexFunc(provision.RestartOrder(), func(program string) bool { return programOf(name) == program })
 	}
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	return names
@@ -148,7 +144,7 @@ func inOrder(pids map[string]int) []string {
 
 // programOf returns the program that a process runs. name is a process name as in [Status].
 func programOf(name string) string {
-	for _, program := range upgradeOrder() {
+	for _, program := range provision.RestartOrder() {
 		if name == program || strings.HasPrefix(name, program+"-") {
 			return program
 		}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 
+	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/fdstore"
 	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/certs"
@@ -30,7 +31,7 @@ func RunAgent(ctx context.Context, node string, d Deps) error {
 	group.Go(func() error {
 		return agent.Run(ctx, agent.Config{
 			Node: node, Listener: sockets.listener, Connections: sockets.connections, HandOver: keeper(),
-			Servers: serverList, Epoch: epochFile, Kubeconfig: provision.KubeletKubeconfig,
+			Servers: serverList, Epoch: epochFile, Version: daemon.Version, Kubeconfig: provision.KubeletKubeconfig,
 			ProxyPair: provision.AgentProxyPair, Clock: d.Clock, Log: d.Log,
 			Tasks: []func(context.Context, kubernetes.Interface) error{
 				func(ctx context.Context, client kubernetes.Interface) error {

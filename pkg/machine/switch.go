@@ -19,6 +19,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"keelson.dev/api/machines/v1alpha1"
 	"keelson.dev/keelson/pkg/atomicfile"
@@ -58,7 +59,7 @@ func SwitchRelease(ctx context.Context, d Deps) error {
 	if err != nil {
 		return err
 	}
-	if err := upgrade.Run(ctx, switchJournal, &host{Deps: d, config: c}, d.Log); err != nil {
+	if err := upgrade.Run(ctx, switchJournal, &host{Deps: d, config: c, releases: newReleaseDirs(releases)}, d.Log); err != nil {
 		return err
 	}
 	if err := os.Remove(switching); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -97,12 +98,25 @@ var (
 	_ upgrade.Local   = (*host)(nil)
 )
 
-// Programs implements upgrade.Machine. The API server comes first of Keelson's programs, because no
-// program may be newer than the API server. The agent is last, because it leads to the API servers.
-func (m *host) Programs() ([]string, error) {
-	all := []string{etcd, provision.APIServer, provision.ControllerManager, provision.Scheduler, containerd, kubelet,
-		proxy, agentName}
+// Programs implements upgrade.Machine.
+func (m *host) Programs(ctx context.Context, from, to string) ([]string, error) {
+	all := provision.RestartOrder()
+	have, wanted := m.releases.version(ctx, from), m.releases.version(ctx, to)
+	if older(wanted, have) {
+		slices.Reverse(all)
+	}
 	return slices.DeleteFunc(all, func(p string) bool { return !exists(argsFile(p)) }), nil
+}
+
+// older reports whether a version of Kubernetes has a lower minor number than another one. A release that does
+// not run has no version, and none of its programs is newer than others then.
+func older(v, than string) bool {
+	a, err := version.ParseSemantic(v)
+	if err != nil {
+		return false
+	}
+	b, err := version.ParseSemantic(than)
+	return err == nil && a.Minor() < b.Minor()
 }
 
 // Use implements upgrade.Machine.

@@ -17,6 +17,14 @@ const (
 	Scheduler         = "scheduler"
 )
 
+// RestartOrder returns the programs of clusters in the order in which an upgrade restarts them. The API server
+// comes first of Keelson's programs, because no program may be newer than the API server that it uses. Then
+// comes the agent, whose load balancer leads the others to API servers that are not older. A return to an
+// older minor version of Kubernetes needs the reverse order.
+func RestartOrder() []string {
+	return []string{"etcd", APIServer, "agent", ControllerManager, Scheduler, "containerd", "kubelet", "proxy"}
+}
+
 // Values of [Cluster].NetworkPlugin.
 const (
 	OwnNetwork = "keelson"

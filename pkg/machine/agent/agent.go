@@ -37,6 +37,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -69,6 +70,8 @@ type Config struct {
 	Servers string
 	// Epoch is the file with the highest epoch of the cluster that the machine knows.
 	Epoch string
+	// Version is the version of Kubernetes of this machine's release. Older API servers are avoided.
+	Version string
 	// Kubeconfig is the kubelet's kubeconfig. It may not exist yet.
 	Kubeconfig string
 	// ProxyPair is the file for the certificate of the machine's proxy and its key. Its name must end
@@ -110,7 +113,11 @@ func (c *Config) withCredentials(ctx context.Context, b *balancer.Balancer, e *e
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	checks, err := newChecks(rc, b, e, c.Clock, c.Log)
+	own, err := version.ParseSemantic(c.Version)
+	if err != nil {
+		return fmt.Errorf("version of this release: %w", err)
+	}
+	checks, err := newChecks(rc, e, newAges(own, b), c.Clock, c.Log)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ package agent
 import (
 	"context"
 	"encoding/pem"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -132,12 +133,17 @@ type server struct {
 	*httptest.Server
 	code  atomic.Int32
 	epoch atomic.Int64
+	minor atomic.Int32 // of its version of Kubernetes
 }
 
 func newServer(t *testing.T) *server {
 	t.Helper()
 	s := &server{}
-	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/version" {
+			fmt.Fprintf(w, `{"gitVersion": "v1.%d.0"}`, s.minor.Load())
+			return
+		}
 		if number := s.epoch.Load(); number != 0 {
 			w.Header().Set(epoch.Header, epoch.Format(number))
 		}
@@ -165,7 +171,7 @@ func TestChecks(t *testing.T) {
 	}()
 	checks, err := newChecks(&rest.Config{TLSClientConfig: rest.TLSClientConfig{
 		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: one.Certificate().Raw}),
-	}}, b, newEpochs(filepath.Join(t.TempDir(), "epoch"), b, discard()), clock.Real(), discard())
+	}}, newEpochs(filepath.Join(t.TempDir(), "epoch"), b, discard()), newAges(nil, b), clock.Real(), discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +242,7 @@ func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	c := Config{
 		Node: "n1", Listener: listen(t),
-		Servers: filepath.Join(dir, "servers"), Kubeconfig: filepath.Join(dir, "kubelet.conf"),
+		Servers: filepath.Join(dir, "servers"), Version: "v1.37.2", Kubeconfig: filepath.Join(dir, "kubelet.conf"),
 		ProxyPair: filepath.Join(dir, "proxy", "client-current.pem"), Clock: clock.Real(), Log: discard(),
 	}
 	if err := WriteServers(c.Servers, []string{strings.TrimPrefix(s.URL, "https://")}); err != nil {

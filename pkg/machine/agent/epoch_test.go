@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/rest"
 
 	"keelson.dev/api/clock"
@@ -44,9 +45,14 @@ type testMachine struct {
 	stop    func()
 }
 
-// boot starts the balancer of a machine with the given file.
-func boot(t *testing.T, file string, servers map[string]*server) *testMachine {
+// boot starts the balancer of a machine with the given file. If minor is not 0, the machine's release has this
+// minor version of Kubernetes.
+func boot(t *testing.T, file string, minor uint, servers map[string]*server) *testMachine {
 	t.Helper()
+	var own *version.Version
+	if minor > 0 {
+		own = version.MajorMinor(1, minor)
+	}
 	b := balancer.New(clock.Real(), discard())
 	e := newEpochs(file, b, discard())
 	var addresses []string
@@ -60,7 +66,7 @@ func boot(t *testing.T, file string, servers map[string]*server) *testMachine {
 	go func() { served <- b.Serve(ctx, l) }()
 	c, err := newChecks(&rest.Config{TLSClientConfig: rest.TLSClientConfig{
 		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: servers["a"].Certificate().Raw}),
-	}}, b, e, clock.Real(), discard())
+	}}, e, newAges(own, b), clock.Real(), discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +114,7 @@ func TestEpochs(t *testing.T) {
 	servers["a"].code.Store(http.StatusOK)
 	servers["b"].code.Store(http.StatusForbidden) // works, too; only the code is different
 	file := filepath.Join(t.TempDir(), "epoch")
-	m := boot(t, file, servers)
+	m := boot(t, file, 0, servers)
 	step := func(name, want string, a, b int64) {
 		t.Helper()
 		servers["a"].epoch.Store(a)
@@ -129,7 +135,7 @@ func TestEpochs(t *testing.T) {
 	step("a is back", "a", 9, 7)
 
 	m.stop()
-	m = boot(t, file, servers)
+	m = boot(t, file, 0, servers)
 	defer func() { m.stop() }()
 	if got := m.used(); got != "none" {
 		t.Errorf("before the first check: uses %s", got)

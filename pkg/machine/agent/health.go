@@ -26,11 +26,14 @@ const (
 	checkInterval = 5 * time.Second
 	checkTimeout  = 4 * time.Second
 	// seekInterval is the interval while the machine has no server of the restored cluster, for example
-	// after it has booted. Without a check, it does not know that a server belongs to this cluster.
+	// after it has booted. Without a check, it does not know that a server belongs to this cluster. The next
+	// check after the end of a connection to a server follows also after this time.
 	seekInterval = 500 * time.Millisecond
 	// failuresUntilUnusable is how many consecutive checks must fail before a server is not used any
 	// more. A single failure can be a restart of the API server's own clients.
 	failuresUntilUnusable = 2
+	// maxAnswer is how much of an answer is read.
+	maxAnswer = 64 << 10
 )
 
 // checks finds out which of a balancer's servers are ready.
@@ -41,17 +44,18 @@ type checks struct {
 	log      *slog.Logger
 	failures map[string]int // consecutive failures by server
 	epochs   *epochs
+	ages     *ages
 }
 
-func newChecks(rc *rest.Config, b *balancer.Balancer, e *epochs, clk clock.Clock, log *slog.Logger) (*checks, error) {
+func newChecks(rc *rest.Config, e *epochs, a *ages, clk clock.Clock, log *slog.Logger) (*checks, error) {
 	rc = rest.CopyConfig(rc)
-	rc.Timeout = checkTimeout
+	rc.Timeout, rc.Dial = checkTimeout, a.dial
 	client, err := rest.HTTPClientFor(rc)
 	if err != nil {
 		return nil, fmt.Errorf("client of health checks: %w", err)
 	}
-	return &checks{balancer: b, client: client, clock: clk, log: log, failures: map[string]int{},
-		epochs: e}, nil
+	return &checks{balancer: a.balancer, client: client, clock: clk, log: log, failures: map[string]int{},
+		epochs: e, ages: a}, nil
 }
 
 // run checks the servers periodically until ctx ends.
@@ -66,6 +70,12 @@ func (c *checks) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-c.clock.After(interval):
+		case <-c.ages.again:
+			select {
+			case <-ctx.Done():
+				return
+			case <-c.clock.After(seekInterval): // the server may be restarting
+			}
 		}
 	}
 }
@@ -77,13 +87,18 @@ func (c *checks) round(ctx context.Context) (found bool) {
 	errs, epochs := make([]error, len(servers)), make([]int64, len(servers))
 	var wait sync.WaitGroup
 	for i, s := range servers {
-		wait.Go(func() { epochs[i], errs[i] = ready(ctx, c.client, s) })
+		wait.Go(func() {
+			if epochs[i], errs[i] = ready(ctx, c.client, s); errs[i] == nil {
+				c.ages.learn(ctx, c.client, s)
+			}
+		})
 	}
 	wait.Wait()
 	if ctx.Err() != nil {
 		return true
 	}
 	found = c.epochs.apply(c.balancer, servers, epochs)
+	c.ages.apply(servers, func(i int) bool { return errs[i] == nil })
 	next := map[string]int{}
 	for i, s := range servers {
 		before := c.failures[s]
@@ -126,7 +141,7 @@ func ready(ctx context.Context, client *http.Client, server string) (number int6
 		return unknown, err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)) // so that the connection can be used again
 	if number, err = epoch.Of(resp.Header); err != nil {
 		return unknown, err
 	}

@@ -99,7 +99,6 @@ func (s *State) Upgrade(release string) (*Plan, error) {
 			p.checkServers(m.Name, have)
 		}
 	}
-	p.checkSeveral(order)
 	return p, nil
 }
 
@@ -305,27 +304,6 @@ func (p *Plan) checkServers(name string, have *version.Version) {
 		p.fail(checkSkew, change, "API servers must not be older than other programs: use \"ctl upgrade rollback\"")
 	case p.Target.Minor() > have.Minor()+maxJump:
 		p.fail(checkSkew, change, "upgrade to each minor version in between, one after the other")
-	}
-}
-
-// checkSeveral adds an error if several control planes, in the given order, would get another minor version of
-// Kubernetes. Each machine changes all its programs at once, so the first kubelet would be newer than the other
-// API servers, to which it connects, too. An upgrade that has begun goes on: its end is the remedy.
-func (p *Plan) checkSeveral(order []*v1alpha1.Machine) {
-	older := 0
-	for _, m := range order {
-		have := running(m)
-		switch {
-		case !m.Status.ControlPlane:
-		case p.Target == nil, have != nil && have.Minor() == p.Target.Minor():
-			return
-		default:
-			older++
-		}
-	}
-	if older > 1 {
-		p.fail(checkSkew, fmt.Sprintf("kubelets with Kubernetes %s would use API servers that are older", p.Target),
-			"wait for a release that upgrades several control planes to another minor version")
 	}
 }
 

@@ -12,8 +12,9 @@ import (
 
 // Machine is what Run needs of a machine.
 type Machine interface {
-	// Programs returns the programs that the machine runs, in the order in which they are restarted.
-	Programs() ([]string, error)
+	// Programs returns the programs that the machine runs, in the order in which they are restarted to get
+	// from one release to another.
+	Programs(ctx context.Context, from, to string) ([]string, error)
 	// Use makes a release the one whose programs systemd starts from now on. When it returns, this is
 	// on the disk. Running programs go on.
 	Use(ctx context.Context, release string) error
@@ -71,7 +72,7 @@ func forward(ctx context.Context, journal Journal, e *Entry, m Machine) error {
 	if e.Starts > maxStarts {
 		err = errStarts
 	} else {
-		err = bring(ctx, e.To, m)
+		err = bring(ctx, e, m)
 	}
 	if err == nil {
 		return nil
@@ -83,17 +84,17 @@ func forward(ctx context.Context, journal Journal, e *Entry, m Machine) error {
 	return journal.Save(e)
 }
 
-// bring brings all programs to a release, one after the other. It stops at the first failure.
-func bring(ctx context.Context, release string, m Machine) error {
-	programs, err := m.Programs()
+// bring brings all programs to the new release, one after the other. It stops at the first failure.
+func bring(ctx context.Context, e *Entry, m Machine) error {
+	programs, err := m.Programs(ctx, e.From, e.To)
 	if err != nil {
 		return err
 	}
-	if err := m.Use(ctx, release); err != nil {
+	if err := m.Use(ctx, e.To); err != nil {
 		return err
 	}
 	for _, p := range programs {
-		if err := restart(ctx, release, p, m); err != nil {
+		if err := restart(ctx, e.To, p, m); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
 	}
@@ -123,17 +124,29 @@ func restart(ctx context.Context, release, program string, m Machine) error {
 }
 
 // back brings all programs to the old release. Unlike bring, it goes on after a failure of a program,
-// because there is no better release; it adds the failure to the entry.
+// because there is no better release; it adds the failure to the entry. Programs that run in the old release
+// come last: a look at their health must not delay the return of the others.
 func back(ctx context.Context, e *Entry, m Machine, log *slog.Logger) error {
-	programs, err := m.Programs()
+	programs, err := m.Programs(ctx, e.To, e.From)
 	if err != nil {
 		return err
 	}
 	if err := m.Use(ctx, e.From); err != nil {
 		return err
 	}
-	failed := []error{}
+	var changed, unchanged []string
 	for _, p := range programs {
+		switch runs, err := m.Runs(ctx, p); {
+		case err != nil:
+			return err
+		case runs == e.From:
+			unchanged = append(unchanged, p)
+		default:
+			changed = append(changed, p)
+		}
+	}
+	failed := []error{}
+	for _, p := range append(changed, unchanged...) {
 		err := restart(ctx, e.From, p, m)
 		if ctx.Err() != nil {
 			return ctx.Err()

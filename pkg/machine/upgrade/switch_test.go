@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,6 +23,7 @@ type fakeMachine struct {
 	link     string
 	runs     map[string]string // the release of each program
 	restarts map[string]int
+	order    []string        // the programs that were restarted
 	broken   map[string]bool // PROGRAM/RELEASE: programs that never are healthy
 	// left is how many calls succeed until the switcher is killed, negative for all. die ends its context.
 	left int
@@ -56,7 +58,13 @@ func (m *fakeMachine) call() error {
 	return nil
 }
 
-func (m *fakeMachine) Programs() ([]string, error) { return programs, nil }
+func (m *fakeMachine) Programs(_ context.Context, _, to string) ([]string, error) {
+	out := slices.Clone(programs)
+	if to == from { // the order of a return
+		slices.Reverse(out)
+	}
+	return out, nil
+}
 
 func (m *fakeMachine) Use(_ context.Context, release string) error {
 	if err := m.call(); err != nil {
@@ -79,6 +87,7 @@ func (m *fakeMachine) Restart(_ context.Context, program string) error {
 	}
 	m.runs[program] = m.link
 	m.restarts[program]++
+	m.order = append(m.order, program)
 	return nil
 }
 
@@ -164,6 +173,23 @@ func TestRun(t *testing.T) {
 				t.Error("a switch that is done was done again")
 			}
 		})
+	}
+}
+
+// TestOrder checks that a return has its own order, and that programs that were not restarted stay as they are.
+func TestOrder(t *testing.T) {
+	for broken, want := range map[string]string{
+		"":              "apiserver containerd kubelet agent",
+		"apiserver/new": "apiserver apiserver",
+		"kubelet/new":   "apiserver containerd kubelet kubelet containerd apiserver",
+	} {
+		m, j := newFake(broken), newJournal(t, &Entry{From: from, To: to})
+		if !m.run(t, j, -1) {
+			t.Fatal("the switch has not ended")
+		}
+		if got := strings.Join(m.order, " "); got != want {
+			t.Errorf("%q is broken: restarted %s, want %s", broken, got, want)
+		}
 	}
 }
 
