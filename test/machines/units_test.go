@@ -68,7 +68,7 @@ func programs() map[string]program {
 		"etcd": {path: "tools/etcd", kind: "notify", strict: true,
 			visible: []string{"/run/systemd/notify", "/var/lib/etcd"}},
 		"apiserver": {path: "bin/apiserver", kind: "exec", after: []string{"etcd"}, strict: true,
-			visible: append(names, "/var/lib/etcd")},
+			visible: append(names, "/var/lib/etcd", "/run/systemd/notify")},
 		"controller-manager": {path: "bin/controller-manager", kind: "exec", after: []string{"agent", "apiserver"},
 			strict: true, visible: names},
 		"scheduler": {path: "bin/scheduler", kind: "exec", after: []string{"agent", "apiserver"}, strict: true,
@@ -165,6 +165,15 @@ func TestRestrictions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestStoredSockets checks which units let systemd keep sockets of their program while it is restarted.
+func TestStoredSockets(t *testing.T) {
+	for name, n := range map[string]string{"apiserver": "1", "agent": "2001"} {
+		u := readUnit(t, "keelson-"+name+".service")
+		u.want(t, "Service.FileDescriptorStoreMax", n)
+		u.want(t, "Service.NotifyAccess", "main")
 	}
 }
 
