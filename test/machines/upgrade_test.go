@@ -4,6 +4,9 @@
 package machines
 
 import (
+	"context"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -193,6 +196,157 @@ func TestUpgradeFails(t *testing.T) {
 			c.run(m, "ctl upgrade apply good && ctl upgrade rollback")
 			c.runs(version, m)
 		})
+	}
+}
+
+// nextRelease returns a directory with programs that claim to be compatible with the next minor version of
+// Kubernetes.
+func nextRelease(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("testdata/next.sh").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// upgradeLimit is how long a command that changes all machines may take.
+const upgradeLimit = 15 * time.Minute
+
+// change runs a command that changes all machines, and returns what it prints, and whether it has succeeded.
+func (c *cell) change(m *lab.Machine, command string) (out string, ok bool) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.Context(), upgradeLimit)
+	defer cancel()
+	began := time.Now()
+	all, err := m.Run(ctx, "sh", "-c", "KUBECONFIG=/etc/kubernetes/admin.conf "+command+" 2>&1")
+	c.Logf("%s: %v\n%s\n%.1f s", command, err, all, time.Since(began).Seconds())
+	return string(all), err == nil
+}
+
+// auditAll makes an API server log all requests. At each start, it also logs its version.
+func (c *cell) auditAll(m *lab.Machine) {
+	c.Helper()
+	c.run(m, `printf 'apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n' \
+			>/etc/kubernetes/audit-policy.yaml
+		cat >/usr/local/bin/log-version <<-'EOF'
+			#!/bin/sh
+			v=$(/usr/lib/keelson/current/bin/apiserver --version | grep -oE 'Kubernetes v1\.[0-9]+')
+			echo '"userAgent":"apiserver/'"${v#* }"'"' >>/var/log/kubernetes/audit.log
+		EOF
+		chmod +x /usr/local/bin/log-version
+		mkdir /etc/systemd/system/keelson-apiserver.service.d
+		printf '[Service]\nExecStartPre=/usr/local/bin/log-version\n' \
+			>/etc/systemd/system/keelson-apiserver.service.d/version.conf
+		systemctl daemon-reload
+		systemctl restart keelson-apiserver
+		until ctl get --raw /readyz >/dev/null 2>&1; do sleep 0.1; done`)
+}
+
+// noNewerKubelets checks that no kubelet has used an API server that was older than itself. The audit log has
+// the versions of both.
+func (c *cell) noNewerKubelets(m *lab.Machine) {
+	c.Helper()
+	agents := c.run(m, `cat $(ls -t -r /var/log/kubernetes/audit*) |
+		grep -oE '"userAgent":"(apiserver|kubelet)/v1\.[0-9]+' | cut -d'"' -f4 | uniq -c`)
+	server, changes := "", 0
+	for line := range strings.Lines(agents) {
+		fields := strings.Fields(line)
+		program, version, _ := strings.Cut(fields[1], "/")
+		switch {
+		case program == "apiserver" && version != server:
+			server = version
+			changes++
+		case program == "kubelet" && version > server:
+			c.Errorf("%s: %s requests of kubelets with %s to the API server with %s", m.Name(), fields[0], version, server)
+		}
+	}
+	if changes < 3 {
+		c.Errorf("the API server of %s has changed its version %d times", m.Name(), changes-1)
+	}
+}
+
+// TestUpgradeControlPlanes upgrades a cluster with three control planes and two workers to another minor
+// version of Kubernetes, and returns, while clients write through agents, and to an API server without one. The
+// release does not work on the second control plane at first.
+func TestUpgradeControlPlanes(t *testing.T) {
+	release := releaseDir(t)
+	next := nextRelease(t)
+	c := newCell(t, "upgradecontrolplanes")
+	c.noStrays()
+	machines := append(c.controlPlanes(release), c.machine("m5", release))
+	first, second, third, worker, last := machines[0], machines[1], machines[2], machines[3], machines[4]
+	c.join(last, c.run(first, "ctl token create --print-join-command"))
+	c.copyRelease("next", "rm bin/apiserver bin/kubelet bin/ctl", machines...)
+	for _, m := range machines {
+		for _, program := range []string{"apiserver", "kubelet", "ctl"} {
+			if err := m.CopyIn(filepath.Join(next, program), "/usr/lib/keelson/next/bin/"+program); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c.run(second, "cd /usr/lib/keelson/next/bin; mv kubelet good; cp /bin/false kubelet")
+	c.awaitReleases(first, "next", machines...)
+	for _, m := range machines[:3] {
+		c.auditAll(m)
+	}
+	c.whole(first, 3)
+	c.run(first, `
+		ctl create deployment web --image=nginx --replicas=2
+		ctl patch deployment web --patch '{"spec": {"template": {"spec": {"nodeName": "m5", "containers": [
+			{"name": "nginx", "imagePullPolicy": "Never"}]}}}}'
+		ctl rollout status deployment/web --timeout=60s
+		ctl rollout status deployment/coredns --namespace=kube-system --timeout=60s`)
+	before := c.containers(first)
+	conf, err := first.Read("/etc/kubernetes/admin.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct := strings.ReplaceAll(string(conf), "https://127.0.0.1:7443", "https://"+third.Address().String()+":6443")
+	for m, text := range map[*lab.Machine]string{worker: string(conf), last: direct} {
+		if _, err := m.RunInput(c.within(), strings.NewReader(text), "tee", "/root/admin.conf"); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	writers := func() (stop func()) {
+		a := c.startWriter(first, "/etc/kubernetes/admin.conf")
+		b := c.startWriter(worker, "/root/admin.conf")
+		d := c.startWriter(last, "/root/admin.conf")
+		return func() {
+			for _, stop := range []func() writes{a, b, d} {
+				c.undisturbed(stop())
+			}
+			if after := c.containers(first); after != before {
+				t.Errorf("containers were restarted: before\n%s\nafter\n%s", before, after)
+			}
+		}
+	}
+	stop := writers()
+	out, ok := c.change(first, "/usr/lib/keelson/next/bin/ctl upgrade apply next")
+	if ok || !strings.Contains(out, "m2: the release does not work: kubelet: it ends again and again") {
+		t.Error("a release that does not work on the second machine")
+	}
+	stop()
+	c.runs("next", first)
+	c.runs(version, machines[1:]...)
+
+	c.run(second, "cd /usr/lib/keelson/next/bin; mv good kubelet")
+	stop = writers()
+	if _, ok := c.change(first, "/usr/lib/keelson/next/bin/ctl upgrade apply next"); !ok {
+		t.Error("the upgrade has failed")
+	}
+	stop()
+	c.runs("next", machines...)
+
+	stop = writers()
+	if _, ok := c.change(first, "/usr/lib/keelson/next/bin/ctl upgrade rollback"); !ok {
+		t.Error("the rollback has failed")
+	}
+	stop()
+	c.runs(version, machines...)
+	for _, m := range machines[:3] {
+		c.noNewerKubelets(m)
 	}
 }
 
