@@ -19,14 +19,16 @@ ip address add 10.60.0.1/24 dev machines
 ip address add fd60::1/64 dev machines nodad
 ip link set machines up
 
-# "from" and "to" have the links whose packets are dropped. "strays" counts and drops packets to
+# "from" and "to" have the links whose packets are dropped, and "between" the pairs of links. "strays" counts and drops packets to
 # addresses outside the lab. Packets to the default ranges of pods and Services are dropped without being
 # counted, because they leave a machine until its proxy and its pod network have started.
 nft -f - <<-'RULES'
 	table bridge cut {
 		set from { type ifname; }
 		set to { type ifname; }
+		set between { type ifname . ifname; }
 		chain prerouting { type filter hook prerouting priority -300; iifname @from drop; }
+		chain forward { type filter hook forward priority 0; iifname . oifname @between drop; }
 		chain postrouting { type filter hook postrouting priority 300; oifname @to drop; }
 	}
 	table inet out {

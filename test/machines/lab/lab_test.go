@@ -153,6 +153,7 @@ func TestMachines(t *testing.T) {
 	t.Run("copy", func(t *testing.T) { testCopy(t, a) })
 	t.Run("own kernel settings only", func(t *testing.T) { testSettings(t, a) })
 	t.Run("cut", func(t *testing.T) { testCut(t, a, b) })
+	t.Run("part", func(t *testing.T) { testPart(t, l, a, b) })
 	t.Run("power", func(t *testing.T) { testPower(t, a, b) })
 	t.Run("orderly shutdown", func(t *testing.T) { testShutdown(t, a, b) })
 	t.Run("no way out", func(t *testing.T) { testNoWayOut(t, l, a, b) })
@@ -272,6 +273,19 @@ func testCut(t *testing.T, a, b *Machine) {
 			expectReach(t, a, b)
 		})
 	}
+}
+
+// testPart checks that machines in different groups do not reach each other, and all others do.
+func testPart(t *testing.T, l *Lab, a, b *Machine) {
+	check(t, l.Part([]*Machine{a}, []*Machine{b}))
+	if reaches(t, a, "-4", b.Address().String()) || reaches(t, b, "-6", a.Address6().String()) {
+		t.Error("a machine reaches one of another group")
+	}
+	if !reaches(t, a, "-4", desk) || !reaches(t, b, "-4", desk) {
+		t.Error("a machine does not reach the desk")
+	}
+	check(t, l.Part([]*Machine{a, b}, nil))
+	expectReach(t, a, b)
 }
 
 // pings returns the number of pings that a machine has received.

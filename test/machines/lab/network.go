@@ -73,9 +73,23 @@ func (m *Machine) element(verb, set string) string {
 	return fmt.Sprintf("%s element bridge cut %s { %q }\n", verb, set, m.link())
 }
 
-// apply changes the desk's packet filter in one transaction.
-func (m *Machine) apply(rules string) error {
-	cmd := m.lab.command(context.Background(), desk, m.lab.atDesk("nft", "-f", "-")...)
+// Part drops all packets between the machines of two groups, and no others, until it is called again. Without
+// machines, it drops none. It has nothing to do with Cut.
+func (l *Lab) Part(left, right []*Machine) error {
+	rules := "flush set bridge cut between\n"
+	for _, a := range left {
+		for _, b := range right {
+			rules += fmt.Sprintf("add element bridge cut between { %[1]q . %[2]q, %[2]q . %[1]q }\n", a.link(), b.link())
+		}
+	}
+	return l.filter(rules)
+}
+
+func (m *Machine) apply(rules string) error { return m.lab.filter(rules) }
+
+// filter changes the desk's packet filter in one transaction.
+func (l *Lab) filter(rules string) error {
+	cmd := l.command(context.Background(), desk, l.atDesk("nft", "-f", "-")...)
 	cmd.Stdin = strings.NewReader(rules)
 	_, err := output(cmd, []string{"nft"})
 	return err
