@@ -90,7 +90,7 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 			checkDowngradeCommand(flags, stdout), clusterCommand(stdin, stdout, stderr), initCommand(stdout, stderr),
 			joinCommand(streams), nodeCommand(flags, streams), preflightCommand(stdout),
 			resetCommand(stdin, stdout, stderr), restoreCommand(stdin, stdout, stderr), storeCommand(flags, stdout),
-			switchCommand(stderr), tokenCommand(flags, streams), upgradeCommand(flags, streams),
+			switchCommand(stderr), rejoinCommand(stderr), tokenCommand(flags, streams), upgradeCommand(flags, streams),
 			webhooksCommand(flags, stdout), whyCommand(flags, stdout))
 		addRelease(root, stdout)
 	}

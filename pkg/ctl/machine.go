@@ -358,3 +358,20 @@ func switchCommand(stderr io.Writer) *cobra.Command {
 	}
 	return c
 }
+
+// rejoinCommand returns the command "ctl rejoin", which the unit keelson-rejoin runs.
+func rejoinCommand(stderr io.Writer) *cobra.Command {
+	c := &cobra.Command{
+		Use:    "rejoin",
+		Short:  "Make this control plane join its restored cluster; systemd runs this command",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+	}
+	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+		defer stop()
+		return machine.Rejoin(ctx, machineDeps(io.Discard, stderr))
+	}
+	return c
+}

@@ -28,11 +28,17 @@ func RunAgent(ctx context.Context, node string, d Deps) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { keepCertificates(ctx, d); return nil })
 	group.Go(func() error { return keepRelease(ctx, node, d) })
+	watch := newWatch(d)
 	group.Go(func() error {
 		return agent.Run(ctx, agent.Config{
 			Node: node, Listener: sockets.listener, Connections: sockets.connections, HandOver: keeper(),
-			Servers: serverList, Epoch: epochFile, Version: daemon.Version, Kubeconfig: provision.KubeletKubeconfig,
-			ProxyPair: provision.AgentProxyPair, Clock: d.Clock, Log: d.Log,
+			Servers: serverList, Former: formerList, Epoch: epochFile, Version: daemon.Version,
+			Kubeconfig: provision.KubeletKubeconfig, ProxyPair: provision.AgentProxyPair, Clock: d.Clock, Log: d.Log,
+			Seen: func(ctx context.Context, shown map[string]int64, highest int64) {
+				if err := watch.Seen(ctx, shown, highest); err != nil && ctx.Err() == nil {
+					d.Log.Error("Failed to leave the history before a restore", "err", err)
+				}
+			},
 			Tasks: []func(context.Context, kubernetes.Interface) error{
 				func(ctx context.Context, client kubernetes.Interface) error {
 					followAuthorities(ctx, client, d)

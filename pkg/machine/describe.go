@@ -29,6 +29,7 @@ const (
 	configFile = ownConfig + "/config.yaml"
 	state      = "/var/lib/keelson"
 	serverList = state + "/servers.json"
+	formerList = state + "/former-servers.json"
 	epochFile  = state + "/epoch"
 	unitsDir   = "/etc/systemd/system"
 

@@ -22,8 +22,8 @@ import (
 // machine has no member of it, or is part of another cluster. The caller must close the client.
 func Membership(trusted []byte) (*members.Client, error) {
 	own, err := os.ReadFile(controlDir.PKI("ca.crt"))
-	// After a restore, the credentials are left, but the etcd is in the API server again, and the others that
-	// this machine knows are those of the old cluster.
+	// After a restore, the credentials may be left, but the etcd be in the API server, and the others that this
+	// machine knows be those of the old cluster.
 	member := exists(argsFile(etcd)) && exists(etcdCredentials())
 	if err != nil || !member || !bytes.Contains(trusted, bytes.TrimSpace(own)) {
 		return nil, nil
@@ -79,7 +79,12 @@ const stopTimeout = 5 * time.Second
 // endControlPlane stops the programs of this machine's control plane, except etcd, and kills those that do
 // not end in time.
 func endControlPlane(ctx context.Context) error {
-	all := units([]string{provision.Scheduler, provision.ControllerManager, provision.APIServer})
+	return endPrograms(ctx, provision.Scheduler, provision.ControllerManager, provision.APIServer)
+}
+
+// endPrograms stops programs, and kills those that do not end in time.
+func endPrograms(ctx context.Context, programs ...string) error {
+	all := units(programs)
 	limited, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	if err := stopUnits(limited, all...); limited.Err() == nil {

@@ -47,7 +47,7 @@ func Installed() bool {
 func Reset(ctx context.Context, d Deps) error {
 	s := &steps{Deps: d}
 	// First, because the switcher would start other programs again.
-	errs := []error{s.run("agent", func() error { return stopSwitcher(ctx) })}
+	errs := []error{s.run("agent", func() error { return stopAgent(ctx) })}
 	remains := exists(argsFile(etcd)) && s.tryLeave(ctx)
 	farewell := farewell(remains)
 	for _, step := range s.removals() {

@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"filippo.io/age"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
 
 	kvetcd "keelson.dev/apiserver/store/kv/etcd"
@@ -31,7 +29,6 @@ import (
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/pki"
 	"keelson.dev/keelson/pkg/provision"
-	"keelson.dev/keelson/pkg/restorehold"
 	"keelson.dev/keelson/pkg/restorehold/mark"
 )
 
@@ -58,7 +55,8 @@ const RestoreWarning = `This brings the cluster back to the state of the backup,
     directories "before-restore-TIME" below /var/lib/etcd, /etc/kubernetes and /etc/keelson.
   - Pods of StatefulSets wait until all nodes in the backup have reported. Name the nodes that joined
     after it with --also-nodes.
-  - Other control planes of the cluster are not used any more. Run "ctl reset" there.
+  - Other control planes of the cluster stop as soon as they reach a machine of the restored one. They keep
+    their old stores in /var/lib/etcd/before-restore-elsewhere, and join by themselves.
 `
 
 var (
@@ -76,6 +74,7 @@ type restore struct {
 	config   *config.KeelsonConfiguration
 	files    []backup.File // files to write
 	known    int64         // the highest epoch that is known
+	several  bool          // the cluster can have several control planes, so etcd is a unit of its own
 	revision int64         // of the restored store
 	epoch    int64
 	stamp    string // name of the directories with what was replaced
@@ -86,6 +85,14 @@ var (
 	restoringSource = filepath.Join(storeDir, "restoring.db")
 	restoringStore  = filepath.Join(storeDir, "restoring")
 )
+
+// controlFlags returns the names of the files with the flags of a control plane's programs.
+func controlFlags() (out []string) {
+	for _, p := range controlPrograms() {
+		out = append(out, filepath.Base(argsFile(p)))
+	}
+	return out
+}
 
 // controlPrograms returns the programs of a control plane, in the order in which they are stopped.
 func controlPrograms() []string {
@@ -114,7 +121,14 @@ func Restore(ctx context.Context, o *RestoreOptions, d Deps) error {
 		return err
 	}
 	err = r.run("certificates and configuration", func() error {
-		return writeControlPlane(ctx, dir, r.config, controlPlane(r.config, of), nil, d.Clock, apiAddress(r.config))
+		p := controlPlane(r.config, of)
+		if r.several {
+			useEtcd(p, r.config)
+			if err := writeArgs(etcd, onlyMember(r.config).Args()); err != nil {
+				return err
+			}
+		}
+		return writeControlPlane(ctx, dir, r.config, p, nil, d.Clock, apiAddress(r.config))
 	})
 	if err != nil {
 		return err
@@ -133,8 +147,11 @@ func (r *restore) prepare(ctx context.Context, o *RestoreOptions) (*provision.Cl
 	}
 	return of, r.run("store", func() (err error) {
 		r.epoch = epoch.Next(r.Clock.Now(), r.known, agent.ReadEpoch(epochFile))
-		r.revision, err = offline.Restore(ctx, restoringSource, restoringStore,
-			offline.Options{Prefix: storePrefix, Epoch: r.epoch})
+		store := offline.Options{Prefix: storePrefix, Epoch: r.epoch}
+		if r.several {
+			store.Name, store.Peer = r.config.Node.Name, peerURL(r.config)
+		}
+		r.revision, err = offline.Restore(ctx, restoringSource, restoringStore, store)
 		if err != nil {
 			return err
 		}
@@ -177,6 +194,9 @@ func (r *restore) read(ctx context.Context, o *RestoreOptions) (err error) {
 		return fmt.Errorf("%s: %w", o.File, err)
 	}
 	r.config, r.known = a.config, a.Epoch
+	// If only this machine has the certificates, other control planes have joined after the backup.
+	r.several = slices.ContainsFunc(a.files, func(f backup.File) bool { return "/"+f.Name == etcdCredentials() }) ||
+		exists(etcdCredentials()) && canSeparate(r.config) == nil
 	// The flags come from the configuration. Those in the backup are for the administrator.
 	r.files = slices.DeleteFunc(a.files, func(f backup.File) bool {
 		return !strings.HasPrefix("/"+f.Name, string(controlDir)+"/") || "/"+f.Name == provision.KubeletKubeconfig
@@ -203,7 +223,7 @@ func (r *restore) readMember(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	r.known = c.Epoch
+	r.known, r.several = c.Epoch, exists(etcdCredentials())
 	return nil
 }
 
@@ -213,7 +233,7 @@ func stopControlPlane(ctx context.Context) error {
 	if err := notSwitching(); err != nil {
 		return err
 	}
-	if err := stopSwitcher(ctx); err != nil {
+	if err := stopAgent(ctx); err != nil {
 		return err
 	}
 	if err := notSwitching(); err != nil { // the switch has begun meanwhile; the agent continues it
@@ -329,6 +349,9 @@ func (r *restore) replace(ctx context.Context) error {
 	if err := stopControlPlane(ctx); err != nil {
 		return err
 	}
+	if err := rejoinJournal.Remove(); err != nil { // the machine joins no other cluster any more
+		return err
+	}
 	// First, so that Reset recognizes the machine, and a repeated restore accepts it.
 	if err := keepAside(ownConfig, r.stamp, filepath.Base(configFile)); err != nil {
 		return err
@@ -336,11 +359,7 @@ func (r *restore) replace(ctx context.Context) error {
 	if err := writeConfiguration(r.config); err != nil {
 		return err
 	}
-	var flags []string
-	for _, p := range controlPrograms() {
-		flags = append(flags, filepath.Base(argsFile(p)))
-	}
-	if err := moveAside(ownConfig, r.stamp, flags); err != nil {
+	if err := moveAside(ownConfig, r.stamp, controlFlags()); err != nil {
 		return err
 	}
 	if err := moveAside(storeDir, r.stamp, []string{"member"}); err != nil {
@@ -363,7 +382,9 @@ func (r *restore) replace(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(agent.WriteEpoch(epochFile, r.epoch), clearRestoring())
+	// From here on, this machine has the restored store. Before, it had no flags, so the agent does not make it
+	// join another one.
+	return errors.Join(storeEpoch.Write(r.epoch), agent.WriteEpoch(epochFile, r.epoch), clearRestoring())
 }
 
 // place writes a file of the backup, and keeps an old file with another content.
@@ -410,63 +431,3 @@ func aside(dir, stamp, name string, put func(from, to string) error) error {
 	}
 	return errors.Join(atomicfile.SyncDir(filepath.Dir(to)), atomicfile.SyncDir(filepath.Dir(from)))
 }
-
-// start starts the programs of the machine, and waits until its node is ready.
-func (r *restore) start(ctx context.Context) error {
-	if err := r.run("containerd", func() error { return startUnits(ctx, containerd) }); err != nil {
-		return err
-	}
-	api, err := r.startControlPlane(ctx)
-	if err != nil {
-		return err
-	}
-	name := r.config.Node.Name
-	err = r.run("node "+name, func() error {
-		if err := api.createNode(ctx, r.config); err != nil {
-			return err
-		}
-		return r.startNode(ctx, func(ctx context.Context) error { return nodeReady(ctx, api.client, name) })
-	})
-	if err != nil {
-		return err
-	}
-	waiting := r.awaitReports(ctx, api.client)
-	fmt.Fprintf(r.Out, "\nThe cluster %s is restored, with the epoch %d and the revision %d.\n"+
-		"Other machines connect by themselves; see \"ctl get nodes\".\n", r.config.ClusterName, r.epoch, r.revision)
-	if waiting != nil {
-		fmt.Fprintf(r.Out, "\nPods of StatefulSets wait: %s.\n"+
-			"If the machine of such a node is off and stays off: ctl node fence NAME\n\n", waiting)
-	}
-	for _, dir := range []string{storeDir, string(controlDir), ownConfig} {
-		if old := filepath.Join(dir, r.stamp); exists(old) {
-			fmt.Fprintln(r.Out, "The old files are in "+old+".")
-		}
-	}
-	return nil
-}
-
-// reportTimeout is how long Restore waits for the reports of nodes. Machines that are on need some seconds.
-const reportTimeout = 30 * time.Second
-
-// awaitReports waits until the cluster waits for no node. Otherwise, it returns for which nodes the
-// cluster waits, or why that is unknown. Nothing depends on it, because the state is in the objects.
-func (r *restore) awaitReports(ctx context.Context, client kubernetes.Interface) error {
-	return provision.Wait(ctx, r.Clock, reportTimeout, func(ctx context.Context) error {
-		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: restorehold.Unreported})
-		if err != nil {
-			return err
-		}
-		var waiting []string
-		for i := range list.Items {
-			if restorehold.Waiting(&list.Items[i]) {
-				waiting = append(waiting, list.Items[i].Name)
-			}
-		}
-		if len(waiting) > 0 {
-			return fmt.Errorf("%w: %s", errUnreported, strings.Join(waiting, ", "))
-		}
-		return nil
-	})
-}
-
-var errUnreported = errors.New("these nodes have not reported yet")

@@ -54,6 +54,12 @@ func member(c *config.KeelsonConfiguration, all []string, joins bool) *provision
 	}
 }
 
+// onlyMember returns the description of this machine's member of etcd if it is the only one. The machine has its
+// data, so etcd does not use the list of members.
+func onlyMember(c *config.KeelsonConfiguration) *provision.Etcd {
+	return member(c, []string{c.Node.Name + "=" + peerURL(c)}, false)
+}
+
 // connectEtcd returns a client of etcd members with the credentials of this machine's API server.
 func connectEtcd(urls ...string) (*members.Client, error) {
 	return members.Connect(members.Files{
@@ -136,9 +142,7 @@ func (s *steps) convert(ctx context.Context, c *config.KeelsonConfiguration, p *
 	if err := stopUnits(ctx, unit(provision.APIServer)); err != nil {
 		return err
 	}
-	// The members are known from the directory; this list is not used.
-	args := member(c, []string{c.Node.Name + "=" + peerURL(c)}, false).Args()
-	if err := writeArgs(etcd, args); err != nil {
+	if err := writeArgs(etcd, onlyMember(c).Args()); err != nil {
 		return err
 	}
 	if err := s.startEtcd(ctx); err != nil {

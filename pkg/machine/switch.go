@@ -80,10 +80,10 @@ func notSwitching() error {
 	return nil
 }
 
-// stopSwitcher prevents that a switch begins, and ends the switcher of one that runs. The agent ends first,
-// because it would start the switcher again.
-func stopSwitcher(ctx context.Context) error {
-	return errors.Join(stopUnits(ctx, unit(agentName)), stopUnits(ctx, unit(switcher)))
+// stopAgent stops the agent and the units that it starts: it prevents that a switch begins, and ends the switcher
+// of one that runs. The agent ends first, because it would start these units again.
+func stopAgent(ctx context.Context) error {
+	return errors.Join(stopUnits(ctx, unit(agentName)), stopUnits(ctx, unit(switcher), unit(rejoiner)))
 }
 
 // host is this machine.
@@ -286,7 +286,8 @@ func serverReady(ctx context.Context, server string) error {
 	if err != nil {
 		return err
 	}
-	return agent.Ready(ctx, rc, server)
+	_, err = agent.Ready(ctx, rc, server)
+	return err
 }
 
 var errLease = errors.New("the kubelet has not yet renewed its Lease")
@@ -333,7 +334,12 @@ func (m *host) Releases(ctx context.Context) ([]v1alpha1.Release, error) { retur
 func (m *host) ControlPlane() bool { return hasControlPlane() }
 
 // Check implements upgrade.Local.
-func (m *host) Check(ctx context.Context, name string) error { return m.releases.check(ctx, name) }
+func (m *host) Check(ctx context.Context, name string) error {
+	if e, err := rejoinJournal.Load(); e != nil || err != nil {
+		return errors.Join(errRejoins, err)
+	}
+	return m.releases.check(ctx, name)
+}
 
 // Switch implements upgrade.Local. The switcher's unit starts only if the link exists.
 func (m *host) Switch(ctx context.Context, e *upgrade.Entry) error {

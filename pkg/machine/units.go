@@ -126,7 +126,7 @@ func parseUnits(lines string) (out []string) {
 // removeUnits stops all units, and removes the links by which systemd knows and starts them. It removes
 // the links itself, because systemctl does not if their target is missing.
 func removeUnits(ctx context.Context) error {
-	all := append(units(programs()), backupTimer, unit(backupName), unit(switcher), slice)
+	all := append(units(programs()), backupTimer, unit(backupName), unit(switcher), unit(rejoiner), slice)
 	errs := []error{stopUnits(ctx, all...), removeLinksInto(unitsDir, releases), systemctl(ctx, "daemon-reload")}
 	failed, err := activeUnits(ctx, all...)
 	if errs = append(errs, err); len(failed) > 0 {

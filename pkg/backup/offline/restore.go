@@ -4,6 +4,7 @@
 package offline
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -35,7 +36,8 @@ const (
 	minBump = 1_000_000_000
 )
 
-// The only member of the restored store. The API server's own etcd has the same name and URL.
+// The only member of the restored store, unless the options name it. The API server's own etcd has the same name
+// and URL.
 const (
 	member = "keelson"
 	peer   = "http://localhost:0"
@@ -47,6 +49,8 @@ type Options struct {
 	Prefix string
 	// Epoch is the epoch of the restored store (see epoch.Next).
 	Epoch int64
+	// Name and Peer are the name of the only member and its URL for other members, if there can be others.
+	Name, Peer string
 }
 
 // Restore makes the data directory dir from the snapshot of a store, and returns the revision of the
@@ -69,9 +73,10 @@ func Restore(ctx context.Context, source, dir string, o Options) (revision int64
 		return 0, err
 	}
 	revision = nextRevision(last, o.Epoch)
+	name, url := cmp.Or(o.Name, member), cmp.Or(o.Peer, peer)
 	err = snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
 		SnapshotPath: db, SkipHashCheck: true, OutputDataDir: dir,
-		Name: member, PeerURLs: []string{peer}, InitialCluster: member + "=" + peer,
+		Name: name, PeerURLs: []string{url}, InitialCluster: name + "=" + url,
 		// etcd computes the cluster's ID from the token.
 		InitialClusterToken: fmt.Sprintf("keelson-%d-%s", o.Epoch, rand.Text()),
 		RevisionBump:        uint64(revision - last), MarkCompacted: true,

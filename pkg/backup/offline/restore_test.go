@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -136,6 +137,34 @@ func TestRestore(t *testing.T) {
 	}
 	if _, err := Restore(t.Context(), dir, t.TempDir(), Options{Prefix: "registry", Epoch: 1}); err == nil {
 		t.Error("a directory was accepted as a snapshot")
+	}
+}
+
+// TestRestoreForSeveral checks that the only member of a restored store has the given name and URL, so that others
+// can join, also after an API server's own etcd has used the store.
+func TestRestoreForSeveral(t *testing.T) {
+	s := start(t, filepath.Join(t.TempDir(), "first"))
+	modified := put(t, s, "/registry/a", "1", 0)
+	source := snapshotOf(t, s)
+	stop(t, s)
+	dir := filepath.Join(t.TempDir(), "restored")
+	o := Options{Prefix: "registry", Epoch: 1_796_072_400, Name: "m1", Peer: "https://192.0.2.1:2380"}
+	revision, err := Restore(t.Context(), source, dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop(t, check(t, dir, o, modified, revision))
+	config := alone(dir)
+	config.ForceNewCluster = false
+	server, err := embed.StartEtcd(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	<-server.Server.ReadyNotify()
+	members := server.Server.Cluster().Members()
+	if len(members) != 1 || !slices.Equal(members[0].PeerURLs, []string{o.Peer}) {
+		t.Errorf("members %v", members[0])
 	}
 }
 

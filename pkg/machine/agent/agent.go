@@ -10,6 +10,8 @@
 //   - The agent knows the API servers from the endpoints of the Service kubernetes. It keeps them in
 //     a file, so that it can start when no API server it knows from elsewhere is reachable.
 //   - The list is never replaced by an empty one.
+//   - The agent also asks API servers that are not in the list any more for their epochs, because the list may
+//     be that of control planes that are cut off from the restored cluster.
 //   - A machine that has seen an API server of a restored cluster uses no server that has the state
 //     before the restore.
 //   - The agent has no rights of its own: it uses the credentials of the machine's kubelet, as soon
@@ -22,13 +24,9 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -43,7 +41,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson.dev/api/clock"
-	"keelson.dev/keelson/pkg/atomicfile"
 	"keelson.dev/keelson/pkg/balancer"
 	"keelson.dev/keelson/pkg/follow"
 )
@@ -68,10 +65,15 @@ type Config struct {
 	// Servers is the file with the addresses of the API servers: a JSON list of HOST:PORT. The agent
 	// replaces it when the servers change.
 	Servers string
+	// Former is the file with the addresses of earlier API servers, in the same form. It need not exist.
+	Former string
 	// Epoch is the file with the highest epoch of the cluster that the machine knows.
 	Epoch string
 	// Version is the version of Kubernetes of this machine's release. Older API servers are avoided.
 	Version string
+	// Seen is called after each check of the API servers with the epochs of those that have answered, and with
+	// the highest epoch that the machine knows. It may be nil.
+	Seen func(ctx context.Context, shown map[string]int64, highest int64)
 	// Kubeconfig is the kubelet's kubeconfig. It may not exist yet.
 	Kubeconfig string
 	// ProxyPair is the file for the certificate of the machine's proxy and its key. Its name must end
@@ -95,16 +97,17 @@ func Run(ctx context.Context, c Config) error {
 	epochs := newEpochs(c.Epoch, b, c.Log)
 	b.SetServers(servers)
 	b.HandOver(c.HandOver)
+	known := newKnown(c, b)
 	c.Log.Info("Load balancer of the API servers started", "address", c.Listener.Addr(), "servers", servers,
 		"connections", len(c.Connections))
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return b.Serve(ctx, c.Listener, c.Connections...) })
-	group.Go(func() error { return c.withCredentials(ctx, b, epochs) })
+	group.Go(func() error { return c.withCredentials(ctx, known, epochs) })
 	return group.Wait()
 }
 
 // withCredentials does what needs the kubelet's credentials, as soon as they exist.
-func (c *Config) withCredentials(ctx context.Context, b *balancer.Balancer, e *epochs) error {
+func (c *Config) withCredentials(ctx context.Context, k *known, e *epochs) error {
 	rc, err := Credentials(ctx, c.Kubeconfig, c.Clock)
 	if err != nil {
 		return nil // ctx has ended
@@ -117,13 +120,15 @@ func (c *Config) withCredentials(ctx context.Context, b *balancer.Balancer, e *e
 	if err != nil {
 		return fmt.Errorf("version of this release: %w", err)
 	}
-	checks, err := newChecks(rc, e, newAges(own, b), c.Clock, c.Log)
+	checks, err := newChecks(rc, e, newAges(own, k.balancer), c.Clock, c.Log)
 	if err != nil {
 		return err
 	}
+	checks.seen = c.Seen
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { c.follow(ctx, client, b); return nil })
+	group.Go(func() error { c.follow(ctx, client, k); return nil })
 	group.Go(func() error { checks.run(ctx); return nil })
+	group.Go(func() error { checks.runFormer(ctx, k); return nil })
 	group.Go(func() error { return c.keepProxyCertificate(ctx, client) })
 	for _, task := range c.Tasks {
 		group.Go(func() error { return task(ctx, client) })
@@ -150,7 +155,7 @@ func Credentials(ctx context.Context, kubeconfig string, clk clock.Clock) (*rest
 }
 
 // follow keeps the balancer's servers and their file up to date until ctx ends.
-func (c *Config) follow(ctx context.Context, client kubernetes.Interface, b *balancer.Balancer) {
+func (c *Config) follow(ctx context.Context, client kubernetes.Interface, k *known) {
 	slices := follow.NewCache(follow.Config[discoveryv1.EndpointSlice, []string]{
 		Source: follow.Source(client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault), follow.Named(apiService)),
 		Keep: func(s *discoveryv1.EndpointSlice) *[]string {
@@ -159,24 +164,12 @@ func (c *Config) follow(ctx context.Context, client kubernetes.Interface, b *bal
 		},
 		Changed: func(_ types.NamespacedName, _, servers *[]string) {
 			if servers != nil {
-				c.use(b, *servers)
+				k.use(*servers)
 			}
 		},
 		Clock: c.Clock, Log: c.Log,
 	})
 	slices.Run(ctx)
-}
-
-// use makes servers the balancer's servers, and stores them, unless there are none.
-func (c *Config) use(b *balancer.Balancer, servers []string) {
-	if len(servers) == 0 || slices.Equal(b.Servers(), servers) {
-		return
-	}
-	c.Log.Info("API servers changed", "servers", servers)
-	b.SetServers(servers)
-	if err := WriteServers(c.Servers, servers); err != nil {
-		c.Log.Error("Failed to store the addresses of the API servers", "err", err)
-	}
 }
 
 // ServersIn returns the addresses in an EndpointSlice, sorted.
@@ -194,37 +187,4 @@ func ServersIn(s *discoveryv1.EndpointSlice) []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-var errNoServers = errors.New("no API server in it")
-
-// ReadServers reads a file of API servers. It returns an error if the file has no server, or an
-// entry that is not HOST:PORT with an IP address as HOST.
-func ReadServers(file string) ([]string, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("API servers: %w", err)
-	}
-	var servers []string
-	if err := json.Unmarshal(data, &servers); err != nil {
-		return nil, fmt.Errorf("API servers: %s: %w", file, err)
-	}
-	if len(servers) == 0 {
-		return nil, fmt.Errorf("API servers: %s: %w", file, errNoServers)
-	}
-	for _, s := range servers {
-		if _, err := netip.ParseAddrPort(s); err != nil {
-			return nil, fmt.Errorf("API servers: %s: %w", file, err)
-		}
-	}
-	return servers, nil
-}
-
-// WriteServers writes a file of API servers.
-func WriteServers(file string, servers []string) error {
-	data, err := json.Marshal(servers)
-	if err != nil {
-		return fmt.Errorf("API servers: %w", err)
-	}
-	return atomicfile.WriteDurably(file, append(data, '\n'), 0o600)
 }

@@ -80,12 +80,14 @@ func TestReadServers(t *testing.T) {
 // The balancer gets no connections, because the addresses of the servers lead nowhere.
 func TestFollow(t *testing.T) {
 	first := testserver.Start(t, testserver.Options{})
-	c := &Config{Servers: filepath.Join(t.TempDir(), "servers"), Clock: clock.Real(), Log: discard()}
+	c := &Config{Servers: filepath.Join(t.TempDir(), "servers"), Former: filepath.Join(t.TempDir(), "former"),
+		Clock: clock.Real(), Log: discard()}
 	b := balancer.New(c.Clock, c.Log)
 	b.SetServers([]string{"192.0.2.9:6443"})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { defer close(ended); c.follow(ctx, first.Client, b) }()
+	k := newKnown(*c, b)
+	go func() { defer close(ended); c.follow(ctx, first.Client, k) }()
 	defer func() { cancel(); <-ended }()
 	// The servers of a test have different ports, and each server publishes its own port for all.
 	addresses := func(servers []string) (out []string) {
@@ -109,7 +111,7 @@ func TestFollow(t *testing.T) {
 	serves("192.0.2.1", "192.0.2.2")
 	second.Stop(t)
 	serves("192.0.2.1")
-	c.use(b, nil)
+	k.use(nil)
 	serves("192.0.2.1")
 }
 
@@ -242,8 +244,9 @@ func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	c := Config{
 		Node: "n1", Listener: listen(t),
-		Servers: filepath.Join(dir, "servers"), Version: "v1.37.2", Kubeconfig: filepath.Join(dir, "kubelet.conf"),
-		ProxyPair: filepath.Join(dir, "proxy", "client-current.pem"), Clock: clock.Real(), Log: discard(),
+		Servers: filepath.Join(dir, "servers"), Former: filepath.Join(dir, "former"), Version: "v1.37.2",
+		Kubeconfig: filepath.Join(dir, "kubelet.conf"),
+		ProxyPair:  filepath.Join(dir, "proxy", "client-current.pem"), Clock: clock.Real(), Log: discard(),
 	}
 	if err := WriteServers(c.Servers, []string{strings.TrimPrefix(s.URL, "https://")}); err != nil {
 		t.Fatal(err)

@@ -6,9 +6,11 @@ package agent
 import (
 	"context"
 	"encoding/pem"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/version"
@@ -40,6 +42,7 @@ func TestEpochFile(t *testing.T) {
 type testMachine struct {
 	*testing.T
 	*checks
+	known   *known
 	servers map[string]*server
 	front   string
 	stop    func()
@@ -70,7 +73,9 @@ func boot(t *testing.T, file string, minor uint, servers map[string]*server) *te
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &testMachine{t, c, servers, l.Addr().String(), func() {
+	c.lost.Store(e.highest > 0)
+	k := newKnown(Config{Servers: file + ".servers", Former: file + ".former", Log: discard()}, b)
+	return &testMachine{t, c, k, servers, l.Addr().String(), func() {
 		c.client.CloseIdleConnections()
 		cancel()
 		if err := <-served; err != nil {
@@ -153,6 +158,72 @@ func TestEpochs(t *testing.T) {
 	}
 	if got := m.used(); got != "b" {
 		t.Errorf("the server of the restored cluster works: uses %s", got)
+	}
+}
+
+// TestFormerServers checks that a machine finds a restored server that is not in its list any more, because the
+// list is that of control planes that are cut off.
+func TestFormerServers(t *testing.T) {
+	servers := map[string]*server{"old": newServer(t), "restored": newServer(t)}
+	servers["a"] = servers["old"] // the tests' client trusts it
+	for i, s := range []*server{servers["old"], servers["restored"]} {
+		s.code.Store(int32(http.StatusOK + i))
+	}
+	address := func(name string) string { return servers[name].Listener.Addr().String() }
+	file := filepath.Join(t.TempDir(), "epoch")
+	m := boot(t, file, 0, servers)
+	defer func() { m.stop() }()
+	shown := map[string]int64{}
+	m.seen = func(_ context.Context, all map[string]int64, highest int64) {
+		shown = all
+		shown["highest"] = highest
+	}
+	uses := func(step, want string) {
+		t.Helper()
+		m.roundFormer(t.Context(), m.known)
+		m.round(t.Context())
+		if got := m.balancer.Servers(); !slices.Equal(got, []string{address(want)}) {
+			t.Errorf("%s: uses %s", step, got)
+		}
+	}
+	m.known.use([]string{address("old")})
+	uses("neither has an epoch", "old")
+	servers["restored"].epoch.Store(7)
+	uses("a former server has a higher epoch", "restored")
+	if shown[address("restored")] != 7 || shown["highest"] != 7 {
+		t.Errorf("shown %v", shown)
+	}
+	if stored, err := ReadServers(file + ".servers"); err != nil || !slices.Equal(stored, m.balancer.Servers()) {
+		t.Errorf("stored %v, %v", stored, err)
+	}
+	m.known.use([]string{address("old")}) // a late event of the old server
+	m.round(t.Context())
+	uses("the machine knows the epoch already", "restored")
+
+	m.known.use([]string{address("old")})
+	m.stop()
+	m = boot(t, file, 0, servers)
+	m.balancer.SetServers([]string{address("old")})
+	uses("after a restart", "restored")
+	servers["old"].epoch.Store(7)
+	m.roundFormer(t.Context(), m.known)
+	if got := m.balancer.Servers(); !slices.Equal(got, []string{address("restored")}) {
+		t.Errorf("a former server has the same epoch: uses %s", got)
+	}
+}
+
+// TestFormerServersAreLimited checks that a machine does not ask more and more servers.
+func TestFormerServersAreLimited(t *testing.T) {
+	b := balancer.New(clock.Real(), discard())
+	k := newKnown(Config{Servers: filepath.Join(t.TempDir(), "servers"), Former: filepath.Join(t.TempDir(), "former"),
+		Log: discard()}, b)
+	for i := range 3 * maxFormer {
+		k.use([]string{fmt.Sprintf("192.0.2.%d:6443", i%(2*maxFormer))})
+	}
+	got := k.formerServers()
+	if len(got) != maxFormer || got[maxFormer-1] != fmt.Sprintf("192.0.2.%d:6443", maxFormer-2) ||
+		slices.Contains(got, b.Servers()[0]) {
+		t.Errorf("former servers %v, servers %v", got, b.Servers())
 	}
 }
 

@@ -9,7 +9,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -45,6 +47,9 @@ type checks struct {
 	failures map[string]int // consecutive failures by server
 	epochs   *epochs
 	ages     *ages
+	seen     func(ctx context.Context, shown map[string]int64, highest int64) // may be nil
+	// lost is true if the cluster was restored, and no server of the balancer has shown its epoch.
+	lost atomic.Bool
 }
 
 func newChecks(rc *rest.Config, e *epochs, a *ages, clk clock.Clock, log *slog.Logger) (*checks, error) {
@@ -99,6 +104,8 @@ func (c *checks) round(ctx context.Context) (found bool) {
 	}
 	found = c.epochs.apply(c.balancer, servers, epochs)
 	c.ages.apply(servers, func(i int) bool { return errs[i] == nil })
+	c.lost.Store(!found)
+	c.report(ctx, servers, epochs)
 	next := map[string]int{}
 	for i, s := range servers {
 		before := c.failures[s]
@@ -118,15 +125,64 @@ func (c *checks) round(ctx context.Context) (found bool) {
 	return found
 }
 
-// Ready returns nil if the API server at HOST:PORT says that it is ready. rc has the kubelet's
-// credentials.
-func Ready(ctx context.Context, rc *rest.Config, server string) error {
+// report calls seen with the epochs that servers have shown.
+func (c *checks) report(ctx context.Context, servers []string, epochs []int64) {
+	if c.seen == nil {
+		return
+	}
+	shown := map[string]int64{}
+	for i, s := range servers {
+		if epochs[i] != unknown {
+			shown[s] = epochs[i]
+		}
+	}
+	c.seen(ctx, shown, c.epochs.highest)
+}
+
+// runFormer asks the earlier servers in k for their epochs periodically until ctx ends. If one of them has
+// a higher epoch than the machine knows, the cluster was restored there, and the machine uses it. It also
+// uses one with the highest epoch if the balancer has none.
+func (c *checks) runFormer(ctx context.Context, k *known) {
+	for {
+		c.roundFormer(ctx, k)
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.clock.After(checkInterval):
+		}
+	}
+}
+
+// roundFormer asks each of the earlier servers once, all at the same time.
+func (c *checks) roundFormer(ctx context.Context, k *known) {
+	servers := k.formerServers()
+	epochs := make([]int64, len(servers))
+	var wait sync.WaitGroup
+	for i, s := range servers {
+		wait.Go(func() { epochs[i], _ = ready(ctx, c.client, s) })
+	}
+	wait.Wait()
+	best, known := slices.Max(append(epochs, 0)), ReadEpoch(c.epochs.file)
+	if best < known || best == known && !c.lost.Load() {
+		return
+	}
+	var restored []string
+	for i, s := range servers {
+		if epochs[i] == best {
+			restored = append(restored, s)
+		}
+	}
+	k.use(restored)
+}
+
+// Ready returns the epoch of the API server at HOST:PORT, and a nil error if the server says that it is ready.
+// rc has the kubelet's credentials.
+func Ready(ctx context.Context, rc *rest.Config, server string) (number int64, err error) {
 	client, err := rest.HTTPClientFor(rc)
 	if err != nil {
-		return fmt.Errorf("client of health checks: %w", err)
+		return unknown, fmt.Errorf("client of health checks: %w", err)
 	}
-	_, err = ready(ctx, client, server)
-	return err
+	return ready(ctx, client, server)
 }
 
 // ready returns the server's epoch, or unknown if the server does not answer. The error is nil if the server

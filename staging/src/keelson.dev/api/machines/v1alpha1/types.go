@@ -32,6 +32,14 @@ const (
 	ReasonRolledBack = "RolledBack"
 )
 
+// Rejoined is the condition that reports whether the control plane of the machine has joined the cluster again
+// after a restore on another machine. Without a restore, there is no such condition. Its reason is
+// ReasonMember, or the step that comes next. The message has the error of that step.
+const Rejoined = "Rejoined"
+
+// ReasonMember is the reason of the condition Rejoined if it is true.
+const ReasonMember = "Member"
+
 // Machine is a machine of a cluster. Its name is that of its node.
 type Machine struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -65,7 +73,7 @@ type MachineStatus struct {
 	ControlPlane bool `json:"controlPlane"`
 	// Heartbeat is when the agent has last reported. It reports at least every two minutes.
 	Heartbeat *metav1.Time `json:"heartbeat,omitempty"`
-	// Conditions has the condition Upgraded.
+	// Conditions has the conditions Upgraded and, after a restore on another machine, Rejoined.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 

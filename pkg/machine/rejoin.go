@@ -1,0 +1,278 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/api/machines/v1alpha1"
+	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/machine/agent"
+	"keelson.dev/keelson/pkg/machine/config"
+	"keelson.dev/keelson/pkg/machine/machines"
+	"keelson.dev/keelson/pkg/machine/nodes"
+	"keelson.dev/keelson/pkg/machine/rejoin"
+	"keelson.dev/keelson/pkg/provision"
+	"keelson.dev/keelson/pkg/restorehold"
+)
+
+const (
+	// rejoiner is the name of the unit that makes the control plane join a cluster that was restored on another
+	// machine. It is not one of the machine's programs.
+	rejoiner = "rejoin"
+	// rejoinJournal exists while the control plane has not joined yet.
+	rejoinJournal = rejoin.Journal(state + "/rejoin.json")
+	// storeEpoch has the epoch of this machine's own store.
+	storeEpoch = rejoin.StoreEpoch(state + "/store-epoch")
+	// elsewhere is the name of the directories with what a control plane had before its cluster was restored on
+	// another machine. It is replaced each time.
+	elsewhere = oldPrefix + "elsewhere"
+)
+
+// newWatch returns what notices that the store of this machine is older than the cluster.
+func newWatch(d Deps) *rejoin.Watch {
+	return &rejoin.Watch{
+		Server: func() string {
+			if c, err := ownConfiguration(); err == nil {
+				return apiAddress(c)
+			}
+			return ""
+		},
+		Store: storeEpoch, Journal: rejoinJournal, Log: d.Log,
+		Start: func(ctx context.Context) error { return systemctl(ctx, "start", "--no-block", unit(rejoiner)) },
+	}
+}
+
+// Rejoin makes this machine's control plane join the cluster that was restored on another machine, if the agent
+// has noticed that. The unit keelson-rejoin runs it.
+func Rejoin(ctx context.Context, d Deps) error {
+	c, err := readConfiguration()
+	if err != nil {
+		return err
+	}
+	m := &oldControlPlane{steps: &steps{Deps: d}, config: c}
+	return rejoin.Run(ctx, rejoinJournal, m, d.Clock, d.Log, func(e *rejoin.Entry, err error) { m.report(ctx, e, err) })
+}
+
+var errRejoins = errors.New("the control plane of this machine joins a restored cluster")
+
+// oldControlPlane is a control plane with the history of its cluster before a restore.
+type oldControlPlane struct {
+	*steps
+	config *config.KeelsonConfiguration
+}
+
+var _ rejoin.Machine = (*oldControlPlane)(nil)
+
+// Highest implements rejoin.Machine.
+func (m *oldControlPlane) Highest() int64 { return agent.ReadEpoch(epochFile) }
+
+var errStillRuns = errors.New("it still runs")
+
+// Stop implements rejoin.Machine. The switcher must not run, because it restarts programs.
+func (m *oldControlPlane) Stop(ctx context.Context) error {
+	if err := notSwitching(); err != nil {
+		return err
+	}
+	if err := moveAside(ownConfig, elsewhere, controlFlags()); err != nil {
+		return err
+	}
+	if err := endPrograms(ctx, controlPrograms()...); err != nil {
+		return err
+	}
+	for _, p := range controlPrograms() {
+		if st, err := showUnit(ctx, p); err != nil || st.pid != 0 {
+			return errors.Join(fmt.Errorf("%s: %w", p, errStillRuns), err)
+		}
+	}
+	return nil
+}
+
+// SetAside implements rejoin.Machine.
+func (m *oldControlPlane) SetAside(_ context.Context, copied bool) error {
+	const data = "member"
+	switch {
+	case !exists(filepath.Join(storeDir, data)):
+		return nil
+	case copied:
+		return removeData()
+	}
+	if err := os.RemoveAll(filepath.Join(storeDir, elsewhere)); err != nil {
+		return fmt.Errorf("older store: %w", err)
+	}
+	return moveAside(storeDir, elsewhere, []string{data})
+}
+
+// removeData removes the data of this machine's etcd.
+func removeData() error {
+	if err := os.RemoveAll(filepath.Join(storeDir, "member")); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	return atomicfile.SyncDir(storeDir)
+}
+
+var (
+	errNoEtcdAuthority = errors.New("this machine has no certificates of the cluster's etcd: run \"ctl reset\" and " +
+		"\"ctl join --control-plane\"")
+	errNoRestored = errors.New("no API server of the restored cluster answers")
+)
+
+// Join implements rejoin.Machine. It needs no rights in the API: the certificates of etcd's clients and
+// members on this machine are still valid, because a restore keeps the authorities.
+func (m *oldControlPlane) Join(ctx context.Context, epoch int64) error {
+	if !exists(etcdCredentials()) {
+		return errNoEtcdAuthority
+	}
+	first, err := m.restored(ctx, epoch)
+	if err != nil {
+		return err
+	}
+	if err := reach(ctx, first, config.EtcdClientPort, config.EtcdPeerPort); err != nil {
+		return fmt.Errorf("%w\nIf the API server there contains etcd, run \"ctl token create --control-plane\" there", err)
+	}
+	_, err = m.joinEtcd(ctx, m.config, first)
+	if errors.Is(err, errForeignData) {
+		// An administrator has removed the member before it had a vote. Its data are a copy.
+		return errors.Join(err, stopUnits(ctx, unit(etcd)), removeData())
+	}
+	if err != nil {
+		return err
+	}
+	return storeEpoch.Write(epoch)
+}
+
+// restored returns the address of a machine whose API server has an epoch.
+func (m *oldControlPlane) restored(ctx context.Context, epoch int64) (string, error) {
+	servers, err := agent.ReadServers(serverList)
+	if err != nil {
+		return "", err
+	}
+	rc, err := kubeletConfig()
+	if err != nil {
+		return "", err
+	}
+	for _, s := range servers {
+		if s == apiAddress(m.config) {
+			continue
+		}
+		limited, cancel := context.WithTimeout(ctx, callLimit)
+		number, err := agent.Ready(limited, rc, s)
+		cancel()
+		if at, parseErr := netip.ParseAddrPort(s); err == nil && parseErr == nil && number == epoch {
+			return at.Addr().String(), nil
+		}
+	}
+	return "", errNoRestored
+}
+
+var errEpoch = errors.New("the API server has another epoch than the cluster")
+
+// Start implements rejoin.Machine.
+func (m *oldControlPlane) Start(ctx context.Context, epoch int64) error {
+	of, err := cluster(m.config)
+	if err != nil {
+		return err
+	}
+	p := controlPlane(m.config, of)
+	useEtcd(p, m.config)
+	if err := errors.Join(writeManagerArgs(p), writeArgs(provision.APIServer, p.APIServerArgs())); err != nil {
+		return err
+	}
+	programs := units([]string{provision.APIServer, provision.ControllerManager, provision.Scheduler})
+	for _, verb := range []string{"enable", "start"} {
+		if err := systemctl(ctx, append([]string{verb}, programs...)...); err != nil {
+			return err
+		}
+	}
+	rc, err := kubeletConfig()
+	if err != nil {
+		return err
+	}
+	err = m.await(ctx, apiTimeout, func(ctx context.Context) error {
+		number, err := agent.Ready(ctx, rc, apiAddress(m.config))
+		if err == nil && number != epoch {
+			return fmt.Errorf("%w: %d instead of %d", errEpoch, number, epoch)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	api, err := newAdministrator(p.Server)
+	if err != nil {
+		return err
+	}
+	return api.keepNode(ctx, m.config)
+}
+
+var errPlaceholder = errors.New("the restored cluster waits for the node's report")
+
+// keepNode makes sure that this machine's Node is that of a control plane. The restored store may not have the
+// Node, or only a placeholder; or the kubelet has created it, which must not set the label.
+func (a administrator) keepNode(ctx context.Context, c *config.KeelsonConfiguration) error {
+	n, err := a.client.CoreV1().Nodes().Get(ctx, c.Node.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return a.createNode(ctx, c)
+	}
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	if _, ok := n.Annotations[restorehold.Placeholder]; ok {
+		return errPlaceholder
+	}
+	if _, ok := n.Labels[nodes.ControlPlaneLabel]; ok {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"labels": map[string]string{nodes.ControlPlaneLabel: ""}}})
+	if err != nil {
+		return err
+	}
+	_, err = a.client.CoreV1().Nodes().Patch(ctx, c.Node.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// reportLimit is how long a report may take.
+const reportLimit = 2 * time.Second
+
+// report writes into the machine's object what the control plane does. Nothing depends on it.
+func (m *oldControlPlane) report(ctx context.Context, e *rejoin.Entry, err error) {
+	ctx, cancel := context.WithTimeout(ctx, reportLimit)
+	defer cancel()
+	c := metav1.Condition{Type: v1alpha1.Rejoined, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMember,
+		Message: fmt.Sprintf("the control plane has joined the cluster that was restored with the epoch %d", m.Highest())}
+	if e != nil {
+		c.Status, c.Reason = metav1.ConditionFalse, string(e.Step)
+		c.Message = fmt.Sprintf("the control plane joins the cluster that was restored with the epoch %d", e.Epoch)
+	}
+	if err != nil {
+		c.Message += ": " + err.Error()
+	}
+	rc, clientErr := kubeletConfig()
+	if clientErr != nil {
+		return
+	}
+	client, clientErr := machines.NewClient(rc)
+	if clientErr != nil {
+		return
+	}
+	clientErr = client.SetStatus(ctx, m.config.Node.Name, func(o *v1alpha1.Machine) {
+		meta.SetStatusCondition(&o.Status.Conditions, c)
+	})
+	if clientErr != nil {
+		m.Log.Info("Failed to report the state of the control plane", "err", clientErr)
+	}
+}

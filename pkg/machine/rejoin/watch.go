@@ -1,0 +1,94 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rejoin
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/epoch"
+)
+
+// StoreEpoch is the path of the file with the epoch of this machine's own store. Without the file, the epoch
+// is not known.
+type StoreEpoch string
+
+// Read returns the epoch, and whether it is known.
+func (f StoreEpoch) Read() (number int64, known bool) {
+	data, err := os.ReadFile(string(f))
+	if err != nil {
+		return 0, false
+	}
+	text := strings.TrimSpace(string(data))
+	number, err = epoch.Parse(text)
+	return number, err == nil && text != ""
+}
+
+// Write stores the epoch. When it returns, it is on the disk.
+func (f StoreEpoch) Write(number int64) error {
+	return atomicfile.WriteDurably(string(f), []byte(epoch.Format(number)+"\n"), 0o600)
+}
+
+// Forget makes the epoch unknown.
+func (f StoreEpoch) Forget() error { return Journal(f).Remove() }
+
+// Watch notices that the store of this machine has the history before a restore.
+type Watch struct {
+	// Server returns HOST:PORT of this machine's API server, or "" if it has none.
+	Server  func() string
+	Store   StoreEpoch
+	Journal Journal
+	// Start makes systemd start the program that calls Run, and does not wait for it.
+	Start func(ctx context.Context) error
+	Log   *slog.Logger
+}
+
+// Seen takes the epochs that API servers have shown, and the highest one that a server of the cluster has
+// ever shown to this machine. If the store of this machine has a lower one, its control plane begins to join
+// the restored cluster.
+func (w *Watch) Seen(ctx context.Context, shown map[string]int64, highest int64) error {
+	e, err := w.Journal.Load()
+	if err != nil {
+		return err
+	}
+	if e == nil {
+		if e, err = w.begin(shown, highest); e == nil || err != nil {
+			return err
+		}
+		w.Log.Warn("The cluster was restored elsewhere: the control plane of this machine stops, and joins it",
+			"epoch", highest)
+		if err := w.Journal.Save(e); err != nil {
+			return err
+		}
+	}
+	if err := w.Start(ctx); err != nil {
+		return fmt.Errorf("join the restored cluster: %w", err)
+	}
+	return nil
+}
+
+// begin returns the first entry of the journal, or nil if the control plane need not join another cluster.
+func (w *Watch) begin(shown map[string]int64, highest int64) (*Entry, error) {
+	server := w.Server()
+	if server == "" {
+		return nil, nil
+	}
+	own, known := w.Store.Read()
+	// An API server with an older store than the machine has had does not count: an administrator has given
+	// it that.
+	if now, ok := shown[server]; ok && (!known || now > own) {
+		own, known = now, true
+		if err := w.Store.Write(own); err != nil {
+			return nil, err
+		}
+	}
+	if !known || own >= highest {
+		return nil, nil
+	}
+	return &Entry{Epoch: highest, Step: Stop}, nil
+}

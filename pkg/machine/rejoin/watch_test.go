@@ -1,0 +1,79 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rejoin
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"testing"
+)
+
+// watch returns a Watch of a machine whose store has an epoch, or an unknown one if it is negative.
+func (m *model) watch(j Journal, own int64) *Watch {
+	m.t.Helper()
+	w := &Watch{
+		Server: func() string { return "own" }, Store: StoreEpoch(filepath.Join(m.t.TempDir(), "store-epoch")),
+		Journal: j, Start: func(context.Context) error { return nil }, Log: slog.New(slog.DiscardHandler),
+	}
+	if own >= 0 {
+		if err := w.Store.Write(own); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// TestWatch checks when a control plane leaves its history.
+func TestWatch(t *testing.T) {
+	const none = -1
+	for name, tc := range map[string]struct {
+		own     int64 // the epoch in the file
+		shown   map[string]int64
+		highest int64
+		worker  bool
+		joins   bool
+		then    int64 // the epoch in the file afterwards
+	}{
+		"never restored":             {own: none, shown: map[string]int64{"own": 0, "other": 0}, then: 0},
+		"own server does not answer": {own: none, shown: map[string]int64{"other": 7}, highest: 7, then: none},
+		"no server answers":          {own: 0, highest: 0, then: 0},
+		"restored elsewhere": {own: 0, shown: map[string]int64{"own": 0, "other": 7}, highest: 7,
+			joins: true},
+		"restored elsewhere, known from file": {own: 0, highest: 7, joins: true},
+		"restored elsewhere, own server answers first": {own: none, shown: map[string]int64{"own": 3, "other": 7},
+			highest: 7, joins: true, then: 3},
+		"a worker":                   {own: none, shown: map[string]int64{"other": 7}, highest: 7, worker: true, then: none},
+		"restored here":              {own: 7, shown: map[string]int64{"own": 7, "other": 3}, highest: 7, then: 7},
+		"an old store was put here":  {own: 7, shown: map[string]int64{"own": 3}, highest: 7, then: 7},
+		"a new store was put here":   {own: 3, shown: map[string]int64{"own": 7}, highest: 7, then: 7},
+		"others have an older store": {own: 7, shown: map[string]int64{"other": 0}, highest: 7, then: 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newModel(t, tc.highest)
+			j := Journal(filepath.Join(t.TempDir(), "journal"))
+			w := m.watch(j, tc.own)
+			started := 0
+			w.Start = func(context.Context) error { started++; return nil }
+			if tc.worker {
+				w.Server = func() string { return "" }
+			}
+			for range 2 { // the second time, the journal exists
+				if err := w.Seen(t.Context(), tc.shown, tc.highest); err != nil {
+					t.Fatal(err)
+				}
+			}
+			e, err := j.Load()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if joins := e != nil && *e == (Entry{Epoch: tc.highest, Step: Stop}) && started == 2; joins != tc.joins {
+				t.Errorf("journal %+v, started %d times", e, started)
+			}
+			if now, known := w.Store.Read(); known != (tc.then >= 0) || known && now != tc.then {
+				t.Errorf("the epoch of the store is %d, %t; want %d", now, known, tc.then)
+			}
+		})
+	}
+}
