@@ -6,11 +6,13 @@ package machine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"time"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/members"
@@ -97,6 +99,24 @@ func endPrograms(ctx context.Context, programs ...string) error {
 	_ = systemctl(ctx, append([]string{"kill", "--signal=KILL"}, left...)...) // fails if they have ended meanwhile
 	return nil
 }
+
+// endControlPrograms ends all programs of this machine's control plane, and kills those that do not end in time.
+// When it returns nil, none of them runs.
+func endControlPrograms(ctx context.Context, clk clock.Clock) error {
+	if err := endPrograms(ctx, controlPrograms()...); err != nil {
+		return err
+	}
+	return provision.Wait(ctx, clk, stopTimeout, func(ctx context.Context) error {
+		for _, p := range controlPrograms() {
+			if st, err := showUnit(ctx, p); err != nil || st.pid != 0 {
+				return errors.Join(fmt.Errorf("%s: %w", p, errStillRuns), err)
+			}
+		}
+		return nil
+	})
+}
+
+var errStillRuns = errors.New("it still runs")
 
 // tryLeave is leave for Reset, which goes on without the cluster. It reports whether the member may
 // remain in the cluster.

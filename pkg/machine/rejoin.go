@@ -80,8 +80,6 @@ var _ rejoin.Machine = (*oldControlPlane)(nil)
 // Highest implements rejoin.Machine.
 func (m *oldControlPlane) Highest() int64 { return agent.ReadEpoch(epochFile) }
 
-var errStillRuns = errors.New("it still runs")
-
 // Stop implements rejoin.Machine. The switcher must not run, because it restarts programs.
 func (m *oldControlPlane) Stop(ctx context.Context) error {
 	if err := notSwitching(); err != nil {
@@ -90,15 +88,7 @@ func (m *oldControlPlane) Stop(ctx context.Context) error {
 	if err := moveAside(ownConfig, elsewhere, controlFlags()); err != nil {
 		return err
 	}
-	if err := endPrograms(ctx, controlPrograms()...); err != nil {
-		return err
-	}
-	for _, p := range controlPrograms() {
-		if st, err := showUnit(ctx, p); err != nil || st.pid != 0 {
-			return errors.Join(fmt.Errorf("%s: %w", p, errStillRuns), err)
-		}
-	}
-	return nil
+	return endControlPrograms(ctx, m.Clock)
 }
 
 // SetAside implements rejoin.Machine.

@@ -213,7 +213,7 @@ func (r *restore) readMember(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := stopControlPlane(ctx); err != nil { // the member may be this machine's
+	if err := r.stopControlPlane(ctx); err != nil { // the member may be this machine's
 		return err
 	}
 	if err := offline.Survivor(ctx, dir, restoringSource); err != nil {
@@ -229,7 +229,7 @@ func (r *restore) readMember(ctx context.Context, dir string) (err error) {
 
 // stopControlPlane stops the control plane of this machine, and what could start it again. It stops nothing
 // if the machine switches to another release.
-func stopControlPlane(ctx context.Context) error {
+func (r *restore) stopControlPlane(ctx context.Context) error {
 	if err := notSwitching(); err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func stopControlPlane(ctx context.Context) error {
 	if err := notSwitching(); err != nil { // the switch has begun meanwhile; the agent continues it
 		return errors.Join(err, systemctl(ctx, "start", unit(agentName)))
 	}
-	return stopUnits(ctx, units(controlPrograms())...)
+	return endControlPrograms(ctx, r.Clock) // without a quorum, an API server takes a minute
 }
 
 // resume starts the programs again that stopControlPlane has stopped.
@@ -346,7 +346,7 @@ func clearRestoring() error {
 // replace stops the control plane, moves its files aside, and writes those of the backup. What the backup
 // does not have, such as the kubelet's credentials, remains.
 func (r *restore) replace(ctx context.Context) error {
-	if err := stopControlPlane(ctx); err != nil {
+	if err := r.stopControlPlane(ctx); err != nil {
 		return err
 	}
 	if err := rejoinJournal.Remove(); err != nil { // the machine joins no other cluster any more

@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,10 +92,11 @@ const reportTimeout = 30 * time.Second
 // awaitReports waits until the cluster waits for no node. Otherwise, it returns for which nodes the
 // cluster waits, or why that is unknown. Nothing depends on it, because the state is in the objects.
 func (r *restore) awaitReports(ctx context.Context, client kubernetes.Interface) error {
+	var last error
 	return provision.Wait(ctx, r.Clock, reportTimeout, func(ctx context.Context) error {
 		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: restorehold.Unreported})
 		if err != nil {
-			return err
+			return cmp.Or(last, err) // at the end of the time, the previous answer says more
 		}
 		var waiting []string
 		for i := range list.Items {
@@ -103,7 +105,8 @@ func (r *restore) awaitReports(ctx context.Context, client kubernetes.Interface)
 			}
 		}
 		if len(waiting) > 0 {
-			return fmt.Errorf("%w: %s", errUnreported, strings.Join(waiting, ", "))
+			last = fmt.Errorf("%w: %s", errUnreported, strings.Join(waiting, ", "))
+			return last
 		}
 		return nil
 	})

@@ -133,6 +133,12 @@ func (c *cell) join(m *lab.Machine, command string) {
 	began := time.Now()
 	out := c.run(m, command+" "+eviction)
 	c.Logf("join: %.1f s\n%s", time.Since(began).Seconds(), out)
+	c.importImages(m)
+}
+
+// importImages imports the images of tests on a machine.
+func (c *cell) importImages(m *lab.Machine) {
+	c.Helper()
 	for _, image := range []string{"nginx", "busybox"} {
 		if err := m.CopyIn("../../.build/images/"+image+".tar", "/root/"+image+".tar"); err != nil {
 			c.Error(err)

@@ -88,7 +88,7 @@ func TestUnits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) != len(programs())+4 { // the slice, the switcher, and the units of backups
+	if len(files) != len(programs())+5 { // the slice, the switcher, what joins again, and the units of backups
 		t.Errorf("files %q", files)
 	}
 	for name, p := range programs() {
@@ -198,6 +198,22 @@ func TestSwitchUnit(t *testing.T) {
 	for key, value := range map[string]string{"CapabilityBoundingSet": "CAP_SYS_PTRACE", "NoNewPrivileges": "yes",
 		"ProtectSystem": "strict", "ReadWritePaths": "/usr/lib/keelson", "TemporaryFileSystem": "/run",
 		"BindReadOnlyPaths": "/run/systemd"} {
+		u.want(t, "Service."+key, value)
+	}
+}
+
+// TestRejoinUnit checks that what joins a restored cluster goes on after each failure. It may change the flags of
+// programs and the data of etcd, and nothing else.
+func TestRejoinUnit(t *testing.T) {
+	u := readUnit(t, "keelson-rejoin.service")
+	u.want(t, "Unit.ConditionPathExists", "/var/lib/keelson/rejoin.json")
+	u.want(t, "Unit.StartLimitIntervalSec", "0")
+	u.want(t, "Service.ExecStart", "/usr/lib/keelson/current/bin/ctl rejoin")
+	u.want(t, "Service.Restart", "on-failure")
+	u.want(t, "Install.WantedBy") // only the agent starts it
+	for key, value := range map[string]string{"CapabilityBoundingSet": "", "NoNewPrivileges": "yes",
+		"ProtectSystem": "strict", "ReadWritePaths": "/etc/keelson", "StateDirectory": "keelson etcd",
+		"TemporaryFileSystem": "/run", "BindReadOnlyPaths": "/run/systemd"} {
 		u.want(t, "Service."+key, value)
 	}
 }

@@ -36,12 +36,15 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if kubeconfig := os.Getenv(writerConfig); kubeconfig != "" {
-		if err := write(kubeconfig, os.Getenv(writerFiles)); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for name, run := range map[string]func(string) error{writerConfig: write, informerConfig: inform,
+		observerServers: observe} {
+		if value := os.Getenv(name); value != "" {
+			if err := run(value); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
 		}
-		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
@@ -83,7 +86,7 @@ type writer struct {
 
 // write runs a writer until its file with stopEnding exists. Then it prints what it has seen, and deletes its
 // objects.
-func write(kubeconfig, files string) error {
+func write(kubeconfig string) error {
 	rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
@@ -94,7 +97,7 @@ func write(kubeconfig, files string) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	w := &writer{client: client, id: string(uuid.NewUUID()), files: files}
+	w := &writer{client: client, id: string(uuid.NewUUID()), files: os.Getenv(writerFiles)}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceDefault),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = w.selector() }))
 	watched := factory.Core().V1().ConfigMaps().Informer()

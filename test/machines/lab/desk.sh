@@ -19,9 +19,9 @@ ip address add 10.60.0.1/24 dev machines
 ip address add fd60::1/64 dev machines nodad
 ip link set machines up
 
-# "from" and "to" have the links whose packets are dropped, and "between" the pairs of links. "strays" counts and drops packets to
-# addresses outside the lab. Packets to the default ranges of pods and Services are dropped without being
-# counted, because they leave a machine until its proxy and its pod network have started.
+# "from" and "to" have the links whose packets are dropped, and "between" the pairs of links. "strays" counts and
+# drops packets to addresses outside the lab. Packets to the default ranges of pods and Services are dropped
+# without being counted, because they leave a machine until its proxy and its pod network have started.
 nft -f - <<-'RULES'
 	table bridge cut {
 		set from { type ifname; }
