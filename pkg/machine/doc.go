@@ -29,6 +29,8 @@
 //     repeated. It recognizes the machine by /etc/keelson, which is made first and removed last.
 //   - Restore deletes nothing, and can be interrupted and repeated. While it replaces files, the control
 //     plane's programs have no flags, so that they do not start.
+//   - A control plane with the history of the cluster before a restore stops, sets its store aside, and joins
+//     the restored cluster (see package rejoin). The restored machine never does that.
 //   - Flags contain no secrets.
 //
 // The package does not check whether a machine is suitable: package preflight does. What the programs
