@@ -52,7 +52,11 @@ func newWatch(d Deps) *rejoin.Watch {
 			return ""
 		},
 		Store: storeEpoch, Journal: rejoinJournal, Log: d.Log,
-		Start: func(ctx context.Context) error { return systemctl(ctx, "start", "--no-block", unit(rejoiner)) },
+		Start: func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, callLimit) // the checks of API servers wait for it
+			defer cancel()
+			return systemctl(ctx, "start", "--no-block", unit(rejoiner))
+		},
 	}
 }
 

@@ -271,6 +271,11 @@ func TestRestoreCutOff(t *testing.T) {
 	c.latest = c.revision(c.control[1])
 
 	began := time.Now()
+	var informer sync.WaitGroup
+	informer.Go(func() {
+		c.informed(c.workers[0], "changed=kept", "deleted=kept")
+		t.Logf("the informer has the restored state %.1f s after the start of the restore", time.Since(began).Seconds())
+	})
 	out := c.timed(c.first, "restore", "ctl restore --force --also-nodes=m3 "+passphrase+" "+c.file)
 	for _, want := range []string{"join by themselves as soon as they reach this machine: m2.",
 		"have not reported yet: m2, m3"} {
@@ -278,13 +283,16 @@ func TestRestoreCutOff(t *testing.T) {
 			t.Errorf("%q is missing", want)
 		}
 	}
+	informer.Wait()
 	c.listens(time.Now())
-	c.informed(c.workers[0], "changed=kept", "deleted=kept")
-	t.Logf("the informer has the restored state %.1f s after the start of the restore", time.Since(began).Seconds())
 	c.clients()
 	c.gone(c.workers[0], lost[c.workers[0]])
 	t.Logf("the unknown pod has ended %.1f s after the start of the restore", time.Since(began).Seconds())
 	c.acknowledge(c.control[2], "acknowledged-after")
+	for _, m := range c.control[1:] { // so that they must remember the restored one
+		c.run(m, fmt.Sprintf("timeout 60 sh -c 'while grep %s:6443 /var/lib/keelson/servers.json; do sleep 0.2; done'",
+			c.first.Address()))
+	}
 	c.once()
 
 	began = time.Now()

@@ -73,7 +73,6 @@ func boot(t *testing.T, file string, minor uint, servers map[string]*server) *te
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.lost.Store(e.highest > 0)
 	k := newKnown(Config{Servers: file + ".servers", Former: file + ".former", Log: discard()}, b)
 	return &testMachine{t, c, k, servers, l.Addr().String(), func() {
 		c.client.CloseIdleConnections()
@@ -204,6 +203,7 @@ func TestFormerServers(t *testing.T) {
 	m.stop()
 	m = boot(t, file, 0, servers)
 	m.balancer.SetServers([]string{address("old")})
+	m.round(t.Context())
 	uses("after a restart", "restored")
 	servers["old"].epoch.Store(7)
 	m.roundFormer(t.Context(), m.known)

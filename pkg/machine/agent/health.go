@@ -156,13 +156,16 @@ func (c *checks) runFormer(ctx context.Context, k *known) {
 // roundFormer asks each of the earlier servers once, all at the same time.
 func (c *checks) roundFormer(ctx context.Context, k *known) {
 	servers := k.formerServers()
+	if len(servers) == 0 {
+		return
+	}
 	epochs := make([]int64, len(servers))
 	var wait sync.WaitGroup
 	for i, s := range servers {
 		wait.Go(func() { epochs[i], _ = ready(ctx, c.client, s) })
 	}
 	wait.Wait()
-	best, known := slices.Max(append(epochs, 0)), ReadEpoch(c.epochs.file)
+	best, known := slices.Max(epochs), ReadEpoch(c.epochs.file)
 	if best < known || best == known && !c.lost.Load() {
 		return
 	}
