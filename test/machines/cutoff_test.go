@@ -49,7 +49,7 @@ func newCutOff(t *testing.T, name string) *cutOff {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range []*lab.Machine{c.first, c.workers[0]} {
+	for _, m := range []*lab.Machine{c.first, c.control[1], c.workers[0]} {
 		if err := m.CopyIn(self, observerProgram); err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +258,7 @@ func (c *cutOff) once() {
 // as the majority of the old store. Nothing on the side of the restored one listens to them. When the links
 // are healed, they join the restored cluster by themselves. Then the cluster is restored from the store of
 // one control plane, first while the others are cut off, and are killed while they join, and then while they
-// are off.
+// are off. At last, another control plane restores the store that it has kept, so that the first one joins.
 func TestRestoreCutOff(t *testing.T) {
 	c := newCutOff(t, "restorecutoff")
 	c.startInformer(c.workers[0])
@@ -337,8 +337,19 @@ func TestRestoreCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.control = c.control[:2]
-	c.rejoined(began, cluster, c.control...)
+	cluster = c.rejoined(began, cluster, c.control...)
 	c.works("third", c.control...)
+
+	t.Log("from the store that a control plane has kept, on that one")
+	c.first = c.control[1]
+	c.timed(c.first, "restore", `ctl restore --force --from-data-dir=/var/lib/etcd/before-restore-elsewhere
+		ctl node fence m3 --force; ctl node remove m3 --delete-emptydir-data`)
+	c.rejoined(time.Now(), cluster, c.control...)
+	c.works("fourth", c.control...)
+	out = c.run(c.first, "ctl get configmap second-m1 third-m1 2>&1 || true")
+	if !strings.Contains(out, "second-m1 ") || !strings.Contains(out, `"third-m1" not found`) {
+		t.Errorf("the store that m2 has kept is not back: %s", out)
+	}
 	c.once()
 }
 
