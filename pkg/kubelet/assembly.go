@@ -197,6 +197,7 @@ func (k *Kubelet) nodeConfig() node.Config {
 		Images:    k.runtime.images,
 		Ready:     func() error { return cmp.Or(k.runtime.ready(), k.upkeep.shutdown.Down()) },
 		Pressures: func() map[v1.NodeConditionType]string { return pressures(k.upkeep.eviction) },
+		Event:     k.shared.events.nodeState,
 		Period:    c.NodeStatusUpdateFrequency.Duration, ReportPeriod: c.NodeStatusReportFrequency.Duration,
 		LeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second, StartGrace: startGrace,
 	}

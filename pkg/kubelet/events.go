@@ -94,14 +94,17 @@ func (e *events) pod(pod *v1.Pod, container, eventType, reason, message string) 
 	e.recorder.Event(ref, eventType, reason, strings.ToValidUTF8(message, "?"))
 }
 
-// node records a warning event on the node. As in Kubernetes 1.37, the event has the UID of the Node object, and
+// node records a warning event on the node.
+func (e *events) node(reason, message string) { e.nodeState(v1.EventTypeWarning, reason, message) }
+
+// nodeState records an event on the node. As in Kubernetes 1.37, the event has the UID of the Node object, and
 // none before the object is known.
-func (e *events) node(reason, message string) {
+func (e *events) nodeState(eventType, reason, message string) {
 	ref := &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: e.name}
 	if node := e.current(); node != nil {
 		ref.UID = node.UID
 	}
-	e.recorder.Event(ref, v1.EventTypeWarning, reason, strings.ToValidUTF8(message, "?"))
+	e.recorder.Event(ref, eventType, reason, strings.ToValidUTF8(message, "?"))
 }
 
 func fieldPath(pod *v1.Pod, container string) string {

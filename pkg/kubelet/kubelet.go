@@ -79,6 +79,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	defer k.pods.objects.Subscribe(k.objectChanged)()
 	k.shared.events.start()
 	defer k.shared.events.stop()
+	k.shared.events.nodeState(v1.EventTypeNormal, "Starting", "Starting kubelet.")
 	disk, err := k.localDisk(ctx) // before k.pods.drivers looks for plugins
 	if err != nil {
 		return err

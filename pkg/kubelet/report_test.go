@@ -129,7 +129,8 @@ func newReporting(t *testing.T, labels map[string]string) *reporting {
 		RuntimeVersion: func() string { return "" }, Handlers: func() []v1.NodeRuntimeHandler { return nil },
 		Features: func() *v1.NodeFeatures { return nil },
 		Images:   func(context.Context) []v1.ContainerImage { return nil },
-		Ready:    func() error { return nil }, Pressures: func() map[v1.NodeConditionType]string { return nil }})
+		Ready:    func() error { return nil }, Pressures: func() map[v1.NodeConditionType]string { return nil },
+		Event: func(_, _, _ string) {}})
 	wg.Go(func() { _ = status.Run(ctx) })
 	wg.Go(func() { _ = r.report.run(ctx) })
 	return r

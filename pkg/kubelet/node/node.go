@@ -70,6 +70,8 @@ type Config struct {
 	Ready func() error
 	// Pressures returns the pressure conditions that are true, with their messages.
 	Pressures func() map[v1.NodeConditionType]string
+	// Event records an event on the node.
+	Event func(eventType, reason, message string)
 
 	// Intervals and timeouts.
 
@@ -86,8 +88,9 @@ type Config struct {
 // Node registers the node's object and keeps its status and Lease up to date.
 type Node struct {
 	*Handle
-	cfg     Config
-	written time.Time
+	cfg           Config
+	written       time.Time
+	unschedulable bool // as in the last event about it; false at the start, as in Kubernetes
 }
 
 // New returns a Node. It sends no requests yet.
@@ -168,6 +171,7 @@ func (n *Node) tryRegister(ctx context.Context) error {
 	}
 	want.Status = n.status(ctx, want)
 	got, err := n.id.Client.CoreV1().Nodes().Create(ctx, want, metav1.CreateOptions{})
+	created := err == nil
 	if apierrors.IsAlreadyExists(err) {
 		got, err = n.adopt(ctx)
 	}
@@ -175,6 +179,9 @@ func (n *Node) tryRegister(ctx context.Context) error {
 		return fmt.Errorf("register: %w", err)
 	}
 	n.saw(got)
+	if created {
+		n.recordChanges(&v1.NodeStatus{}, &got.Status)
+	}
 	return nil
 }
 
@@ -206,6 +213,7 @@ func (n *Node) update(ctx context.Context) error {
 		return fmt.Errorf("node: %w", err)
 	}
 	n.saw(old)
+	n.recordSchedulable(old.Spec.Unschedulable)
 	want := old.DeepCopy()
 	want.Status = n.status(ctx, old)
 	now := n.cfg.Clock.Now()
@@ -218,6 +226,7 @@ func (n *Node) update(ctx context.Context) error {
 	}
 	n.written = now
 	n.saw(got)
+	n.recordChanges(&old.Status, &got.Status)
 	return nil
 }
 

@@ -42,6 +42,8 @@ type machine struct {
 	provider   string
 	registered bool
 	grace      time.Duration // see node.Config.StartGrace
+	bootID     string
+	event      func(eventType, reason, message string) // nil if the test needs no events
 }
 
 func (m *machine) set(err error, pressure map[v1.NodeConditionType]string) {
@@ -54,6 +56,9 @@ func start(t *testing.T, client kubernetes.Interface, m *machine) *node.Node {
 	t.Helper()
 	capacity := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"),
 		v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110")}
+	if m.event == nil {
+		m.event = func(_, _, _ string) {}
+	}
 	h := node.NewHandle(node.Identity{Client: client, Name: name, Hostname: "host",
 		Labels: map[string]string{"disk": "fast"}})
 	n := node.New(h, node.Config{
@@ -73,6 +78,7 @@ func start(t *testing.T, client kubernetes.Interface, m *machine) *node.Node {
 		Images: func(context.Context) []v1.ContainerImage {
 			return []v1.ContainerImage{{Names: []string{"a"}, SizeBytes: 1}}
 		},
+		Info: v1.NodeSystemInfo{BootID: m.bootID}, Event: m.event,
 		ProviderID: m.provider, Registered: m.registered, Period: time.Hour, ReportPeriod: time.Hour,
 		LeaseDuration: 40 * time.Second, StartGrace: m.grace,
 	})
