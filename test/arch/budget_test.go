@@ -23,7 +23,7 @@ var budget = map[string]int{
 	"pkg/backup":                        520,
 	"pkg/balancer":                      290,
 	"pkg/cluster":                       2200,
-	"pkg/controllers":                   12230,
+	"pkg/controllers":                   12240,
 	"pkg/ctl":                           1290,
 	"pkg/daemon":                        700,
 	"pkg/features":                      180,
