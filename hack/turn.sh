@@ -21,11 +21,13 @@ usage() {
 # turns and parts have the names of the checks. Most checks take 20 to 30 minutes on two cores. A commit
 # chooses one of the parts of Kubernetes' integration tests with the probability of four other turns.
 turns=(race-1 race-2 fuzz perturb soak upgrade stores conformance-1 conformance-2 conformance-3 monitoring metrics
-	machines machine-changes)
+	machines machine-changes machine-faults)
 parts=(integration-{1..16})
 
-# changes matches the names of the tests of machines about upgrades and changes of certificates.
+# changes matches the names of the tests of machines about upgrades and changes of certificates, and faults those of
+# the tests about machines that fail or are cut off while clients write.
 changes='^(TestUpgrade|TestCertificates)'
+faults='^(TestCuts|TestControlPlanes)'
 
 # choose prints the turn that a commit chooses.
 choose() {
@@ -45,10 +47,11 @@ run() {
 	monitoring) make alerts ;;
 	metrics) make metrics ;;
 	machines)
-		make machines TESTFLAGS="-skip '$changes'"
+		make machines TESTFLAGS="-skip '$changes|$faults'"
 		hack/package-test.sh
 		;;
 	machine-changes) make machines TESTFLAGS="-run '$changes'" ;;
+	machine-faults) make machines TESTFLAGS="-run '$faults'" ;;
 	integration-*) SHARE=${1#integration-}/16 ATTEMPTS=2 OUT=.build/integration.md make integration ;;
 	esac
 }
