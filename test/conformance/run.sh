@@ -20,6 +20,8 @@ case ${1:-} in
 		SKIP      regular expression of specs to leave out (none)
 		FAMILY    IP families of the cluster: ipv4, ipv6 or dual (ipv4)
 		NODES     number of nodes (2)
+		MACHINES  1: make the cluster with "ctl init" and "ctl join" on machines with systemd (test/machines/lab):
+		          three control planes and two workers (none)
 		ZONES     number of zones among which the nodes are divided; 0 means no zones (0)
 		SHARE     I/N: divide the specs into N parts and run part I (1/1)
 		ATTEMPTS  maximum number of attempts for each spec (1)
@@ -48,8 +50,15 @@ skip=${SKIP:-}
 family=${FAMILY:-ipv4}
 nodes=${NODES:-2}
 zones=${ZONES:-0}
-host=10.50.0.1 # the control plane's address, in the form for URLs
+host=10.50.0.1 # where nodes find the registry, and the suite the API, in the form for URLs
 [[ $family != ipv6 ]] || host='[fd50::1]'
+if [[ -n ${MACHINES:-} ]]; then
+	if [[ -n ${FAMILY:-}${NODES:-}${ZONES:-}${STORAGE:-}${PODGROUPS:-}${NAME:-} ]]; then
+		echo "conformance: FAMILY, NODES, ZONES, STORAGE, PODGROUPS and NAME cannot be set together with MACHINES" >&2
+		exit 2
+	fi
+	host=10.60.0.1
+fi
 out=${OUT:-docs/explanation/conformance.md}
 
 storage=()
@@ -59,6 +68,10 @@ bin=bin/conformance
 images=.build/conformance-images
 name=${NAME:-conformance}
 mkdir -p "$bin/images" "$images"
+if [[ -n ${MACHINES:-} ]]; then
+	hack/tools.sh etcd
+	hack/deps.sh machines
+fi
 drivers=() # image archives of the CSI driver, of the CSI sidecars, and for the suite's own mock drivers
 if [[ -n ${STORAGE:-} ]]; then
 	class=csi
@@ -109,11 +122,9 @@ go run ./hack/images -out "$images" -debian .build/image-parts/debian -busybox .
 work=$(mktemp -d)
 registry=
 logs=.build/conformance-logs
-end() {
+# take_down ends a cluster in namespaces, and keeps the logs of its processes.
+take_down() {
 	[[ -z $registry ]] || kill "$registry"
-	# Keep the processes' logs, because "cluster down" removes them.
-	rm -rf "$logs"
-	mkdir -p "$logs"
 	cp -r "$work"/data/logs/. "$logs" || true
 	for node in "$work"/data/nodes/*/; do
 		mkdir "$logs/$(basename "$node")" && cp "$node"/var/log/*.log "$logs/$(basename "$node")" || true
@@ -124,6 +135,15 @@ end() {
 		[[ ! -e $disk ]] || losetup --associated "$disk" --noheadings --output NAME | xargs -r losetup --detach || true
 	done
 	rm -rf "/srv/keelson-$name-csi"
+}
+end() {
+	rm -rf "$logs"
+	mkdir -p "$logs"
+	if [[ -n ${MACHINES:-} ]]; then
+		cp -r "$work"/logs/. "$logs" || true
+	else
+		take_down
+	fi
 	rm -rf "$work"
 }
 trap end EXIT
@@ -142,71 +162,92 @@ joined() { local IFS=,; echo "$*"; }
 "$bin/report" plan -in "$work/dry.json" -share "${SHARE:-1/1}" -focus "$focus" -done "$(joined "${runs[@]}")" \
 	>"$work/plan"
 
-programs=$root/bin
-# gated NAME FLAG... adds a program of the cluster that has more flags.
-gated() { printf '#!/bin/sh\nexec %q "$@"%s\n' "$root/bin/$1" "$(printf ' %q' "${@:2}")" >"$programs/$1"; }
-if [[ -n ${PODGROUPS:-} ]]; then
-	programs=$work/bin
-	mkdir "$programs"
-	gated apiserver --feature-gates=GenericWorkload=true --runtime-config=scheduling.k8s.io/v1beta1=true
-	gated controller-manager '--controllers=*,podgroup-protection-controller'
-	gated scheduler --feature-gates=GenericWorkload=true
-	chmod +x "$programs"/*
-	cp "$root"/bin/{cni,ctl,kubelet,proxy} "$programs"
-fi
-bin/ctl cluster up --name "$name" --nodes "$nodes" --ip-family "$family" --kubeconfig "$work/machine" --data-dir \
-	"$work/data" --bin-dir "$programs" --tools-dir bin/tools
-bin/ctl cluster load --name "$name" "$images"/*.tar
-for ((n = 0; zones > 0 && n < nodes; n++)); do
-	bin/ctl --kubeconfig "$work/machine" label node "n$((n + 1))" "topology.kubernetes.io/zone=z$((n % zones + 1))"
-done
-# Some specs pull images. Make the nodes pull them from hack/registry, which takes the place of all
-# registries, and responds at once if it does not have an image.
-for node in "$work"/data/nodes/*/; do
-	mkdir -p "$node/etc/containerd/certs.d/_default"
-	printf 'server = "http://%s:5000"\n' "$host" >"$node/etc/containerd/certs.d/_default/hosts.toml"
-	# Some specs run their own registry on the node. Pull its images from there.
-	mkdir -p "$node/etc/containerd/certs.d/localhost:5000"
-	echo 'server = "http://localhost:5000"' >"$node/etc/containerd/certs.d/localhost:5000/hosts.toml"
-done
-bin/ctl cluster exec --name "$name" -- "$root/$bin/registry" -listen "$host:5000" "$root/$images"/*.tar \
-	"$root"/.build/images/*.tar "${drivers[@]/#/$root/}" &
-registry=$!
-if [[ -n ${STORAGE:-} ]]; then
-	bin/ctl --kubeconfig "$work/machine" apply -f .build/e2e-images/sidecars/manifests
-	bin/ctl --kubeconfig "$work/machine" wait --for=condition=Established crd --all --timeout=1m
-	for file in snapshot-controller csi csi-snapshots; do
-		sed "s#/srv/keelson-e2e-csi#/srv/keelson-$name-csi#" "test/e2e/testdata/$file.yaml" | bin/ctl --kubeconfig \
-			"$work/machine" apply -f -
-	done
-	bin/ctl --kubeconfig "$work/machine" -n kube-system rollout status deployment snapshot-controller
-	bin/ctl --kubeconfig "$work/machine" -n csi rollout status daemonset node
-	bin/ctl --kubeconfig "$work/machine" -n csi rollout status deployment snapshots
-fi
-# The suite runs in the control plane's network namespace, from which it can reach nodes and pods. There
-# the API server has another address than on the machine.
-sed "s#server: https://127.0.0.1:.*#server: https://$host:6443#" "$work/machine" >"$work/kubeconfig"
-
-echo "conformance: running, at most $timeout"
-bin/ctl cluster exec --name "$name" -- env KUBECONFIG="$work/kubeconfig" PATH="$root/bin:$PATH" HOME="$work" \
+# program FILE COMMAND... writes a program that runs a command and adds its output to the log.
+log=$root/.build/conformance.log
+rm -f "$log"
+program() {
+	printf '#!/usr/bin/env bash\nexec%s >>%q 2>&1\n' "$(printf ' %q' "${@:2}")" "$log" >"$1"
+	chmod +x "$1"
+}
+# The registry and the suite run in the network namespace from which the nodes can be reached.
+program "$work/registry" "$root/$bin/registry" -listen "$host:5000" "$root/$images"/*.tar \
+	"$root"/.build/images/*.tar "${drivers[@]/#/$root/}"
+program "$work/suite" env KUBECONFIG="$work/kubeconfig" PATH="$root/bin:$PATH" HOME="$work" \
 	"$root/$bin/ginkgo" --procs="$procs" --timeout="$timeout" --label-filter="$labels" --focus="$(<"$work/plan")" \
 		--flake-attempts="${ATTEMPTS:-1}" \
 	--no-color --succinct --keep-going --output-dir="$work" --json-report=report.json "$root/$bin/e2e.test" -- \
 	--provider=skeleton --kubeconfig="$work/kubeconfig" --kubectl-path="$root/bin/kubectl" --report-dir= \
-	--num-nodes="$nodes" "${storage[@]}" >"$root/.build/conformance.log" 2>&1 || echo \
-		"conformance: see .build/conformance.log"
+	--num-nodes="$nodes" "${storage[@]}"
+
+# gated NAME FLAG... adds a program of the cluster that has more flags.
+gated() { printf '#!/bin/sh\nexec %q "$@"%s\n' "$root/bin/$1" "$(printf ' %q' "${@:2}")" >"$programs/$1"; }
+# in_namespaces runs the suite in a cluster whose nodes are namespaces of this machine.
+in_namespaces() {
+	programs=$root/bin
+	if [[ -n ${PODGROUPS:-} ]]; then
+		programs=$work/bin
+		mkdir "$programs"
+		gated apiserver --feature-gates=GenericWorkload=true --runtime-config=scheduling.k8s.io/v1beta1=true
+		gated controller-manager '--controllers=*,podgroup-protection-controller'
+		gated scheduler --feature-gates=GenericWorkload=true
+		chmod +x "$programs"/*
+		cp "$root"/bin/{cni,ctl,kubelet,proxy} "$programs"
+	fi
+	bin/ctl cluster up --name "$name" --nodes "$nodes" --ip-family "$family" --kubeconfig "$work/machine" --data-dir \
+		"$work/data" --bin-dir "$programs" --tools-dir bin/tools
+	bin/ctl cluster load --name "$name" "$images"/*.tar
+	for ((n = 0; zones > 0 && n < nodes; n++)); do
+		bin/ctl --kubeconfig "$work/machine" label node "n$((n + 1))" "topology.kubernetes.io/zone=z$((n % zones + 1))"
+	done
+	# Some specs pull images. Make the nodes pull them from hack/registry, which takes the place of all
+	# registries, and responds at once if it does not have an image.
+	for node in "$work"/data/nodes/*/; do
+		mkdir -p "$node/etc/containerd/certs.d/_default"
+		printf 'server = "http://%s:5000"\n' "$host" >"$node/etc/containerd/certs.d/_default/hosts.toml"
+		# Some specs run their own registry on the node. Pull its images from there.
+		mkdir -p "$node/etc/containerd/certs.d/localhost:5000"
+		echo 'server = "http://localhost:5000"' >"$node/etc/containerd/certs.d/localhost:5000/hosts.toml"
+	done
+	bin/ctl cluster exec --name "$name" -- "$work/registry" &
+	registry=$!
+	if [[ -n ${STORAGE:-} ]]; then
+		bin/ctl --kubeconfig "$work/machine" apply -f .build/e2e-images/sidecars/manifests
+		bin/ctl --kubeconfig "$work/machine" wait --for=condition=Established crd --all --timeout=1m
+		for file in snapshot-controller csi csi-snapshots; do
+			sed "s#/srv/keelson-e2e-csi#/srv/keelson-$name-csi#" "test/e2e/testdata/$file.yaml" | bin/ctl --kubeconfig \
+				"$work/machine" apply -f -
+		done
+		bin/ctl --kubeconfig "$work/machine" -n kube-system rollout status deployment snapshot-controller
+		bin/ctl --kubeconfig "$work/machine" -n csi rollout status daemonset node
+		bin/ctl --kubeconfig "$work/machine" -n csi rollout status deployment snapshots
+	fi
+	# In the network namespace, the API server has another address than on the machine.
+	sed "s#server: https://127.0.0.1:.*#server: https://$host:6443#" "$work/machine" >"$work/kubeconfig"
+	echo "conformance: running, at most $timeout"
+	bin/ctl cluster exec --name "$name" -- "$work/suite" || echo "conformance: see .build/conformance.log"
+}
+passed=0
+if [[ -n ${MACHINES:-} ]]; then
+	echo "conformance: running on machines, at most $timeout"
+	KEELSON_MACHINES=1 KEELSON_CONFORMANCE=$work go test -count=1 -timeout 0 -run 'TestConformance$' -v \
+		./test/machines >.build/conformance-machines.log 2>&1 || passed=1
+	((!passed)) || echo "conformance: see .build/conformance.log and .build/conformance-machines.log"
+else
+	in_namespaces
+fi
 runs+=("$reports/$(printf %03d "${#runs[@]}").json")
 mv "$work/report.json" "${runs[-1]}"
-passed=0
 version=$(bin/ctl version --client | sed -n 's/^Client Version: //p')
 case $family in
 ipv4) addresses=IPv4 ;;
 ipv6) addresses=IPv6 ;;
 *) addresses="IPv4 and IPv6" ;;
 esac
+cluster="$nodes nodes"
+[[ -z ${MACHINES:-} ]] || cluster="three control planes and two workers on machines with systemd,"
 "$bin/report" write -in "$(joined "${runs[@]}")" -plan "$work/all" -out "$out" -title "${TITLE:-}" -focus \
 	"$focus" -labels "$labels" -cluster \
-		"Tested: version $version, in a cluster of $nodes nodes with $addresses. The suite ran specs in $procs \
+		"Tested: version $version, in a cluster of $cluster with $addresses. The suite ran specs in $procs \
 processes at a time." || passed=1
 sed -n '/^| SIG/,/^$/p' "$out"
 exit $passed

@@ -15,25 +15,27 @@ import (
 	"keelson.dev/keelson/test/machines/lab"
 )
 
-// controlPlanes makes a cluster with three control planes and a worker, and returns the machines in
-// this order.
-func (c *cell) controlPlanes(release string) []*lab.Machine {
+// controlPlanes makes a cluster with three control planes and a number of workers, and returns the machines
+// in this order. The flags are those of "ctl init" and "ctl join" on the control planes.
+func (c *cell) controlPlanes(release string, workers int, flags ...string) []*lab.Machine {
 	c.Helper()
-	machines := make([]*lab.Machine, 4)
+	machines := make([]*lab.Machine, 3+workers)
 	var all sync.WaitGroup
 	for i := range machines {
 		all.Go(func() { machines[i] = c.machine(fmt.Sprintf("m%d", i+1), release) })
 	}
 	all.Wait()
-	join := c.initialize(machines[0], "")
-	c.run(machines[3], join+" "+eviction)
+	join := c.initialize(machines[0], strings.Join(flags, " "))
+	for _, m := range machines[3:] {
+		c.run(m, join+" "+eviction)
+	}
 	before := c.resourceVersion(machines[0])
 	invite := c.inviteControlPlane(machines[0])
 	if after := c.resourceVersion(machines[0]); after < before {
 		c.Errorf("the resource version was %d before etcd was separated, and is %d afterwards", before, after)
 	}
 	for i, m := range machines[1:3] {
-		out := c.joinControlPlane(m, invite)
+		out := c.joinControlPlane(m, invite, flags...)
 		if warned := strings.Contains(out, "survives the loss of none"); warned != (i == 0) {
 			c.Errorf("join of control plane %d: warns that none may be lost: %t", i+2, warned)
 		}
@@ -98,7 +100,7 @@ func TestControlPlanes(t *testing.T) {
 	release := releaseDir(t)
 	c := newCell(t, "controlplanes")
 	c.noStrays()
-	machines := c.controlPlanes(release)
+	machines := c.controlPlanes(release, 1)
 	first, second, third, worker := machines[0], machines[1], machines[2], machines[3]
 	c.whole(second, 3)
 	c.makeAdmin(worker, first)
@@ -151,7 +153,7 @@ func TestControlPlanes(t *testing.T) {
 func TestControlPlanesBoot(t *testing.T) {
 	release := releaseDir(t)
 	c := newCell(t, "controlplanesboot")
-	machines := c.controlPlanes(release)
+	machines := c.controlPlanes(release, 1)
 	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}} {
 		for _, m := range machines {
 			if err := m.PowerOff(); err != nil {
@@ -222,7 +224,7 @@ func TestControlPlaneTokens(t *testing.T) {
 func TestReplaceControlPlane(t *testing.T) {
 	release := releaseDir(t)
 	c := newCell(t, "replacecontrolplane")
-	machines := c.controlPlanes(release)
+	machines := c.controlPlanes(release, 1)
 	first, second, third := machines[0], machines[1], machines[2]
 	c.whole(first, 3)
 	invite := c.inviteControlPlane(first)
