@@ -466,6 +466,32 @@ func TestPublished(t *testing.T) {
 	}
 }
 
+// TestCSINodeCreatedTwice checks that a driver is published even if Run, which creates the CSINode when the
+// kubelet starts, does so just before the registration wants to create it.
+func TestCSINodeCreatedTwice(t *testing.T) {
+	client := cluster(t, false)
+	m, nodes := newBench(t, client).kubelet(), client.StorageV1().CSINodes()
+	if err := nodes.Delete(t.Context(), "n", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	created := false
+	err := m.csiNode(t.Context(), func(n *storagev1.CSINode) {
+		if !created {
+			if _, err := nodes.Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			created = true
+		}
+		n.Spec.Drivers = []storagev1.CSINodeDriver{{Name: "d", NodeID: "n"}}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if n, err := nodes.Get(t.Context(), "n", metav1.GetOptions{}); err != nil || len(n.Spec.Drivers) != 1 {
+		t.Errorf("%+v, %v", n, err)
+	}
+}
+
 // TestReregisteredDriverIsPublished checks that a driver that unregisters and immediately registers
 // again, for example because its socket was replaced, is listed in the CSINode afterwards. This
 // must hold whenever its removal from the CSINode is processed.

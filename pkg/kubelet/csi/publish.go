@@ -135,7 +135,9 @@ func labelPatch(node *v1.Node, segments map[string]string, change func(ids map[s
 // csiNode applies change to the node's CSINode. It creates the CSINode if necessary.
 func (m *Manager) csiNode(ctx context.Context, change func(*storagev1.CSINode)) error {
 	nodes := m.cfg.Client.StorageV1().CSINodes()
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	// Run creates the CSINode when the kubelet starts, while drivers register.
+	repeat := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
+	err := retry.OnError(retry.DefaultBackoff, repeat, func() error {
 		old, err := nodes.Get(ctx, m.cfg.NodeName, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			fresh, err := m.newCSINode(ctx)
