@@ -21,12 +21,13 @@ usage() {
 # turns and parts have the names of the checks. Most checks take 20 to 30 minutes on two cores. A commit
 # chooses one of the parts of Kubernetes' integration tests with the probability of four other turns.
 turns=(race-1 race-2 fuzz perturb soak upgrade stores conformance-1 conformance-2 conformance-3 monitoring metrics
-	machines machine-changes machine-faults)
+	machines machine-changes machine-certificates machine-faults conformance-machines)
 parts=(integration-{1..16})
 
-# changes matches the names of the tests of machines about upgrades and changes of certificates, and faults those of
-# the tests about machines that fail or are cut off while clients write.
-changes='^(TestUpgrade|TestCertificates)'
+# These match the names of tests of machines: changes those of upgrades, certificates those in which certificates are
+# replaced, and faults those in which machines fail or are cut off while clients write.
+changes='^(TestUpgrade|TestAgentRestarts)'
+certificates='^TestCertificates'
 faults='^(TestCuts|TestControlPlanes)'
 
 # choose prints the turn that a commit chooses.
@@ -43,14 +44,20 @@ run() {
 	soak) make soak DURATION=20m ;;
 	upgrade) make upgrade ;;
 	stores) make stores ;;
+	conformance-machines)
+		# The commit decides which share runs, so that each runs from time to time.
+		part=$((0x$(git rev-parse --short=8 HEAD) / 64 % 4 + 1))
+		SHARE=$part/4 ATTEMPTS=2 MACHINES=1 OUT=.build/conformance.md make conformance
+		;;
 	conformance-*) SHARE=${1#conformance-}/3 ATTEMPTS=2 OUT=.build/conformance.md make conformance ;;
 	monitoring) make alerts ;;
 	metrics) make metrics ;;
 	machines)
-		make machines TESTFLAGS="-skip '$changes|$faults'"
+		make machines TESTFLAGS="-skip '$changes|$certificates|$faults'"
 		hack/package-test.sh
 		;;
 	machine-changes) make machines TESTFLAGS="-run '$changes'" ;;
+	machine-certificates) make machines TESTFLAGS="-run '$certificates'" ;;
 	machine-faults) make machines TESTFLAGS="-run '$faults'" ;;
 	integration-*) SHARE=${1#integration-}/16 ATTEMPTS=2 OUT=.build/integration.md make integration ;;
 	esac
