@@ -198,14 +198,16 @@ func writeConfiguration(c *config.KeelsonConfiguration) error {
 	return atomicfile.WriteDurably(configFile, own.Bytes(), 0o600)
 }
 
-// importImages imports the images of the release into containerd.
+// importImages imports the images of the release into containerd. They are pinned, because a machine may
+// have no registry from which it could get them again.
 func importImages(ctx context.Context) error {
 	archives, err := filepath.Glob(filepath.Join(current, "images", "*.tar*"))
 	if err != nil {
 		return fmt.Errorf("images: %w", err)
 	}
 	for _, a := range archives {
-		if err := provision.ImportImage(ctx, filepath.Join(current, "tools"), provision.ContainerdSocket, a); err != nil {
+		err := provision.ImportImage(ctx, filepath.Join(current, "tools"), provision.ContainerdSocket, a, provision.Pinned)
+		if err != nil {
 			return err
 		}
 	}

@@ -181,6 +181,14 @@ func TestCluster(t *testing.T) {
 		t.Errorf("the Service answers %q", out)
 	}
 	c.memory(machines)
+	for _, m := range machines {
+		pinned := c.run(m, `/usr/lib/keelson/current/tools/ctr -n k8s.io images ls -q \
+			'labels."io.cri-containerd.pinned"==pinned'`)
+		if !strings.Contains(pinned, "/coredns:") || !strings.Contains(pinned, "/ingress:") ||
+			strings.Contains(pinned, "nginx") {
+			t.Errorf("images that the kubelet of %s keeps: %q", m.Name(), pinned)
+		}
+	}
 
 	if err := first.PowerOff(); err != nil {
 		t.Fatal(err)
