@@ -4,96 +4,73 @@
 package backup
 
 import (
+	"context"
 	"errors"
-	"fmt"
+	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
+
+	"keelson.dev/keelson/pkg/atomicfile"
 )
 
-// Listed is a backup in a directory, as its name describes it.
-type Listed struct {
-	Path    string
-	Cluster string
-	Time    time.Time
-	Size    int64
-}
+// Directory is the path of a directory with backups.
+type Directory string
 
-// List returns the backups in a directory, the newest first. It ignores files with other names.
-func List(dir string) ([]Listed, error) {
-	entries, err := os.ReadDir(dir)
+// Path returns the path of a file.
+func (d Directory) Path(name string) string { return filepath.Join(string(d), name) }
+
+// List calls found for each regular file.
+func (d Directory) List(_ context.Context, found func(name string, size int64)) error {
+	entries, err := os.ReadDir(string(d))
 	if err != nil {
-		return nil, fmt.Errorf("backups: %w", err)
+		return err
 	}
-	var out []Listed
 	for _, e := range entries {
-		l, ok := parseName(e.Name())
-		info, err := e.Info()
-		if !ok || err != nil || !info.Mode().IsRegular() { // it may have been removed meanwhile
-			continue
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() { // it may have been removed meanwhile
+			found(e.Name(), info.Size())
 		}
-		l.Path, l.Size = filepath.Join(dir, e.Name()), info.Size()
-		out = append(out, l)
 	}
-	slices.SortFunc(out, func(x, y Listed) int { return y.Time.Compare(x.Time) })
-	return out, nil
+	return nil
 }
 
-// parseName returns what the name of a backup says.
-func parseName(name string) (l Listed, ok bool) {
-	base, ok := strings.CutSuffix(name, Extension)
-	at := strings.LastIndex(base, "-")
-	if !ok || at < 1 {
-		return l, false
-	}
-	t, err := time.Parse(timeLayout, base[at+1:])
-	return Listed{Cluster: base[:at], Time: t}, err == nil
+// Open opens a file.
+func (d Directory) Open(_ context.Context, name string) (io.ReadCloser, error) {
+	return os.Open(d.Path(name))
 }
 
-// made returns the backups of a cluster in a directory that were made until now, the newest first. Others were
-// made while the clock was wrong: each of them would be the newest backup for a long time.
-func made(dir, cluster string, now time.Time) ([]Listed, error) {
-	all, err := List(dir)
-	return slices.DeleteFunc(all, func(l Listed) bool { return l.Cluster != cluster || l.Time.After(now) }), err
-}
+// Remove removes a file.
+func (d Directory) Remove(_ context.Context, name string) error { return os.Remove(d.Path(name)) }
 
-// Newest returns the newest backup of a cluster in a directory, except those with a time after now. ok is
-// false if there is none, also if the directory does not exist.
-func Newest(dir, cluster string, now time.Time) (l Listed, ok bool, err error) {
-	all, err := made(dir, cluster, now)
-	if errors.Is(err, os.ErrNotExist) {
-		return l, false, nil
+// partialPrefix is the prefix of the names of files that are not complete.
+const partialPrefix = ".partial-"
+
+// Create makes a file with what write writes.
+func (d Directory) Create(_ context.Context, name string, write func(io.Writer) error) error {
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return err
 	}
-	if err != nil || len(all) == 0 {
-		return l, false, err
-	}
-	return all[0], true, nil
-}
-
-// partialAge is the age from which a backup that is not complete was interrupted.
-const partialAge = 24 * time.Hour
-
-// Prune removes all backups of a cluster in a directory except the newest ones and those with a time after now,
-// and returns the paths of those that it has removed. It also removes what interrupted backups have left.
-func Prune(dir, cluster string, keep int, now time.Time) ([]string, error) {
-	all, err := made(dir, cluster, now)
+	partial, err := os.CreateTemp(string(d), partialPrefix+"*"+filepath.Ext(name))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var removed []string
-	for _, l := range all[min(keep, len(all)):] {
-		if err := os.Remove(l.Path); err != nil {
-			return removed, fmt.Errorf("old backup: %w", err)
-		}
-		removed = append(removed, l.Path)
+	defer os.Remove(partial.Name()) //nolint:errcheck // it does not exist any more if all went well
+	if err := errors.Join(write(partial), partial.Sync(), partial.Close()); err != nil {
+		return err
 	}
-	partial, err := filepath.Glob(filepath.Join(dir, ".partial-*"+Extension))
+	if err := os.Rename(partial.Name(), d.Path(name)); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(string(d))
+}
+
+// Clean removes files with a suffix that are not complete, and did not change since the given time.
+func (d Directory) Clean(_ context.Context, suffix string, before time.Time) error {
+	partial, err := filepath.Glob(d.Path(partialPrefix + "*" + suffix))
 	for _, path := range partial {
-		if info, statErr := os.Stat(path); statErr == nil && now.Sub(info.ModTime()) > partialAge {
+		if info, statErr := os.Stat(path); statErr == nil && !info.ModTime().After(before) {
 			err = errors.Join(err, os.Remove(path))
 		}
 	}
-	return removed, err
+	return err
 }

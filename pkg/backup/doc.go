@@ -15,7 +15,10 @@
 //   - A reader never uses more memory or disk space than the manifest announces, and limits that.
 //   - Files that were cut off or changed, and files of a later format, are recognized. Contents whose
 //     hash is wrong are an error, so callers must not use what they have read before that error.
-//   - A file with the final name is complete and on the disk.
+//   - A file with the final name is complete and durable.
+//
+// A backup is in a Location: a directory, or a bucket (package backup/s3). Listing and removing backups is
+// the same for both.
 //
 // The package does not know which files of a machine belong into a backup, and where they belong when it
 // is restored: package machine does. Package backup/offline changes stores.

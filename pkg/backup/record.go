@@ -15,7 +15,7 @@ import (
 )
 
 // recordName is the ConfigMap in kube-system with the time of the cluster's last backup, under recordTime.
-// Backups are in directories that only some machines see, so the cluster cannot look for them.
+// Backups are in directories and buckets that only some machines see, so the cluster cannot look for them.
 const (
 	recordName = "keelson-backup"
 	recordTime = "time"

@@ -6,6 +6,7 @@ package backup
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -13,14 +14,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
+	"slices"
 	"time"
 
 	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
-
-	"keelson.dev/keelson/pkg/atomicfile"
 )
 
 // Extension is the ending of the names of backups.
@@ -41,32 +39,27 @@ func Name(cluster string, at time.Time) string {
 	return cluster + "-" + at.UTC().Format(timeLayout) + Extension
 }
 
-// Write writes a backup to the directory dir, and returns its path. m has all fields except Format and
-// Files. store is the snapshot of the store. The file can be opened by each of the recipients.
-func Write(dir string, m *Manifest, store io.ReadSeeker, files []File, to ...age.Recipient) (string, error) {
+// Write writes a backup to a location, and returns its path. m has all fields except Format and Files. store is
+// the snapshot of the store. The file can be opened by each of the recipients.
+func Write(
+	ctx context.Context, in Location, m *Manifest, store io.ReadSeeker, files []File, to ...age.Recipient,
+) (string, error) {
 	if err := m.describe(store, files); err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("directory: %w", err)
+	name := Name(m.Cluster, m.Time)
+	all, err := List(ctx, in)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
 	}
-	path := filepath.Join(dir, Name(m.Cluster, m.Time))
-	if _, err := os.Lstat(path); err == nil {
+	path := in.Path(name)
+	if slices.ContainsFunc(all, func(l Listed) bool { return l.name == name }) {
 		return "", fmt.Errorf("%s: %w", path, fs.ErrExist)
 	}
-	partial, err := os.CreateTemp(dir, ".partial-*"+Extension)
-	if err != nil {
+	if err := in.Create(ctx, name, func(out io.Writer) error { return m.write(out, store, files, to) }); err != nil {
 		return "", fmt.Errorf("backup: %w", err)
 	}
-	defer os.Remove(partial.Name()) //nolint:errcheck // it does not exist any more if all went well
-	err = m.write(partial, store, files, to)
-	if err = errors.Join(err, partial.Sync(), partial.Close()); err != nil {
-		return "", fmt.Errorf("backup: %w", err)
-	}
-	if err := os.Rename(partial.Name(), path); err != nil {
-		return "", fmt.Errorf("backup: %w", err)
-	}
-	return path, atomicfile.SyncDir(dir)
+	return path, nil
 }
 
 // describe sets m.Format and m.Files.

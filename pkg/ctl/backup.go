@@ -21,6 +21,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/backup"
+	"keelson.dev/keelson/pkg/backup/s3"
 	"keelson.dev/keelson/pkg/machine"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/preflight"
@@ -125,7 +126,13 @@ func backupCommand(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Make and check backups of a cluster on machines",
 		Long: `Make and check backups of a cluster on machines. A backup is one file with everything
 that a machine needs to become the control plane again: all objects, the authorities
-and other keys, and the configuration. It does not have the data in volumes.`,
+and other keys, and the configuration. It does not have the data in volumes.
+
+A LOCATION is a directory, or s3://BUCKET/PREFIX in a bucket of a server that speaks the
+protocol of Amazon S3. The environment variables AWS_ENDPOINT_URL and AWS_REGION name the
+server. AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY have the keys; without them, those in
+~/.aws/credentials count. AWS_CA_BUNDLE names a file with the authorities of the server's
+certificate, if the system does not trust them.`,
 	}
 	c.AddCommand(backupCreateCommand(stdout, stderr), backupListCommand(stdout), backupScheduleCommand(stdout),
 		backupVerifyCommand(stdout))
@@ -134,7 +141,7 @@ and other keys, and the configuration. It does not have the data in volumes.`,
 
 func backupCreateCommand(stdout, stderr io.Writer) *cobra.Command {
 	c := &cobra.Command{
-		Use:   "create --dir DIRECTORY (--passphrase-file FILE | --recipient KEY | --recipients-file FILE)",
+		Use:   "create --dir LOCATION (--passphrase-file FILE | --recipient KEY | --recipients-file FILE)",
 		Short: "Make a backup of the cluster on this control plane",
 		Long: `Make a backup of the cluster on this control plane, while it goes on. The command
 prints the path of the new file.`,
@@ -144,15 +151,17 @@ prints the path of the new file.`,
 	var s seal
 	var o machine.BackupOptions
 	s.addFlags(c.Flags())
-	addDir(c, &o.Dir, "directory for the backup; it should not be on this machine's disk")
-	c.Flags().DurationVar(&o.Every, "every", 0, "do nothing if the newest backup in the directory is younger than this")
-	c.Flags().IntVar(&o.Keep, "keep", 0,
-		"remove all backups of the cluster in the directory except the newest N; 0 keeps all")
+	dir := addDir(c, dirUsage)
+	c.Flags().DurationVar(&o.Every, "every", 0, "do nothing if the newest backup there is younger than this")
+	c.Flags().IntVar(&o.Keep, "keep", 0, "remove all backups of the cluster there except the newest N; 0 keeps all")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		if o.Keep < 0 {
 			return errKeep
 		}
 		if o.To, err = s.to(); err != nil {
+			return err
+		}
+		if o.Location, err = backup.At(*dir); err != nil {
 			return err
 		}
 		if err := requireRoot(readKeys); err != nil {
@@ -163,23 +172,30 @@ prints the path of the new file.`,
 	return c
 }
 
+// dirUsage describes the flag --dir of commands that make backups.
+const dirUsage = "directory for the backups, which should not be on this machine's disk, or s3://BUCKET/PREFIX"
+
 // addDir adds the required flag --dir.
-func addDir(c *cobra.Command, dir *string, usage string) {
-	c.Flags().StringVar(dir, "dir", "", usage)
+func addDir(c *cobra.Command, usage string) *string {
+	dir := c.Flags().String("dir", "", usage)
 	_ = c.MarkFlagRequired("dir") // the flag exists
+	return dir
 }
 
 func backupListCommand(stdout io.Writer) *cobra.Command {
 	c := &cobra.Command{
-		Use:   "list --dir DIRECTORY",
-		Short: "List the backups in a directory, the newest first",
+		Use:   "list --dir LOCATION",
+		Short: "List the backups in a directory or a bucket, the newest first",
 		Args:  cobra.NoArgs,
 	}
 	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
-	var dir string
-	addDir(c, &dir, "directory with backups")
-	c.RunE = func(*cobra.Command, []string) error {
-		all, err := backup.List(dir)
+	dir := addDir(c, "directory with backups, or s3://BUCKET/PREFIX")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		in, err := backup.At(*dir)
+		if err != nil {
+			return err
+		}
+		all, err := backup.List(c.Context(), in)
 		if err != nil {
 			return err
 		}
@@ -199,7 +215,7 @@ func backupVerifyCommand(stdout io.Writer) *cobra.Command {
 		Short: "Check a backup, and print what is in it",
 		Long: `Check a backup, and print what is in it. The command restores the store into memory,
 checks the hashes of all files, and decrypts what is encrypted. It works on any
-machine, and writes nothing to disks.`,
+machine, and writes nothing to disks. FILE is a path, or s3://BUCKET/PREFIX/NAME.`,
 		Args: cobra.ExactArgs(1),
 	}
 	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
@@ -217,29 +233,35 @@ machine, and writes nothing to disks.`,
 
 func backupScheduleCommand(stdout io.Writer) *cobra.Command {
 	c := &cobra.Command{
-		Use: "schedule (--dir DIRECTORY (--passphrase-file FILE | --recipient KEY | --recipients-file FILE) " +
+		Use: "schedule (--dir LOCATION (--passphrase-file FILE | --recipient KEY | --recipients-file FILE) " +
 			"[--every DURATION] [--keep N] | --off)",
 		Short: "Let systemd make backups periodically on this control plane",
 		Long: `Let systemd make backups periodically on this control plane. After a failure, systemd
 tries again within ten minutes; "systemctl status keelson-backup" shows the reason.
 The files of keys must remain where they are. systemd hides /tmp, /var/tmp and /run
-from the command, and it cannot write to /home, /root, /etc, /usr and /boot.`,
+from the command, and it cannot write to /home, /root, /etc, /usr and /boot.
+
+For a bucket, this command tries the settings in its environment, and keeps them in the
+file /etc/keelson/backup-s3.env, which only root can read.`,
 		Args: cobra.NoArgs,
 	}
 	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
 	var s seal
 	s.addFlags(c.Flags())
-	dir := c.Flags().String("dir", "", "directory for the backups; it should not be on this machine's disk")
+	dir := c.Flags().String("dir", "", dirUsage)
 	every := c.Flags().Duration("every", 24*time.Hour, "time between two backups, at least 10m")
-	keep := c.Flags().Int("keep", 14, "number of backups that remain in the directory; 0 keeps all")
+	keep := c.Flags().Int("keep", 14, "number of backups that remain there; 0 keeps all")
 	off := c.Flags().Bool("off", false, "end the periodic backups; existing ones remain")
 	c.MarkFlagsOneRequired("dir", "off")
 	c.MarkFlagsMutuallyExclusive("dir", "off")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		var args []string
+		var args, env []string
 		if !*off {
 			var err error
 			if args, err = s.scheduled(*dir, *keep); err != nil {
+				return err
+			}
+			if env, err = bucketEnvironment(c.Context(), *dir); err != nil {
 				return err
 			}
 		}
@@ -249,7 +271,7 @@ from the command, and it cannot write to /home, /root, /etc, /usr and /boot.`,
 		if *off {
 			return machine.Unschedule(c.Context())
 		}
-		if err := machine.Schedule(c.Context(), *every, args); err != nil {
+		if err := machine.Schedule(c.Context(), *every, args, env); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(stdout, "A backup is made every %s. The first one starts within ten minutes.\n", *every)
@@ -267,18 +289,42 @@ func (s *seal) scheduled(dir string, keep int) ([]string, error) {
 	if _, err := s.to(); err != nil {
 		return nil, err
 	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, err
-	}
 	args, err := s.args()
 	if err != nil {
 		return nil, err
 	}
-	if isBelow(dir, append(hidden(), "/home", "/root", "/etc", "/usr", "/boot")) {
-		return nil, fmt.Errorf("--dir=%s: %w", dir, errHidden)
+	if !backup.InBucket(dir) {
+		if dir, err = filepath.Abs(dir); err != nil {
+			return nil, err
+		}
+		if isBelow(dir, append(hidden(), "/home", "/root", "/etc", "/usr", "/boot")) {
+			return nil, fmt.Errorf("--dir=%s: %w", dir, errHidden)
+		}
 	}
 	return append([]string{"--dir=" + dir, "--keep=" + strconv.Itoa(keep)}, args...), nil
+}
+
+// bucketEnvironment returns the settings for a bucket that the unit keelson-backup needs. It checks that they
+// are usable. For a directory, it returns none.
+func bucketEnvironment(ctx context.Context, dir string) ([]string, error) {
+	if !backup.InBucket(dir) {
+		return nil, nil
+	}
+	settings, err := s3.ReadConfig()
+	if err != nil {
+		return nil, err
+	}
+	if isBelow(settings.CAFile, hidden()) {
+		return nil, fmt.Errorf("AWS_CA_BUNDLE=%s: %w", settings.CAFile, errHidden)
+	}
+	bucket, err := s3.New(dir, settings)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := backup.List(ctx, bucket); err != nil {
+		return nil, err
+	}
+	return settings.Environment()
 }
 
 // isBelow reports whether an absolute path is one of the directories or below one of them.
@@ -301,7 +347,9 @@ example /var/lib/etcd of this machine, after most members were lost.
 
 Nothing must be restarted by hand: other machines connect by themselves, pods that the
 backup does not have end, and containers of other pods go on. What is replaced is kept
-in dated directories. The command can be interrupted and repeated.`,
+in dated directories. The command can be interrupted and repeated.
+
+FILE is a path, or s3://BUCKET/PREFIX/NAME: "ctl backup --help" says how a bucket is reached.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error

@@ -14,6 +14,8 @@ import (
 
 	"filippo.io/age"
 	"github.com/spf13/cobra"
+
+	"keelson.dev/keelson/pkg/backup/s3/s3test"
 )
 
 // quietly runs a command and returns its error.
@@ -28,6 +30,7 @@ func quietly(t *testing.T, c *cobra.Command, args ...string) error {
 // TestBackupFlags checks that the commands reject missing and contradicting flags, and files that are no
 // backups.
 func TestBackupFlags(t *testing.T) {
+	s3test.Start(t)
 	dir := t.TempDir()
 	passphrase, short := filepath.Join(dir, "passphrase"), filepath.Join(dir, "short")
 	for file, text := range map[string]string{passphrase: "correct horse battery\n", short: "short\n"} {
@@ -44,13 +47,18 @@ func TestBackupFlags(t *testing.T) {
 		{create, "--dir=" + dir + " --passphrase-file=" + short, "fewer than 12 bytes"},
 		{create, "--dir=" + dir + " --keep=-1 --passphrase-file=" + passphrase, "--keep must not be negative"},
 		{"backup list", "--dir=" + dir + "/none", "no such file or directory"},
+		{"backup list", "--dir=s3://", "s3://BUCKET/PREFIX"},
+		{"backup list", "--dir=s3://none", "the bucket does not exist"},
+		{create, "--dir=s3:// --passphrase-file=" + passphrase, "s3://BUCKET/PREFIX"},
 		{verify, "", "accepts 1 arg(s)"},
 		{verify, passphrase, "give --passphrase-file or --identity-file"},
 		{verify, passphrase + " --identity-file=" + passphrase, passphrase + ": "},
 		{verify, passphrase + " --passphrase-file=" + passphrase, "the backup is damaged"},
+		{verify, "s3://backups/none --passphrase-file=" + passphrase, "read s3://backups/none: file does not exist"},
 		{schedule, "", "at least one of the flags"},
 		{schedule, "--dir=" + dir + " --off", "none of the others can be"},
 		{schedule, "--dir=" + dir, "with which key?"},
+		{schedule, "--dir=s3://none --passphrase-file=" + passphrase, "the scheduled command has no access there"},
 		{restore, "", "which backup?"},
 		{restore, "file --from-data-dir=" + dir, "which backup?"},
 		{restore, passphrase, "give --passphrase-file or --identity-file"},
@@ -85,6 +93,9 @@ func TestScheduledArguments(t *testing.T) {
 			t.Errorf("%s: %q, %v", dir, got, err)
 		}
 	}
+	if got, err := s.scheduled("s3://bucket/prefix", 3); err != nil || got[0] != "--dir=s3://bucket/prefix" {
+		t.Errorf("%q, %v", got, err)
+	}
 	file := &seal{passphrase: "proc/self/passphrase", file: "proc/keys"} // in this order
 	if got, err := file.args(); err != nil || !slices.Equal(got, []string{"--passphrase-file=/proc/self/passphrase",
 		"--recipients-file=/proc/keys"}) {
@@ -93,5 +104,31 @@ func TestScheduledArguments(t *testing.T) {
 	file.passphrase = "tmp/passphrase"
 	if got, err := file.args(); !errors.Is(err, errHidden) {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestBucketEnvironment checks that scheduled backups get the settings for their bucket, after these were tried.
+func TestBucketEnvironment(t *testing.T) {
+	s := s3test.Start(t)
+	want := []string{"AWS_ENDPOINT_URL=" + s.URL, "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=id",
+		"AWS_SECRET_ACCESS_KEY=secret"}
+	if got, err := bucketEnvironment(t.Context(), "s3://"+s3test.Bucket+"/x"); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+	if got, err := bucketEnvironment(t.Context(), "/srv"); err != nil || got != nil {
+		t.Errorf("a directory: %q, %v", got, err)
+	}
+	for name, tc := range map[string]struct{ variable, value, at, want string }{
+		"no bucket":    {"AWS_REGION", "r", "s3://none", "the bucket does not exist"},
+		"temporary":    {"AWS_SESSION_TOKEN", "t", "s3://backups", "need permanent keys"},
+		"hidden file":  {"AWS_CA_BUNDLE", "/tmp/ca.crt", "s3://backups", errHidden.Error()},
+		"half the key": {"AWS_ACCESS_KEY_ID", "", "s3://backups", "set both"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(tc.variable, tc.value)
+			if got, err := bucketEnvironment(t.Context(), tc.at); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%q, %v; want %s", got, err, tc.want)
+			}
+		})
 	}
 }

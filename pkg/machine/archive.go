@@ -31,8 +31,8 @@ type archive struct {
 }
 
 // readArchive reads a backup, and writes the snapshot of the store to the file store.
-func readArchive(file string, with []age.Identity, store *os.File) (*archive, error) {
-	in, err := os.Open(file)
+func readArchive(ctx context.Context, file string, with []age.Identity, store *os.File) (*archive, error) {
+	in, err := backup.OpenPath(ctx, file)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func Verify(ctx context.Context, file string, with []age.Identity, out io.Writer
 	}
 	store := os.NewFile(uintptr(fd), "store")
 	defer store.Close()
-	a, err := readArchive(file, with, store)
+	a, err := readArchive(ctx, file, with, store)
 	if err != nil {
 		return err
 	}

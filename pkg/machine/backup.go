@@ -34,14 +34,17 @@ const (
 	timerInterval = 10 * time.Minute
 )
 
+// bucketEnv is the file with the settings and keys for the bucket of scheduled backups. Its unit reads it.
+var bucketEnv = filepath.Join(ownConfig, "backup-s3.env")
+
 // BackupOptions describe a backup.
 type BackupOptions struct {
-	Dir string
-	To  []age.Recipient
-	// Every is the minimum time between two backups. If the newest backup in Dir is younger, no backup
+	Location backup.Location
+	To       []age.Recipient
+	// Every is the minimum time between two backups. If the newest backup in Location is younger, no backup
 	// is made.
 	Every time.Duration
-	// Keep is the number of backups of the cluster that remain in Dir, or 0 for all.
+	// Keep is the number of backups of the cluster that remain in Location, or 0 for all.
 	Keep int
 }
 
@@ -53,7 +56,7 @@ func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
 	if err != nil {
 		return err
 	}
-	if newest, ok, err := backup.Newest(o.Dir, c.ClusterName, d.Clock.Now()); err != nil {
+	if newest, ok, err := backup.Newest(ctx, o.Location, c.ClusterName, d.Clock.Now()); err != nil {
 		return err
 	} else if ok && d.Clock.Since(newest.Time) < o.Every {
 		_, err := fmt.Fprintf(d.Out, "The newest backup, %s, is younger than %s.\n", newest.Path, o.Every)
@@ -80,7 +83,7 @@ func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
 		Cluster: c.ClusterName, Node: c.Node.Name, Release: daemon.Version, Time: d.Clock.Now().UTC(),
 		Revision: contents.Revision, Epoch: contents.Epoch,
 	}
-	path, err := backup.Write(o.Dir, m, store, files, o.To...)
+	path, err := backup.Write(ctx, o.Location, m, store, files, o.To...)
 	if err != nil {
 		return err
 	}
@@ -91,7 +94,7 @@ func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
 	if o.Keep == 0 {
 		return nil
 	}
-	removed, err := backup.Prune(o.Dir, c.ClusterName, o.Keep, d.Clock.Now())
+	removed, err := backup.Prune(ctx, o.Location, c.ClusterName, o.Keep, d.Clock.Now())
 	for _, r := range removed {
 		fmt.Fprintln(d.Out, "removed "+r)
 	}
@@ -124,7 +127,7 @@ func backupFiles() ([]backup.File, error) {
 			if e.IsDir() && strings.HasPrefix(e.Name(), oldPrefix) {
 				return fs.SkipDir
 			}
-			if !e.Type().IsRegular() || strings.HasSuffix(path, ".new") { // of a write that was interrupted
+			if !e.Type().IsRegular() || !belongs(path) {
 				return nil
 			}
 			info, err := e.Info()
@@ -141,6 +144,10 @@ func backupFiles() ([]backup.File, error) {
 	}
 	return out, nil
 }
+
+// belongs reports whether a file belongs into backups. What a write that was interrupted has left does not. The
+// keys of a bucket do not, so that a person who opens one backup cannot remove the others.
+func belongs(path string) bool { return !strings.HasSuffix(path, ".new") && path != bucketEnv }
 
 // snapshotStore reads the store from the API server into a file without a name.
 func (a administrator) snapshotStore(ctx context.Context) (*os.File, error) {
@@ -175,8 +182,9 @@ func nameless(dir string) (*os.File, error) {
 // descriptor returns a path of an open file, also if it has no name.
 func descriptor(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
-// Schedule lets systemd run "ctl backup create" with the given arguments periodically.
-func Schedule(ctx context.Context, every time.Duration, args []string) error {
+// Schedule lets systemd run "ctl backup create" with the given arguments periodically. env has the settings
+// for a bucket as NAME=VALUE. They are not among the arguments, because the list of processes shows those.
+func Schedule(ctx context.Context, every time.Duration, args, env []string) error {
 	if _, err := ownConfiguration(); err != nil {
 		return err
 	}
@@ -185,6 +193,9 @@ func Schedule(ctx context.Context, every time.Duration, args []string) error {
 	}
 	content, err := argsContent(backupName, append([]string{"backup", "create", "--every=" + every.String()}, args...))
 	if err != nil {
+		return err
+	}
+	if err := writeBucketEnv(env); err != nil {
 		return err
 	}
 	if err := atomicfile.WriteDurably(argsFile(backupName), content, 0o600); err != nil {
@@ -196,10 +207,38 @@ func Schedule(ctx context.Context, every time.Duration, args []string) error {
 	return systemctl(ctx, "enable", "--now", backupTimer)
 }
 
+// writeBucketEnv writes the file with the settings for a bucket, or removes it if there are none.
+func writeBucketEnv(env []string) error {
+	if len(env) == 0 {
+		return removeFile(bucketEnv)
+	}
+	content, err := envContent(env)
+	if err != nil {
+		return err
+	}
+	return atomicfile.WriteDurably(bucketEnv, content, 0o600)
+}
+
+var errValue = errors.New("single quotes, backslashes and line breaks are not supported")
+
+// envContent returns the content of a file with environment variables, for systemd and for shells. Its error does
+// not have the value of a variable, which may be a key.
+func envContent(env []string) ([]byte, error) {
+	var out []byte
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		if strings.ContainsAny(value, "'\\\n\r") {
+			return nil, fmt.Errorf("value of %s: %w", name, errValue)
+		}
+		out = fmt.Appendf(out, "%s='%s'\n", name, value)
+	}
+	return out, nil
+}
+
 // Unschedule ends the scheduled backups. It keeps the backups.
 func Unschedule(ctx context.Context) error {
 	if err := systemctl(ctx, "disable", "--now", backupTimer); err != nil {
 		return err
 	}
-	return removeFile(argsFile(backupName))
+	return errors.Join(removeFile(argsFile(backupName)), removeFile(bucketEnv))
 }

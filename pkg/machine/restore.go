@@ -34,7 +34,7 @@ import (
 
 // RestoreOptions say where the state of a cluster comes from: File or DataDir.
 type RestoreOptions struct {
-	// File is a backup, and With has the identities that can open it.
+	// File is the path of a backup in a directory or a bucket, and With has the identities that can open it.
 	File string
 	With []age.Identity
 	// DataDir is the data directory of an etcd member of this machine's cluster, usually the machine's
@@ -186,7 +186,7 @@ func (r *restore) read(ctx context.Context, o *RestoreOptions) (err error) {
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
-	a, err := readArchive(o.File, o.With, source)
+	a, err := readArchive(ctx, o.File, o.With, source)
 	if err != nil {
 		return err
 	}

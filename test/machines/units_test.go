@@ -246,12 +246,17 @@ func TestBackupUnits(t *testing.T) {
 	timer.want(t, "Install.WantedBy", "timers.target")
 	u := readUnit(t, "keelson-backup.service")
 	for key, value := range map[string]string{
-		"Unit.ConditionPathExists": arguments, "Service.EnvironmentFile": arguments, "Service.Type": "oneshot",
+		"Unit.ConditionPathExists": arguments, "Service.Type": "oneshot",
 		"Service.ExecStart": "/usr/lib/keelson/current/bin/ctl $ARGS", "Service.Slice": "keelson.slice",
 		"Service.UMask": "0077", "Service.NoNewPrivileges": "yes", "Service.ProtectSystem": "full",
 		"Service.CapabilityBoundingSet": "CAP_DAC_OVERRIDE", "Service.TemporaryFileSystem": "/run",
 	} {
 		u.want(t, key, value)
 	}
+	u.want(t, "Service.EnvironmentFile", arguments, "-/etc/keelson/backup-s3.env")
+	// The host name of a bucket's server needs /etc/resolv.conf, which may be a link to one of these.
+	u.want(t, "Service.BindReadOnlyPaths",
+		"-/run/systemd/resolve/stub-resolv.conf -/run/systemd/resolve/resolv.conf",
+		"-/run/NetworkManager/resolv.conf -/run/resolvconf/resolv.conf")
 	u.want(t, "Install.WantedBy") // only the timer starts it
 }
