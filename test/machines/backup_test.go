@@ -89,10 +89,13 @@ type backedUp struct {
 	running       map[string]string // processes of containers
 }
 
-// backUp makes a cluster with a backup.
-func backUp(t *testing.T, name string) *backedUp {
+// backUp makes a cluster with a backup in a directory or in a bucket.
+func backUp(t *testing.T, name, dir string) *backedUp {
 	release := releaseDir(t)
 	c := newCell(t, name)
+	if strings.HasPrefix(dir, "s3:") {
+		c.startBucket()
+	}
 	b := &backedUp{cell: c, first: c.machine("m1", release), worker: c.machine("m2", release)}
 	join := c.initialize(b.first, "--register-with-taints=node-role.kubernetes.io/control-plane:NoSchedule")
 	c.join(b.worker, join)
@@ -104,14 +107,14 @@ func backUp(t *testing.T, name string) *backedUp {
 		ctl rollout status statefulset/db --timeout=60s`)
 	b.kept[0], b.kept[1] = c.container(b.first, "app=web")
 	b.database, _ = c.container(b.first, "app=db")
-	b.file = c.timed(b.first, "backup", "ctl backup create --dir=/var/backups/keelson "+passphrase)
+	b.file = c.timed(b.first, "backup", "ctl backup create --dir="+dir+" "+passphrase)
 	contents := c.timed(b.first, "verify", "ctl backup verify "+b.file+" "+passphrase)
 	for _, want := range []string{"Deployment.apps ", "StatefulSet.apps ", "all can be decrypted", "kubelet-ca"} {
 		if !strings.Contains(contents, want) {
 			t.Errorf("%q is missing", want)
 		}
 	}
-	if list := c.run(b.first, "ctl backup list --dir=/var/backups/keelson"); !strings.Contains(list, b.file) {
+	if list := c.run(b.first, "ctl backup list --dir="+dir); !strings.Contains(list, b.file) {
 		t.Errorf("list: %s", list)
 	}
 	// What follows is lost by the restore.
@@ -208,7 +211,7 @@ func (b *backedUp) refusesOldStore() {
 // TestBackup makes a backup of a cluster, changes the cluster, loses the control plane's files, and restores
 // the backup, twice.
 func TestBackup(t *testing.T) {
-	b := backUp(t, "backup")
+	b := backUp(t, "backup", "/var/backups/keelson")
 	for _, wrong := range []struct{ name, script, want string }{
 		{"wrong passphrase", "echo 'another passphrase' > /tmp/wrong; " +
 			"ctl restore --force --passphrase-file=/tmp/wrong " + b.file, "not that of this backup"},
@@ -240,11 +243,11 @@ func TestBackup(t *testing.T) {
 	b.refusesOldStore()
 }
 
-// TestRestoreOnNewMachine makes scheduled backups, and restores one on a machine on which nothing is
-// installed but a release. The restore is interrupted several times. Then the state of the store is taken
-// from its data directory.
+// TestRestoreOnNewMachine makes scheduled backups in a directory and in a bucket. It restores a backup from the
+// bucket on a machine on which nothing is installed but a release. The restore is interrupted several times. Then
+// the state of the store is taken from its data directory.
 func TestRestoreOnNewMachine(t *testing.T) {
-	b := backUp(t, "restorenew")
+	b := backUp(t, "restorenew", "s3://backups/by-hand")
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
 		t.Fatal(err)
@@ -258,8 +261,19 @@ func TestRestoreOnNewMachine(t *testing.T) {
 		systemctl is-active keelson-backup.timer
 		test "$(ls /srv/backups | wc -l)" = 1
 		ctl backup verify /srv/backups/* --identity-file=/root/identity | grep Deployment
+		ctl backup schedule --dir=s3://backups/scheduled --every=10m --recipient=`+id.Recipient().String()+`
+		test "$(stat -c '%a %U' /etc/keelson/backup-s3.env)" = '600 root'
+		systemctl start keelson-backup
+		systemctl start keelson-backup
+		file=$(ctl backup list --dir=s3://backups/scheduled | awk 'NR == 2 { print $NF } END { if (NR != 2) exit 1 }')
+		ctl backup verify $file --identity-file=/root/identity | grep Deployment
 		ctl backup schedule --off
-		test ! -e /etc/keelson/backup.env && ! systemctl is-active keelson-backup.timer`)
+		test ! -e /etc/keelson/backup.env && test ! -e /etc/keelson/backup-s3.env
+		! systemctl is-active keelson-backup.timer`)
+	if out := b.run(b.first, "systemctl show keelson-backup; journalctl --unit=keelson-backup"); strings.Contains(out,
+		bucketSecret) {
+		t.Error("the key of the bucket is not secret:", out)
+	}
 	b.run(b.first, `ctl reset --force
 		for seconds in 0.3 1.0 1.2 1.5 2; do
 			timeout -s KILL $seconds ctl restore --force `+passphrase+" "+b.file+` >/dev/null || true

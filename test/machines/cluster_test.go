@@ -47,6 +47,7 @@ func releaseDir(t *testing.T) string {
 type cell struct {
 	*testing.T
 	lab *lab.Lab
+	env string // commands before each script
 }
 
 // newCell makes the lab with the given name.
@@ -102,7 +103,7 @@ func (c *cell) machine(name, release string) *lab.Machine {
 func (c *cell) run(m *lab.Machine, script string) string {
 	c.Helper()
 	out, err := m.Run(c.within(), "sh", "-ec", "export KUBECONFIG=/etc/kubernetes/admin.conf "+
-		"PATH=/usr/lib/keelson/"+version+"/bin:$PATH\n"+script)
+		"PATH=/usr/lib/keelson/"+version+"/bin:$PATH\n"+c.env+script)
 	if err != nil {
 		log, _ := m.Run(c.within(), "journalctl", "--no-pager", "--lines=25", "--unit=keelson-*")
 		c.Fatalf("%s: %s: %v\n%s\n%s", m.Name(), script, err, out, log)

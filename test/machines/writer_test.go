@@ -37,7 +37,7 @@ const (
 
 func TestMain(m *testing.M) {
 	for name, run := range map[string]func(string) error{writerConfig: write, informerConfig: inform,
-		observerServers: observe} {
+		observerServers: observe, bucketServer: serveBucket} {
 		if value := os.Getenv(name); value != "" {
 			if err := run(value); err != nil {
 				fmt.Fprintln(os.Stderr, err)
