@@ -48,6 +48,9 @@ type inputs struct {
 	// Sidecars is the directory with the programs of Kubernetes' CSI sidecars. If it is set, only
 	// the sidecars' images are written.
 	Sidecars string
+	// Kubernetes is the directory with the programs of Kubernetes' control plane, Version their version, and
+	// Etcd the program etcd. If Kubernetes is set, only the images of kubeadm's static pods are written.
+	Kubernetes, Version, Etcd string
 	// Debian is a directory with Debian packages, from which the base layer of agnhost is made.
 	Debian string
 	// Arch is the architecture of the programs.
@@ -83,6 +86,10 @@ func run(args []string, stderr io.Writer) error {
 		"file with the database of the e2e tests; if set, only its image is written")
 	flags.StringVar(&in.Sidecars, "sidecars", "",
 		"directory with Kubernetes' CSI sidecars; if set, only their images are written")
+	flags.StringVar(&in.Kubernetes, "kubernetes", "",
+		"directory with Kubernetes' control plane; if set, only the images of kubeadm's static pods are written")
+	flags.StringVar(&in.Version, "version", "", "version of the programs in the directory of -kubernetes")
+	flags.StringVar(&in.Etcd, "etcd", "", "file with the program etcd; has an effect only with -kubernetes")
 	flags.StringVar(&in.Arch, "arch", "amd64", "architecture of the programs")
 	out := flags.String("out", "", "directory in which the OCI archive of each image is written")
 	if err := flags.Parse(args); err != nil {
@@ -109,6 +116,9 @@ func run(args []string, stderr io.Writer) error {
 	}
 	if in.Sidecars != "" {
 		list = in.sidecars
+	}
+	if in.Kubernetes != "" {
+		list = in.kubernetes
 	}
 	specs, err := list()
 	if err != nil {

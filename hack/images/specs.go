@@ -130,6 +130,22 @@ func (in inputs) mock() ([]spec, error) {
 	return out, nil
 }
 
+// kubernetes returns the images of the static pods of kubeadm, with the names in its manifests.
+func (in inputs) kubernetes() ([]spec, error) {
+	out := []spec{{
+		File: "etcd", Names: []string{"registry.k8s.io/etcd:3.7.0-0"}, Layers: []layer{{program("usr/local/bin/etcd", in.Etcd)}},
+		Config: v1.Config{WorkingDir: "/", Env: []string{path}},
+	}}
+	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+		out = append(out, spec{
+			File: name, Names: []string{"registry.k8s.io/" + name + ":" + in.Version},
+			Layers: []layer{{program("usr/local/bin/"+name, filepath.Join(in.Kubernetes, name)), directory("tmp", 0o1777)}},
+			Config: v1.Config{WorkingDir: "/", Env: []string{path}},
+		})
+	}
+	return out, nil
+}
+
 // sidecar is the common prefix of the names of Kubernetes' CSI sidecar images.
 const sidecar = "registry.k8s.io/sig-storage/"
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ctl implements the command-line program ctl. It has kubectl's verbs, from kubectl's
-// library, and Keelson's own verbs: "certs" lists and renews a machine's certificates and replaces the
+// library, and Keelson's own verbs: "adopt" and "unadopt" replace a control plane of kubeadm and
+// bring it back, "certs" lists and renews a machine's certificates and replaces the
 // authorities of its cluster, "check-downgrade" lists objects that the previous release of
 // Kubernetes does not support, "cluster" creates clusters on this machine, "init" and "join" make
 // this machine a part of a cluster of machines, "preflight" checks whether that is possible, "reset"
@@ -86,11 +87,12 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 	logs.AddFlags(root.PersistentFlags()) // -v and the other flags for logging
 	if filepath.Base(args[0]) != "kubectl" {
 		root.Use = "ctl"
-		root.AddCommand(agentCommand(stderr), backupCommand(stdout, stderr), certsCommand(stdout, stderr),
+		root.AddCommand(adoptCommand(stdout, stderr), agentCommand(stderr), backupCommand(stdout, stderr), certsCommand(stdout, stderr),
 			checkDowngradeCommand(flags, stdout), clusterCommand(stdin, stdout, stderr), initCommand(stdout, stderr),
 			joinCommand(streams), nodeCommand(flags, streams), preflightCommand(stdout),
 			resetCommand(stdin, stdout, stderr), restoreCommand(stdin, stdout, stderr), storeCommand(flags, stdout),
-			switchCommand(stderr), rejoinCommand(stderr), tokenCommand(flags, streams), upgradeCommand(flags, streams),
+			switchCommand(stderr), rejoinCommand(stderr), tokenCommand(flags, streams), unadoptCommand(stdout, stderr),
+			upgradeCommand(flags, streams),
 			webhooksCommand(flags, stdout), whyCommand(flags, stdout))
 		addRelease(root, stdout)
 	}

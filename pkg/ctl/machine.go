@@ -49,6 +49,9 @@ func newInstall(fs *pflag.FlagSet, stdout io.Writer) *install {
 // that the machine joins, or nil.
 func (i *install) check(ctx context.Context, controlPlane bool, shared *config.KeelsonConfiguration) (
 	*config.KeelsonConfiguration, error) {
+	if err := machine.NotAdopted(); err != nil {
+		return nil, err
+	}
 	system, err := preflight.Local(clock.Real())
 	if err != nil {
 		return nil, err
@@ -295,6 +298,9 @@ can be repeated. The Node object remains in the cluster.`,
 	c.Flags().BoolVarP(&force, "force", "f", false, "do not ask for confirmation")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := requireRoot("only root can remove programs and their files"); err != nil {
+			return err
+		}
+		if err := machine.NotAdopted(); err != nil {
 			return err
 		}
 		if !machine.Installed() {

@@ -66,7 +66,11 @@ func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
 	if err != nil {
 		return err
 	}
-	api, err := newAdministrator(local)
+	server := local
+	if NotAdopted() != nil { // there is no agent
+		server = "https://" + apiAddress(c)
+	}
+	api, err := newAdministrator(server)
 	if err != nil {
 		return err
 	}

@@ -54,10 +54,16 @@ func keepCertificates(ctx context.Context, d Deps) {
 // certs.Locked). It is in a directory that writeConfiguration makes.
 const certificatesLock = state + "/certificates.lock"
 
+var errForeignCertificates = errors.New("this machine's certificates are kubeadm's: list them with \"kubeadm certs " +
+	"check-expiration\", and renew them with \"kubeadm certs renew\"; Keelson's programs read them again by themselves")
+
 var errNotInCluster = errors.New("this machine is not part of a cluster")
 
 // certificates describes the certificates of this machine.
 func certificates() (*certs.Machine, error) {
+	if NotAdopted() != nil {
+		return nil, errForeignCertificates
+	}
 	c, err := readConfiguration()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errNotInCluster

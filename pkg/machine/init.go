@@ -242,9 +242,14 @@ func (s *steps) startControlPlane(ctx context.Context) (administrator, error) {
 }
 
 // newAdministrator returns a client of the API server at a URL, with the credentials of a user that has
-// all rights, also before the add-ons give some to other administrators.
+// all rights, also before the add-ons give some to other administrators. A control plane that kubeadm has
+// made may have only the other administrator's.
 func newAdministrator(server string) (a administrator, err error) {
-	rc, err := clientcmd.BuildConfigFromFlags(server, controlDir.Kubeconfig("super-admin"))
+	file := controlDir.Kubeconfig("super-admin")
+	if !exists(file) {
+		file = controlDir.Kubeconfig("admin")
+	}
+	rc, err := clientcmd.BuildConfigFromFlags(server, file)
 	if err != nil {
 		return a, fmt.Errorf("administrator's kubeconfig: %w", err)
 	}

@@ -45,6 +45,9 @@ func Installed() bool {
 // It continues after a fault; its error lists what could not be removed. It can be interrupted at any
 // time, and repeated.
 func Reset(ctx context.Context, d Deps) error {
+	if err := NotAdopted(); err != nil {
+		return err
+	}
 	s := &steps{Deps: d}
 	// First, because the switcher would start other programs again.
 	errs := []error{s.run("agent", func() error { return stopAgent(ctx) })}

@@ -64,6 +64,8 @@ var (
 		"\"ctl reset\" first")
 	errNoAddress = errors.New("this machine does not have this address, at which other machines reach the restored " +
 		"API server")
+	errAdoptedBackup = errors.New("the backup is of a control plane that was adopted from kubeadm, which \"ctl restore\" " +
+		"cannot make: take the files out of the archive, and restore " + backup.StoreName + " with etcdutl")
 	errOtherCluster = errors.New("the authorities in /etc/kubernetes/pki/ca.crt do not trust that of the backup: " +
 		"machines that trust only these could not connect; run \"ctl reset\" first to restore that of the backup, too")
 )
@@ -109,7 +111,7 @@ func Restore(ctx context.Context, o *RestoreOptions, d Deps) error {
 	if err != nil {
 		return err
 	}
-	if err := notSwitching(); err != nil {
+	if err := errors.Join(notSwitching(), NotAdopted()); err != nil {
 		return err
 	}
 	r := &restore{steps: &steps{Deps: d}, stamp: oldPrefix + d.Clock.Now().UTC().Format("20060102T150405Z")}
@@ -189,6 +191,9 @@ func (r *restore) read(ctx context.Context, o *RestoreOptions) (err error) {
 	a, err := readArchive(ctx, o.File, o.With, source)
 	if err != nil {
 		return err
+	}
+	if slices.ContainsFunc(a.files, func(f backup.File) bool { return adoption.Has("/" + f.Name) }) {
+		return fmt.Errorf("%s: %w", o.File, errAdoptedBackup)
 	}
 	if _, err := backup.Inspect(ctx, restoringSource, encryptionKeys(a.files)); err != nil {
 		return fmt.Errorf("%s: %w", o.File, err)

@@ -73,6 +73,9 @@ func etcdCredentials() string { return controlDir.PKI(provision.EtcdClient + ".c
 // installedControlPlane returns the configuration of this machine and the description of its control
 // plane.
 func installedControlPlane() (*config.KeelsonConfiguration, *provision.ControlPlane, error) {
+	if err := NotAdopted(); err != nil {
+		return nil, nil, err
+	}
 	c, err := ownConfiguration()
 	if err != nil {
 		return nil, nil, err

@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/machines/v1alpha1"
 	"keelson.dev/keelson/pkg/atomicfile"
@@ -299,6 +300,11 @@ func kubeletReady(ctx context.Context, node string, started time.Time) error {
 	if err != nil {
 		return err
 	}
+	return kubeletHealthy(ctx, client, node, started)
+}
+
+// kubeletHealthy is kubeletReady with a client.
+func kubeletHealthy(ctx context.Context, client kubernetes.Interface, node string, started time.Time) error {
 	lease, err := client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
 	if err != nil {
 		return reachability(err)

@@ -141,6 +141,17 @@ func (c *Client) Status(ctx context.Context, m Member) error {
 	return nil
 }
 
+// Version returns the version of the member at a URL.
+func (c *Client) Version(ctx context.Context, url string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := c.etcd.Status(ctx, url)
+	if err != nil {
+		return "", fmt.Errorf("version of etcd: %w", err)
+	}
+	return r.Version, nil
+}
+
 var errNotStarted = errors.New("the etcd member has not started yet")
 
 // UseOnly makes the client use the given members only, as far as they have started.

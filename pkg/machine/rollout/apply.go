@@ -10,6 +10,7 @@ import (
 	"io"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -43,6 +44,9 @@ type Cluster struct {
 // Read reads the state of the cluster.
 func (c *Cluster) Read(ctx context.Context) (*State, error) {
 	list, err := c.Machines.List(ctx)
+	if apierrors.IsNotFound(err) { // not even the kind
+		return nil, errNoMachines
+	}
 	if err != nil {
 		return nil, fmt.Errorf("machines: %w", err)
 	}

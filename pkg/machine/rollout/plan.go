@@ -75,7 +75,8 @@ type Plan struct {
 
 var (
 	errNoMachines = errors.New("the cluster has no Machine objects: it was not made by \"ctl init\", or no agent has " +
-		"reported yet")
+		"reported yet. A control plane that was adopted from kubeadm changes its release by \"ctl unadopt\", and by \"ctl " +
+		"adopt\" of the other release")
 	errNoPrevious = errors.New("there is nothing to return to: the first machine knows no earlier release")
 	errUnchanged  = errors.New("there is nothing to return to: the first machine has returned to its old release itself")
 )

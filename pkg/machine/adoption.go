@@ -1,0 +1,446 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/machine/adopt"
+	"keelson.dev/keelson/pkg/machine/config"
+	"keelson.dev/keelson/pkg/provision"
+)
+
+// adoption has the directories of an adoption.
+var adoption = adopt.Paths{
+	Manifests: string(controlDir) + "/manifests", Parked: string(controlDir) + "/keelson-adopted", Own: ownConfig,
+}
+
+const (
+	// endLimit is how long the kubelet may take to end static pods. It gives them 30 s, one after the other in
+	// the worst case.
+	endLimit = 3 * time.Minute
+	// returnLimit is how long Kubernetes' control plane may take to come back. The kubelet waits up to five
+	// minutes before it starts a container again that has failed.
+	returnLimit = 8 * time.Minute
+)
+
+// AdoptOptions describe an adoption.
+type AdoptOptions struct {
+	// Drop has the names of flags in the manifests that Keelson's programs do not get.
+	Drop []string
+	// DryRun is true if only the checks are made.
+	DryRun bool
+}
+
+var (
+	errKeelson = errors.New("this machine belongs to a cluster of Keelson: only a machine whose control plane kubeadm has " +
+		"made can be adopted")
+	errServerVersion = errors.New("only a control plane of Kubernetes " + daemon.Major + "." + daemon.Minor + " can be adopted, " +
+		"so that it can come back with the same store: upgrade it with kubeadm first")
+	errEtcdVersion = errors.New("its minor version is not the one of this release, so that it might not be able to use the " +
+		"store again: upgrade it with kubeadm first")
+	errSeveralMembers = errors.New("etcd has several members: a cluster with several control planes cannot be adopted, " +
+		"because Kubernetes' and Keelson's control planes would use its etcd at the same time")
+	errOtherRelease = errors.New("this machine was adopted by another release: run its \"ctl unadopt\" first, or use its ctl")
+	errAdopted      = errors.New("this machine's control plane was adopted from kubeadm, and this command is only for " +
+		"machines of \"ctl init\" and \"ctl join\": run \"ctl unadopt\" first")
+)
+
+// NotAdopted returns an error on a machine whose control plane was adopted. Its kubelet and its certificates are
+// not Keelson's, so that most commands would destroy them.
+func NotAdopted() error {
+	if exists(adoption.Parked) {
+		return errAdopted
+	}
+	return nil
+}
+
+// Adopt replaces the control plane that kubeadm has made on this machine by that of the release to which this
+// program belongs. It can be interrupted and repeated.
+func Adopt(ctx context.Context, o *AdoptOptions, d Deps) error {
+	dir, err := release()
+	if err != nil {
+		return err
+	}
+	phase, err := adoption.Phase()
+	if err != nil {
+		return err
+	}
+	m, err := newAdopter(dir, o, phase, d)
+	if err != nil {
+		return err
+	}
+	if used, err := filepath.EvalSymlinks(current); phase != "" && err == nil && used != dir {
+		return errOtherRelease
+	}
+	if !adoption.Begun() {
+		if err := m.check(ctx); err != nil {
+			return err
+		}
+	}
+	m.describe(o)
+	if o.DryRun {
+		return nil
+	}
+	a, err := m.adoption()
+	if err != nil {
+		return err
+	}
+	if err := a.Adopt(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(d.Out, `
+Keelson's control plane runs on this machine, with the store and the certificates of Kubernetes'. The
+manifests are in %s. To return:
+
+  %s/bin/ctl unadopt
+`, adoption.Parked, current)
+	return nil
+}
+
+// Unadopt brings the control plane back that Adopt has replaced. It can be interrupted and repeated.
+func Unadopt(ctx context.Context, d Deps) error {
+	phase, err := adoption.Phase()
+	if err != nil {
+		return err
+	}
+	if phase == "" {
+		fmt.Fprintln(d.Out, "There is nothing to do: the control plane of this machine is not adopted.")
+		return nil
+	}
+	m, err := newAdopter("", &AdoptOptions{}, phase, d)
+	if err != nil {
+		return err
+	}
+	a, err := m.adoption()
+	if err != nil {
+		return err
+	}
+	if err := a.Return(ctx); err != nil {
+		return fmt.Errorf("%w\nRepeat the command: this machine may have no control plane until it succeeds", err)
+	}
+	fmt.Fprintln(d.Out, "\nKubernetes' control plane runs on this machine again.")
+	return nil
+}
+
+// adopter is a machine that is adopted.
+type adopter struct {
+	*steps
+	host     *host
+	release  string // directory
+	pods     *adopt.Pods
+	programs []adopt.Program
+	config   *config.KeelsonConfiguration
+	api      administrator
+}
+
+var _ adopt.Machine = (*adopter)(nil)
+
+// newAdopter reads the manifests. dir is the directory of the release that adopts the machine.
+func newAdopter(dir string, o *AdoptOptions, phase adopt.Phase, d Deps) (*adopter, error) {
+	if phase == "" && Installed() {
+		return nil, errKeelson
+	}
+	pods, err := adopt.Read(adoption.Manifests, adoption.Parked)
+	if err != nil {
+		return nil, err
+	}
+	m := &adopter{steps: &steps{Deps: d}, release: dir, pods: pods, programs: pods.Programs(o.Drop)}
+	m.config, err = adoptedConfiguration(pods)
+	if err != nil {
+		return nil, err
+	}
+	m.host = &host{Deps: d, config: m.config}
+	m.api, err = newAdministrator("https://" + apiAddress(m.config))
+	return m, err
+}
+
+var errPort = errors.New("not a port")
+
+// adoptedConfiguration returns the configuration of a machine with the given static pods.
+func adoptedConfiguration(pods *adopt.Pods) (*config.KeelsonConfiguration, error) {
+	c := &config.KeelsonConfiguration{}
+	c.ClusterName = pods.Value("kube-controller-manager", "cluster-name")
+	c.Node.Name = pods.Value("etcd", "name") // kubeadm uses the name of the node
+	address := pods.Value("kube-apiserver", "advertise-address")
+	c.Node.Addresses, c.APIServer.AdvertiseAddress = []string{address}, address
+	if ranges := pods.Value("kube-controller-manager", "cluster-cidr"); ranges != "" {
+		c.Network.PodCIDRs = strings.Split(ranges, ",")
+	}
+	c.Network.ServiceCIDRs = strings.Split(pods.Value("kube-apiserver", "service-cluster-ip-range"), ",")
+	c.Network.Plugin = config.PluginExternal
+	if text := pods.Value("kube-apiserver", "secure-port"); text != "" {
+		port, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, fmt.Errorf("--secure-port=%s: %w", text, errPort)
+		}
+		c.APIServer.Port = port
+	}
+	config.Default(c, config.Facts{})
+	return c, nil
+}
+
+// check returns an error if the machine cannot be adopted. It changes nothing.
+func (m *adopter) check(ctx context.Context) error {
+	if err := m.pods.Check(); err != nil {
+		return err
+	}
+	if err := checkRelease(m.release); err != nil {
+		return fmt.Errorf("release %s: %w", m.release, err)
+	}
+	if err := adopt.CheckFlags(ctx, m.programs, m.accepts); err != nil {
+		return err
+	}
+	if _, err := m.files(); err != nil {
+		return err
+	}
+	return errors.Join(m.checkAPI(ctx), m.checkEtcd(ctx))
+}
+
+// checkAPI checks the API server and the node.
+func (m *adopter) checkAPI(ctx context.Context) error {
+	v, err := m.api.client.Discovery().ServerVersion()
+	if err != nil {
+		return fmt.Errorf("the API server of this machine must run: %w", err)
+	}
+	if v.Major != daemon.Major || v.Minor != daemon.Minor {
+		return fmt.Errorf("this API server is %s: %w", v.GitVersion, errServerVersion)
+	}
+	return nodeReady(ctx, m.api.client, m.config.Node.Name)
+}
+
+// checkEtcd checks that this machine's etcd is the only member, and that it can return.
+func (m *adopter) checkEtcd(ctx context.Context) error {
+	url := m.pods.Value("kube-apiserver", "etcd-servers")
+	client, err := connectEtcd(url)
+	if err != nil {
+		return err
+	}
+	defer client.Close() // without a connection, nothing is lost
+	list, err := client.List(ctx)
+	if err != nil {
+		return err
+	}
+	if len(list) != 1 {
+		return errSeveralMembers
+	}
+	runs, err := client.Version(ctx, url)
+	if err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(ctx, m.program(etcd), "--version").Output()
+	if err != nil {
+		return fmt.Errorf("version of etcd: %w", err)
+	}
+	first, _, _ := strings.Cut(string(out), "\n") // etcd Version: 3.7.0
+	own, err := version.ParseGeneric(strings.TrimPrefix(first, "etcd Version: "))
+	if err != nil {
+		return fmt.Errorf("version of etcd: %w", err)
+	}
+	if has, err := version.ParseGeneric(runs); err != nil || has.Major() != own.Major() || has.Minor() != own.Minor() {
+		return fmt.Errorf("this etcd is %s: %w (%s)", runs, errEtcdVersion, own)
+	}
+	return nil
+}
+
+// program returns the path of a program of the release.
+func (m *adopter) program(name string) string {
+	dir := "bin"
+	if name == etcd {
+		dir = "tools"
+	}
+	return filepath.Join(m.release, dir, name)
+}
+
+// accepts returns an error if a program of the release does not accept arguments. With --help, it only parses
+// them.
+func (m *adopter) accepts(ctx context.Context, program string, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, m.program(program), append(args, "--help")...).CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return fmt.Errorf("%w: %s", err, first)
+}
+
+// files returns the files in ownConfig.
+func (m *adopter) files() ([]adopt.File, error) {
+	var own bytes.Buffer
+	if err := config.Print(&own, m.config); err != nil {
+		return nil, err
+	}
+	out := []adopt.File{{Name: filepath.Base(configFile), Data: own.Bytes()}}
+	for i := range m.programs {
+		p := &m.programs[i]
+		content, err := argsContent(p.Name, p.Args())
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range p.Environment {
+			content = append(content, e.Name+"="+strconv.Quote(e.Value)+"\n"...)
+		}
+		out = append(out, adopt.File{Name: filepath.Base(argsFile(p.Name)), Data: content})
+	}
+	return out, nil
+}
+
+// describe prints what the programs get.
+func (m *adopter) describe(o *AdoptOptions) {
+	for i := range m.programs {
+		p := &m.programs[i]
+		fmt.Fprintf(m.Out, "%s gets %d flags", unit(p.Name), len(p.Flags))
+		if o.DryRun {
+			fmt.Fprintf(m.Out, ": %s", strings.Join(p.Args(), " "))
+		}
+		fmt.Fprintln(m.Out)
+		for _, f := range p.Dropped {
+			fmt.Fprintf(m.Out, "  without --%s\n", f.Name)
+		}
+	}
+}
+
+func (m *adopter) adoption() (*adopt.Adoption, error) {
+	files, err := m.files()
+	return &adopt.Adoption{Paths: adoption, Machine: m, Files: files, Run: m.run}, err
+}
+
+// Enable implements adopt.Machine.
+func (m *adopter) Enable(ctx context.Context) error {
+	if err := os.MkdirAll(state, 0o700); err != nil { // for "ctl backup"
+		return fmt.Errorf("directory: %w", err)
+	}
+	if err := useRelease(m.release); err != nil {
+		return err
+	}
+	if err := linkUnits(ctx); err != nil {
+		return err
+	}
+	return systemctl(ctx, append([]string{"enable"}, units(controlPrograms())...)...)
+}
+
+var errRuns = errors.New("it still accepts connections")
+
+// Ended implements adopt.Machine.
+func (m *adopter) Ended(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, endLimit)
+	defer cancel()
+	addresses, err := m.addresses()
+	if err != nil {
+		return err
+	}
+	err = provision.Wait(ctx, m.Clock, endLimit, func(ctx context.Context) error {
+		for program, address := range addresses {
+			if err := ended(ctx, program, address); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("the kubelet has not ended Kubernetes' control plane within %s: %w", endLimit, err)
+	}
+	return nil
+}
+
+// addresses returns the address of the component that each program of Keelson replaces.
+func (m *adopter) addresses() (map[string]string, error) {
+	store, err := url.Parse(m.pods.Value("kube-apiserver", "etcd-servers"))
+	if err != nil {
+		return nil, fmt.Errorf("address of etcd: %w", err)
+	}
+	return map[string]string{
+		etcd: store.Host, provision.APIServer: apiAddress(m.config),
+		provision.ControllerManager: m.address("kube-controller-manager", config.ControllerManagerPort),
+		provision.Scheduler:         m.address("kube-scheduler", config.SchedulerPort),
+	}, nil
+}
+
+// address returns the address of a component on this machine.
+func (m *adopter) address(component string, port int) string {
+	ip, err := netip.ParseAddr(m.pods.Value(component, "bind-address"))
+	if err != nil || ip.IsUnspecified() {
+		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return net.JoinHostPort(ip.String(), cmp.Or(m.pods.Value(component, "secure-port"), strconv.Itoa(port)))
+}
+
+// ended returns an error if the component at an address runs. If the program that replaces it runs, the component
+// has ended.
+func ended(ctx context.Context, program, address string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", address, err)
+	}
+	_ = conn.Close() // nothing was sent
+	if st, err := showUnit(ctx, program); err != nil || st.pid == 0 {
+		return errors.Join(fmt.Errorf("%s: %w", address, errRuns), err)
+	}
+	return nil
+}
+
+// Start implements adopt.Machine. It starts all programs at once, so that the API is missing for a short time.
+func (m *adopter) Start(ctx context.Context) error {
+	began := m.Clock.Now()
+	if err := systemctl(ctx, append([]string{"start", "--no-block"}, units(controlPrograms())...)...); err != nil {
+		return err
+	}
+	for _, program := range slices.Backward(controlPrograms()) {
+		if err := m.host.Healthy(ctx, program); err != nil {
+			return fmt.Errorf("%s: %w", program, err)
+		}
+	}
+	return m.await(ctx, nodeTimeout, func(ctx context.Context) error { return m.nodeHealthy(ctx, began) })
+}
+
+// nodeHealthy returns nil if the node is ready, and its kubelet has reached the API since a time.
+func (m *adopter) nodeHealthy(ctx context.Context, since time.Time) error {
+	return kubeletHealthy(ctx, m.api.client, m.config.Node.Name, since)
+}
+
+// Stop implements adopt.Machine.
+func (m *adopter) Stop(ctx context.Context) error {
+	errs := []error{removeUnits(ctx), removeTree(state)}
+	for _, link := range releaseLinks() {
+		errs = append(errs, removeFile(link))
+	}
+	return errors.Join(errs...)
+}
+
+// Returned implements adopt.Machine.
+func (m *adopter) Returned(ctx context.Context) error {
+	began := m.Clock.Now()
+	err := provision.Wait(ctx, m.Clock, returnLimit, func(ctx context.Context) error {
+		if err := m.api.ready(ctx); err != nil {
+			return err
+		}
+		return m.nodeHealthy(ctx, began)
+	})
+	if err != nil {
+		return fmt.Errorf("not ready after %s; see the logs of the kubelet and those in /var/log/pods: %w", returnLimit, err)
+	}
+	return nil
+}
