@@ -169,7 +169,7 @@ type catalogue struct {
 
 func newCatalogue(t *testing.T) *catalogue {
 	t.Helper()
-	c := &catalogue{ctl: tree(), processes: map[string]map[string]bool{}, any: map[string]bool{}}
+	c := &catalogue{ctl: tree("ctl"), processes: map[string]map[string]bool{}, any: map[string]bool{}}
 	for _, p := range processes() {
 		c.processes[p.name] = map[string]bool{}
 		for _, o := range options(t, p) {

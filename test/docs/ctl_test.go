@@ -6,7 +6,6 @@ package docs
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,31 +14,34 @@ import (
 	"keelson.dev/keelson/pkg/ctl"
 )
 
-// tree returns the command tree of ctl.
-func tree() *cobra.Command {
-	return ctl.Command([]string{"ctl"}, strings.NewReader(""), io.Discard, io.Discard)
+// tree returns the command tree of ctl if it is called under a name.
+func tree(name string) *cobra.Command {
+	return ctl.Command([]string{name}, strings.NewReader(""), io.Discard, io.Discard)
 }
 
-// ownCommands returns the names of the commands that kubectl does not have.
-func ownCommands() []string {
-	return []string{"backup", "check-downgrade", "cluster", "init", "join", "node", "preflight", "reset", "restore",
-		"token", "webhooks", "why"}
+// isOwn returns a function that reports whether kubectl does not have a command.
+func isOwn() func(*cobra.Command) bool {
+	kubectl := map[string]bool{}
+	for _, c := range tree("kubectl").Commands() {
+		kubectl[c.Name()] = true
+	}
+	return func(c *cobra.Command) bool { return !kubectl[c.Name()] }
 }
 
 func ctlPage() string {
 	var b strings.Builder
 	b.WriteString("# ctl\n\n`ctl` has the commands of kubectl and additional ones. If the program is called ")
 	b.WriteString("under the name `kubectl`,\nit has only those of kubectl.\n\n## Commands that kubectl does not have\n")
-	root := tree()
+	root, own := tree("ctl"), isOwn()
 	for _, c := range root.Commands() {
-		if slices.Contains(ownCommands(), c.Name()) {
+		if own(c) && !c.Hidden {
 			command(&b, c)
 		}
 	}
 	b.WriteString("\n## Commands of kubectl\n\n`ctl COMMAND --help` describes each command and its flags.\n\n")
 	b.WriteString("| command | what it does |\n|---|---|\n")
 	for _, c := range root.Commands() {
-		if !slices.Contains(ownCommands(), c.Name()) && !c.Hidden {
+		if !own(c) && !c.Hidden {
 			fmt.Fprintf(&b, "| `ctl %s` | %s |\n", c.Name(), cell(c.Short))
 		}
 	}
