@@ -43,7 +43,10 @@ run() {
 	perturb) make perturb SEEDS=100 ;;
 	soak) make soak DURATION=20m ;;
 	upgrade) make upgrade ;;
-	stores) make stores ;;
+	stores)
+		make stores
+		KEELSON_KUBERNETES=$PWD/.build/kubernetes-1.37 make machines TESTFLAGS='-run ^TestAdopt$'
+		;;
 	conformance-machines)
 		# The commit decides which share runs, so that each runs from time to time.
 		part=$((0x$(git rev-parse --short=8 HEAD) / 64 % 4 + 1))

@@ -133,7 +133,8 @@ func (in inputs) mock() ([]spec, error) {
 // kubernetes returns the images of the static pods of kubeadm, with the names in its manifests.
 func (in inputs) kubernetes() ([]spec, error) {
 	out := []spec{{
-		File: "etcd", Names: []string{"registry.k8s.io/etcd:3.7.0-0"}, Layers: []layer{{program("usr/local/bin/etcd", in.Etcd)}},
+		File: "etcd", Names: []string{"registry.k8s.io/etcd:3.7.0-0"},
+		Layers: []layer{{program("usr/local/bin/etcd", in.Etcd)}},
 		Config: v1.Config{WorkingDir: "/", Env: []string{path}},
 	}}
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {

@@ -87,8 +87,8 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 	logs.AddFlags(root.PersistentFlags()) // -v and the other flags for logging
 	if filepath.Base(args[0]) != "kubectl" {
 		root.Use = "ctl"
-		root.AddCommand(adoptCommand(stdout, stderr), agentCommand(stderr), backupCommand(stdout, stderr), certsCommand(stdout, stderr),
-			checkDowngradeCommand(flags, stdout), clusterCommand(stdin, stdout, stderr), initCommand(stdout, stderr),
+		root.AddCommand(adoptCommand(stdout, stderr), agentCommand(stderr), backupCommand(stdout, stderr),
+			certsCommand(stdout, stderr), checkDowngradeCommand(flags, stdout), clusterCommand(stdin, stdout, stderr), initCommand(stdout, stderr),
 			joinCommand(streams), nodeCommand(flags, streams), preflightCommand(stdout),
 			resetCommand(stdin, stdout, stderr), restoreCommand(stdin, stdout, stderr), storeCommand(flags, stdout),
 			switchCommand(stderr), rejoinCommand(stderr), tokenCommand(flags, streams), unadoptCommand(stdout, stderr),

@@ -52,16 +52,17 @@ type AdoptOptions struct {
 }
 
 var (
-	errKeelson = errors.New("this machine belongs to a cluster of Keelson: only a machine whose control plane kubeadm has " +
-		"made can be adopted")
-	errServerVersion = errors.New("only a control plane of Kubernetes " + daemon.Major + "." + daemon.Minor + " can be adopted, " +
-		"so that it can come back with the same store: upgrade it with kubeadm first")
-	errEtcdVersion = errors.New("its minor version is not the one of this release, so that it might not be able to use the " +
-		"store again: upgrade it with kubeadm first")
+	errKeelson = errors.New("this machine belongs to a cluster of Keelson: only a machine whose control plane kubeadm " +
+		"has made can be adopted")
+	errServerVersion = errors.New("only a control plane of Kubernetes " + daemon.Major + "." + daemon.Minor + " can be " +
+		"adopted, so that it can come back with the same store: upgrade it with kubeadm first")
+	errEtcdVersion = errors.New("its minor version is not the one of this release, so that it might not be able to use " +
+		"the store again: upgrade it with kubeadm first")
 	errSeveralMembers = errors.New("etcd has several members: a cluster with several control planes cannot be adopted, " +
 		"because Kubernetes' and Keelson's control planes would use its etcd at the same time")
-	errOtherRelease = errors.New("this machine was adopted by another release: run its \"ctl unadopt\" first, or use its ctl")
-	errAdopted      = errors.New("this machine's control plane was adopted from kubeadm, and this command is only for " +
+	errOtherRelease = errors.New("this machine was adopted by another release: run its \"ctl unadopt\" first, or use " +
+		"its ctl")
+	errAdopted = errors.New("this machine's control plane was adopted from kubeadm, and this command is only for " +
 		"machines of \"ctl init\" and \"ctl join\": run \"ctl unadopt\" first")
 )
 
@@ -179,16 +180,16 @@ var errPort = errors.New("not a port")
 // adoptedConfiguration returns the configuration of a machine with the given static pods.
 func adoptedConfiguration(pods *adopt.Pods) (*config.KeelsonConfiguration, error) {
 	c := &config.KeelsonConfiguration{}
-	c.ClusterName = pods.Value("kube-controller-manager", "cluster-name")
-	c.Node.Name = pods.Value("etcd", "name") // kubeadm uses the name of the node
-	address := pods.Value("kube-apiserver", "advertise-address")
+	c.ClusterName = pods.Value(adopt.ControllerManager, "cluster-name")
+	c.Node.Name = pods.Value(adopt.Etcd, "name") // kubeadm uses the name of the node
+	address := pods.Value(adopt.APIServer, "advertise-address")
 	c.Node.Addresses, c.APIServer.AdvertiseAddress = []string{address}, address
-	if ranges := pods.Value("kube-controller-manager", "cluster-cidr"); ranges != "" {
+	if ranges := pods.Value(adopt.ControllerManager, "cluster-cidr"); ranges != "" {
 		c.Network.PodCIDRs = strings.Split(ranges, ",")
 	}
-	c.Network.ServiceCIDRs = strings.Split(pods.Value("kube-apiserver", "service-cluster-ip-range"), ",")
+	c.Network.ServiceCIDRs = strings.Split(pods.Value(adopt.APIServer, "service-cluster-ip-range"), ",")
 	c.Network.Plugin = config.PluginExternal
-	if text := pods.Value("kube-apiserver", "secure-port"); text != "" {
+	if text := pods.Value(adopt.APIServer, "secure-port"); text != "" {
 		port, err := strconv.Atoi(text)
 		if err != nil {
 			return nil, fmt.Errorf("--secure-port=%s: %w", text, errPort)
@@ -230,7 +231,7 @@ func (m *adopter) checkAPI(ctx context.Context) error {
 
 // checkEtcd checks that this machine's etcd is the only member, and that it can return.
 func (m *adopter) checkEtcd(ctx context.Context) error {
-	url := m.pods.Value("kube-apiserver", "etcd-servers")
+	url := m.pods.Value(adopt.APIServer, "etcd-servers")
 	client, err := connectEtcd(url)
 	if err != nil {
 		return err
@@ -342,16 +343,14 @@ func (m *adopter) Enable(ctx context.Context) error {
 var errRuns = errors.New("it still accepts connections")
 
 // Ended implements adopt.Machine.
-func (m *adopter) Ended(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, endLimit)
-	defer cancel()
+func (m *adopter) Ended(ctx context.Context, components ...string) error {
 	addresses, err := m.addresses()
 	if err != nil {
 		return err
 	}
 	err = provision.Wait(ctx, m.Clock, endLimit, func(ctx context.Context) error {
-		for program, address := range addresses {
-			if err := ended(ctx, program, address); err != nil {
+		for _, c := range components {
+			if err := ended(ctx, adopt.Replacement(c), addresses[c]); err != nil {
 				return err
 			}
 		}
@@ -363,16 +362,16 @@ func (m *adopter) Ended(ctx context.Context) error {
 	return nil
 }
 
-// addresses returns the address of the component that each program of Keelson replaces.
+// addresses returns the address of each component.
 func (m *adopter) addresses() (map[string]string, error) {
-	store, err := url.Parse(m.pods.Value("kube-apiserver", "etcd-servers"))
+	store, err := url.Parse(m.pods.Value(adopt.APIServer, "etcd-servers"))
 	if err != nil {
 		return nil, fmt.Errorf("address of etcd: %w", err)
 	}
 	return map[string]string{
-		etcd: store.Host, provision.APIServer: apiAddress(m.config),
-		provision.ControllerManager: m.address("kube-controller-manager", config.ControllerManagerPort),
-		provision.Scheduler:         m.address("kube-scheduler", config.SchedulerPort),
+		adopt.Etcd: store.Host, adopt.APIServer: apiAddress(m.config),
+		adopt.ControllerManager: m.address(adopt.ControllerManager, config.ControllerManagerPort),
+		adopt.Scheduler:         m.address(adopt.Scheduler, config.SchedulerPort),
 	}, nil
 }
 

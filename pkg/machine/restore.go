@@ -64,8 +64,8 @@ var (
 		"\"ctl reset\" first")
 	errNoAddress = errors.New("this machine does not have this address, at which other machines reach the restored " +
 		"API server")
-	errAdoptedBackup = errors.New("the backup is of a control plane that was adopted from kubeadm, which \"ctl restore\" " +
-		"cannot make: take the files out of the archive, and restore " + backup.StoreName + " with etcdutl")
+	errAdoptedBackup = errors.New("the backup is of a control plane that was adopted from kubeadm, which \"ctl " +
+		"restore\" cannot make: take the files out of the archive, and restore " + backup.StoreName + " with etcdutl")
 	errOtherCluster = errors.New("the authorities in /etc/kubernetes/pki/ca.crt do not trust that of the backup: " +
 		"machines that trust only these could not connect; run \"ctl reset\" first to restore that of the backup, too")
 )

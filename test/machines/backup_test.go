@@ -40,7 +40,8 @@ func (c *cell) timed(m *lab.Machine, name, script string) string {
 func (c *cell) tasks(m *lab.Machine) map[string]string {
 	c.Helper()
 	out := map[string]string{}
-	for line := range strings.Lines(c.run(m, "/usr/lib/keelson/current/tools/ctr -n k8s.io tasks list | grep RUNNING")) {
+	list := "/usr/lib/keelson/" + version + "/tools/ctr -n k8s.io tasks list | grep RUNNING"
+	for line := range strings.Lines(c.run(m, list)) {
 		if fields := strings.Fields(line); len(fields) > 1 {
 			out[fields[0]] = fields[1]
 		}

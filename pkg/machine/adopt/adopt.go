@@ -86,8 +86,8 @@ type Machine interface {
 	// Enable makes the units of Keelson's programs known to systemd, so that those with flags are started at
 	// each boot.
 	Enable(ctx context.Context) error
-	// Ended waits until the programs of the static pods have ended.
-	Ended(ctx context.Context) error
+	// Ended waits until the programs of static pods have ended, whose components are given.
+	Ended(ctx context.Context, components ...string) error
 	// Start starts Keelson's programs, and waits until they and the machine's node are healthy.
 	Start(ctx context.Context) error
 	// Stop stops Keelson's programs, and removes what Enable has made.
@@ -174,18 +174,22 @@ func (a *Adoption) forward() []step {
 		at(func() error { return a.save(Adopting) }),
 		{"units", a.Machine.Enable},
 	}
-	// The programs that use the store end before it.
-	for _, c := range slices.Backward(components()) {
-		steps = append(steps, at(func() error { return move(a.Manifests, a.Parked, manifest(c)) }))
+	park := func(c string) step { return at(func() error { return move(a.Manifests, a.Parked, manifest(c)) }) }
+	// Without etcd, the API server would not end before the kubelet kills it after half a minute.
+	clients := components()[1:]
+	for _, c := range slices.Backward(clients) {
+		steps = append(steps, park(c))
 	}
-	steps = append(steps, at(func() error { return os.MkdirAll(a.Own, 0o700) }))
+	steps = append(steps,
+		step{"end of Kubernetes' control plane", func(ctx context.Context) error { return a.Machine.Ended(ctx, clients...) }},
+		park(Etcd), at(func() error { return os.MkdirAll(a.Own, 0o700) }))
 	for _, f := range a.Files {
 		steps = append(steps, at(func() error {
 			return atomicfile.WriteDurably(filepath.Join(a.Own, f.Name), f.Data, 0o600)
 		}))
 	}
 	return append(steps,
-		step{"end of Kubernetes' control plane", a.Machine.Ended},
+		step{"end of Kubernetes' etcd", func(ctx context.Context) error { return a.Machine.Ended(ctx, Etcd) }},
 		step{"Keelson's control plane", a.Machine.Start},
 		at(func() error { return a.save(Adopted) }))
 }

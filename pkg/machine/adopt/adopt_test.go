@@ -32,8 +32,11 @@ type fakeMachine struct {
 var errBroken = errors.New("not healthy")
 
 // kubernetes reports whether the kubelet runs a static pod.
-func (m *fakeMachine) kubernetes() bool {
-	return slices.ContainsFunc(components(), func(c string) bool { return there(filepath.Join(m.Manifests, manifest(c))) })
+func (m *fakeMachine) kubernetes() bool { return slices.ContainsFunc(components(), m.has) }
+
+// has reports whether the kubelet has the manifest of a component.
+func (m *fakeMachine) has(component string) bool {
+	return there(filepath.Join(m.Manifests, manifest(component)))
 }
 
 func there(path string) bool {
@@ -64,8 +67,8 @@ func (m *fakeMachine) Enable(context.Context) error {
 	return nil
 }
 
-func (m *fakeMachine) Ended(context.Context) error {
-	if m.kubernetes() || m.stuck {
+func (m *fakeMachine) Ended(_ context.Context, components ...string) error {
+	if m.stuck || slices.ContainsFunc(components, m.has) {
 		return errBroken
 	}
 	return nil
@@ -150,8 +153,8 @@ func in(m *fakeMachine, want Phase) error {
 		return fmt.Errorf("phase %q, want %q, %w", phase, want, err)
 	}
 	if adopted := want == Adopted; m.keelson != adopted || m.enabled != adopted || m.kubernetes() == adopted {
-		return fmt.Errorf("phase %q: Keelson's programs run %t, are enabled %t; Kubernetes' run %t", want, m.keelson, m.enabled,
-			m.kubernetes())
+		return fmt.Errorf("phase %q: Keelson's programs run %t, are enabled %t; Kubernetes' run %t", want, m.keelson,
+			m.enabled, m.kubernetes())
 	}
 	if len(m.faults) > 0 {
 		return errors.New(strings.Join(m.faults, ", "))
@@ -280,13 +283,13 @@ func TestInterrupted(t *testing.T) {
 // TestManifestsGone checks that a machine whose manifests were removed meanwhile is not left without any.
 func TestManifestsGone(t *testing.T) {
 	a, m := newAdoption(t, t.TempDir())
-	if err := os.Remove(filepath.Join(m.Manifests, manifest(scheduler))); err != nil {
+	if err := os.Remove(filepath.Join(m.Manifests, manifest(Scheduler))); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Adopt(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
-	if !there(filepath.Join(m.Manifests, manifest(etcd))) || m.keelson {
+	if !there(filepath.Join(m.Manifests, manifest(Etcd))) || m.keelson {
 		t.Error("the other manifests were moved")
 	}
 }

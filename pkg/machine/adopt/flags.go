@@ -32,14 +32,17 @@ func programs() map[string]program {
 	// kubeconfig for that.
 	serving := []string{"authentication-kubeconfig", "authorization-kubeconfig"}
 	return map[string]program{
-		etcd:      {name: "etcd"},
-		apiServer: {name: provision.APIServer, more: []Flag{{"serve-store-snapshots", "true"}}}, // for "ctl backup"
-		controllerManager: {name: provision.ControllerManager,
+		Etcd:      {name: "etcd"},
+		APIServer: {name: provision.APIServer, more: []Flag{{"serve-store-snapshots", "true"}}}, // for "ctl backup"
+		ControllerManager: {name: provision.ControllerManager,
 			// The name is for cloud providers.
 			needless: append(serving, "requestheader-client-ca-file", "cluster-name")},
-		scheduler: {name: provision.Scheduler, needless: serving},
+		Scheduler: {name: provision.Scheduler, needless: serving},
 	}
 }
+
+// Replacement returns the name of Keelson's program that takes the place of a component.
+func Replacement(component string) string { return programs()[component].name }
 
 // Program is a program of Keelson with its flags.
 type Program struct {
@@ -86,9 +89,10 @@ var (
 		"whose only etcd is the one in the manifests can be adopted")
 	errMembers = errors.New("the manifest of etcd names several members: a cluster with several control planes cannot " +
 		"be adopted, because its etcd would be used by Kubernetes' and Keelson's control planes at the same time")
-	errDirectory = errors.New("the data directory of etcd must be " + store + ", the only one that Keelson's units can write")
-	errHidden    = errors.New("Keelson's units do not see this path, because directories with sockets and secrets of other " +
-		"programs are hidden from them: move the file, for example to /etc/kubernetes")
+	errDirectory = errors.New("the data directory of etcd must be " + store + ", the only one that Keelson's units can " +
+		"write")
+	errHidden = errors.New("Keelson's units do not see this path, because directories with sockets and secrets of " +
+		"other programs are hidden from them: move the file, for example to /etc/kubernetes")
 	errLog = errors.New("Keelson's API server can write its audit log only below " + logs)
 )
 
@@ -103,16 +107,16 @@ const (
 
 // Check returns an error if the control plane in the manifests is not one that can be adopted.
 func (p *Pods) Check() error {
-	if u, err := url.Parse(p.Value(apiServer, "etcd-servers")); err != nil || !local(u) {
-		return fmt.Errorf("--etcd-servers=%s: %w", p.Value(apiServer, "etcd-servers"), errExternal)
+	if u, err := url.Parse(p.Value(APIServer, "etcd-servers")); err != nil || !local(u) {
+		return fmt.Errorf("--etcd-servers=%s: %w", p.Value(APIServer, "etcd-servers"), errExternal)
 	}
-	if all := p.Value(etcd, "initial-cluster"); strings.Contains(all, ",") {
+	if all := p.Value(Etcd, "initial-cluster"); strings.Contains(all, ",") {
 		return fmt.Errorf("--initial-cluster=%s: %w", all, errMembers)
 	}
-	if dir := p.Value(etcd, "data-dir"); dir != store {
+	if dir := p.Value(Etcd, "data-dir"); dir != store {
 		return fmt.Errorf("--data-dir=%s: %w", dir, errDirectory)
 	}
-	if file := p.Value(apiServer, "audit-log-path"); file != "" && file != "-" && !strings.HasPrefix(file, logs+"/") {
+	if file := p.Value(APIServer, "audit-log-path"); file != "" && file != "-" && !strings.HasPrefix(file, logs+"/") {
 		return fmt.Errorf("--audit-log-path=%s: %w", file, errLog)
 	}
 	var errs []error

@@ -16,16 +16,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Names of kubeadm's static pods, and of their manifests without the extension.
+// The components of a control plane. The static pods and their manifests have these names.
 const (
-	etcd              = "etcd"
-	apiServer         = "kube-apiserver"
-	controllerManager = "kube-controller-manager"
-	scheduler         = "kube-scheduler"
+	Etcd              = "etcd"
+	APIServer         = "kube-apiserver"
+	ControllerManager = "kube-controller-manager"
+	Scheduler         = "kube-scheduler"
 )
 
 // components returns the names of the static pods, in the order in which Keelson's programs start.
-func components() []string { return []string{etcd, apiServer, controllerManager, scheduler} }
+func components() []string { return []string{Etcd, APIServer, ControllerManager, Scheduler} }
 
 func manifest(component string) string { return component + ".yaml" }
 

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// changed returns a directory with kubeadm's manifests, of which one was changed.
+// changed returns a directory with kubeadm's manifests. In that of the component, it has replaced a text.
 func changed(t *testing.T, component, old, replacement string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -46,7 +46,7 @@ func TestPrograms(t *testing.T) {
 	if err := pods.Check(); err != nil {
 		t.Error(err)
 	}
-	if got := pods.Value(etcd, "name"); got != "m1" {
+	if got := pods.Value(Etcd, "name"); got != "m1" {
 		t.Errorf("name %q", got)
 	}
 	var names []string
@@ -78,21 +78,24 @@ func TestRefused(t *testing.T) {
 		component, old, replacement string
 		want                        error
 	}{
-		"not a pod":      {etcd, "kind: Pod", "kind: Job", errForm},
-		"other pod":      {scheduler, "component: kube-scheduler", "component: other", errForm},
-		"own network":    {scheduler, "hostNetwork: true", "hostNetwork: false", errForm},
-		"shell":          {apiServer, "    - kube-apiserver\n", "    - sh\n", errContainer},
-		"short flag":     {apiServer, "--allow-privileged=true", "--allow-privileged", errFlagForm},
-		"not root":       {etcd, "  securityContext:\n", "  securityContext:\n    runAsUser: 65532\n", errUser},
-		"other path":     {etcd, "path: /var/lib/etcd", "path: /srv/etcd", errMount},
-		"other volume":   {etcd, "  - hostPath:\n      path: /var/lib/etcd\n      type: DirectoryOrCreate\n", "  - emptyDir: {}\n", errVolume},
-		"external etcd":  {apiServer, "https://127.0.0.1:2379", "https://10.60.0.12:2379", errExternal},
-		"two etcds":      {apiServer, "https://127.0.0.1:2379", "https://127.0.0.1:2379,https://10.60.0.12:2379", errExternal},
-		"members":        {etcd, "m1=https://10.60.0.11:2380", "m1=https://10.60.0.11:2380,m2=https://10.60.0.12:2380", errMembers},
-		"data elsewhere": {etcd, "--data-dir=/var/lib/etcd", "--data-dir=/srv/etcd", errDirectory},
-		"hidden file":    {apiServer, "--secure-port=6443", "--audit-policy-file=/root/policy.yaml", errHidden},
-		"audit log":      {apiServer, "--secure-port=6443", "--audit-log-path=/var/log/audit.log", errLog},
-		"environment": {scheduler, "    name: kube-scheduler\n", "    name: kube-scheduler\n    env:\n    - name: A\n" +
+		"not a pod":   {Etcd, "kind: Pod", "kind: Job", errForm},
+		"other pod":   {Scheduler, "component: kube-scheduler", "component: other", errForm},
+		"own network": {Scheduler, "hostNetwork: true", "hostNetwork: false", errForm},
+		"shell":       {APIServer, "    - kube-apiserver\n", "    - sh\n", errContainer},
+		"short flag":  {APIServer, "--allow-privileged=true", "--allow-privileged", errFlagForm},
+		"not root":    {Etcd, "  securityContext:\n", "  securityContext:\n    runAsUser: 65532\n", errUser},
+		"other path":  {Etcd, "path: /var/lib/etcd", "path: /srv/etcd", errMount},
+		"other volume": {Etcd, "  - hostPath:\n      path: /var/lib/etcd\n      type: DirectoryOrCreate\n",
+			"  - emptyDir: {}\n", errVolume},
+		"external etcd": {APIServer, "https://127.0.0.1:2379", "https://10.60.0.12:2379", errExternal},
+		"two etcds": {APIServer, "https://127.0.0.1:2379", "https://127.0.0.1:2379,https://10.60.0.12:2379",
+			errExternal},
+		"members": {Etcd, "m1=https://10.60.0.11:2380", "m1=https://10.60.0.11:2380,m2=https://10.60.0.12:2380",
+			errMembers},
+		"data elsewhere": {Etcd, "--data-dir=/var/lib/etcd", "--data-dir=/srv/etcd", errDirectory},
+		"hidden file":    {APIServer, "--secure-port=6443", "--audit-policy-file=/root/policy.yaml", errHidden},
+		"audit log":      {APIServer, "--secure-port=6443", "--audit-log-path=/var/log/audit.log", errLog},
+		"environment": {Scheduler, "    name: kube-scheduler\n", "    name: kube-scheduler\n    env:\n    - name: A\n" +
 			"      valueFrom: {fieldRef: {fieldPath: metadata.name}}\n", errEnvironment},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +119,7 @@ func TestRefused(t *testing.T) {
 
 // TestCheckFlags checks that all flags that a program does not know are named.
 func TestCheckFlags(t *testing.T) {
-	pods, err := Read(changed(t, apiServer, "--secure-port=6443", "--bad=1\n    - --worse=2"))
+	pods, err := Read(changed(t, APIServer, "--secure-port=6443", "--bad=1\n    - --worse=2"))
 	if err != nil {
 		t.Fatal(err)
 	}
