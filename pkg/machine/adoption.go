@@ -5,13 +5,9 @@ package machine
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"keelson.dev/keelson/pkg/daemon"
@@ -340,18 +335,14 @@ func (m *adopter) Enable(ctx context.Context) error {
 	return systemctl(ctx, append([]string{"enable"}, units(controlPrograms())...)...)
 }
 
-var errRuns = errors.New("it still accepts connections")
+var errRuns = errors.New("its process runs")
 
-// Ended implements adopt.Machine.
+// Ended implements adopt.Machine. It looks for processes, because a component that ends closes its port first.
 func (m *adopter) Ended(ctx context.Context, components ...string) error {
-	addresses, err := m.addresses()
-	if err != nil {
-		return err
-	}
-	err = provision.Wait(ctx, m.Clock, endLimit, func(ctx context.Context) error {
+	err := provision.Wait(ctx, m.Clock, endLimit, func(context.Context) error {
 		for _, c := range components {
-			if err := ended(ctx, adopt.Replacement(c), addresses[c]); err != nil {
-				return err
+			if id, err := process("/proc", m.pods.Command(c)); err != nil || id != "" {
+				return errors.Join(fmt.Errorf("%s %s: %w", c, id, errRuns), err)
 			}
 		}
 		return nil
@@ -362,43 +353,20 @@ func (m *adopter) Ended(ctx context.Context, components ...string) error {
 	return nil
 }
 
-// addresses returns the address of each component.
-func (m *adopter) addresses() (map[string]string, error) {
-	store, err := url.Parse(m.pods.Value(adopt.APIServer, "etcd-servers"))
+// process returns the ID of a process with a command line, or "". proc is the directory with all processes.
+func process(proc string, command []string) (string, error) {
+	files, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "cmdline"))
 	if err != nil {
-		return nil, fmt.Errorf("address of etcd: %w", err)
+		return "", fmt.Errorf("processes: %w", err)
 	}
-	return map[string]string{
-		adopt.Etcd: store.Host, adopt.APIServer: apiAddress(m.config),
-		adopt.ControllerManager: m.address(adopt.ControllerManager, config.ControllerManagerPort),
-		adopt.Scheduler:         m.address(adopt.Scheduler, config.SchedulerPort),
-	}, nil
-}
-
-// address returns the address of a component on this machine.
-func (m *adopter) address(component string, port int) string {
-	ip, err := netip.ParseAddr(m.pods.Value(component, "bind-address"))
-	if err != nil || ip.IsUnspecified() {
-		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	want := strings.Join(command, "\x00") + "\x00"
+	for _, file := range files {
+		// A process that ends meanwhile has no command line.
+		if line, err := os.ReadFile(file); err == nil && string(line) == want {
+			return filepath.Base(filepath.Dir(file)), nil
+		}
 	}
-	return net.JoinHostPort(ip.String(), cmp.Or(m.pods.Value(component, "secure-port"), strconv.Itoa(port)))
-}
-
-// ended returns an error if the component at an address runs. If the program that replaces it runs, the component
-// has ended.
-func ended(ctx context.Context, program, address string) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	if errors.Is(err, unix.ECONNREFUSED) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", address, err)
-	}
-	_ = conn.Close() // nothing was sent
-	if st, err := showUnit(ctx, program); err != nil || st.pid == 0 {
-		return errors.Join(fmt.Errorf("%s: %w", address, errRuns), err)
-	}
-	return nil
+	return "", nil
 }
 
 // Start implements adopt.Machine. It starts all programs at once, so that the API is missing for a short time.

@@ -107,11 +107,11 @@ func controlPrograms() []string {
 // API server starts with half of the files, because the flags of the control plane's programs are removed
 // first and written last.
 func Restore(ctx context.Context, o *RestoreOptions, d Deps) error {
-	dir, err := release()
-	if err != nil {
+	if err := errors.Join(notSwitching(), NotAdopted()); err != nil {
 		return err
 	}
-	if err := errors.Join(notSwitching(), NotAdopted()); err != nil {
+	dir, err := release()
+	if err != nil {
 		return err
 	}
 	r := &restore{steps: &steps{Deps: d}, stamp: oldPrefix + d.Clock.Now().UTC().Format("20060102T150405Z")}

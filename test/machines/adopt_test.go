@@ -64,7 +64,7 @@ func (c *cell) write(m *lab.Machine, path, content string) {
 // configuration prints what an adoption changes on a machine: names and checksums of files, and units.
 const configuration = `find /etc/kubernetes /etc/keelson /etc/systemd /usr/lib/keelson/current /var/lib/keelson 2>/dev/null |
 	sort | while read -r f; do if [ -f "$f" ]; then sha256sum "$f"; else echo "$f"; fi; done
-	systemctl list-units --all --plain --no-legend 'keelson*' | grep -v backup || true`
+	systemctl list-units --all --plain --no-legend 'keelson*'`
 
 // workload returns the processes of the containers of pods that are not static, by container ID.
 func (c *cell) workload(m *lab.Machine) map[string]string {
@@ -205,4 +205,7 @@ func (c *cell) adopted(m *lab.Machine, adopt string) {
 			c.Errorf("the backup does not have %q:\n%s", want, out)
 		}
 	}
+	c.run(m, `cp /root/passphrase /mnt/passphrase
+		ctl backup schedule --dir=/mnt/backups --passphrase-file=/mnt/passphrase
+		systemctl start keelson-backup`)
 }

@@ -41,9 +41,6 @@ func programs() map[string]program {
 	}
 }
 
-// Replacement returns the name of Keelson's program that takes the place of a component.
-func Replacement(component string) string { return programs()[component].name }
-
 // Program is a program of Keelson with its flags.
 type Program struct {
 	Name        string // as in the name of its unit

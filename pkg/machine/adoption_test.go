@@ -1,0 +1,104 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"keelson.dev/keelson/pkg/machine/adopt"
+	"keelson.dev/keelson/pkg/provision"
+)
+
+// kubeadmPods returns the static pods of kubeadm 1.37.
+func kubeadmPods(t *testing.T) *adopt.Pods {
+	t.Helper()
+	pods, err := adopt.Read("adopt/testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pods
+}
+
+// TestAdoptedConfiguration checks what "ctl backup" and others learn of an adopted machine.
+func TestAdoptedConfiguration(t *testing.T) {
+	pods := kubeadmPods(t)
+	c, err := adoptedConfiguration(pods)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.ClusterName != "kubernetes" || c.Node.Name != "m1" || apiAddress(c) != "10.60.0.11:6443" ||
+		!slices.Equal(c.Network.PodCIDRs, []string{"10.244.0.0/16"}) ||
+		!slices.Equal(c.Network.ServiceCIDRs, []string{"10.96.0.0/12"}) {
+		t.Errorf("configuration %+v", c)
+	}
+	m := &adopter{pods: pods, programs: pods.Programs(nil), config: c}
+	files, err := m.files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name)
+		if f.Name == "scheduler.env" && string(f.Data) != "ARGS=\"--bind-address=127.0.0.1 "+
+			"--kubeconfig=/etc/kubernetes/scheduler.conf --leader-elect=true\"\n" {
+			t.Errorf("%s: %s", f.Name, f.Data)
+		}
+	}
+	if got := strings.Join(names, " "); got != "config.yaml etcd.env apiserver.env controller-manager.env scheduler.env" {
+		t.Errorf("files %q", got)
+	}
+}
+
+// TestProcess checks that the process of a static pod is found by its complete command line.
+func TestProcess(t *testing.T) {
+	proc := t.TempDir()
+	for id, line := range map[string]string{
+		"1": "etcd\x00", "22": "etcd\x00--name=m1\x00", "3": "etcd\x00--name=m1\x00--x=y\x00", "4": "",
+		"self": "etcd\x00--name=self\x00",
+	} {
+		if err := os.Mkdir(filepath.Join(proc, id), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(proc, id, "cmdline"), []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for want, command := range map[string][]string{
+		"22": {"etcd", "--name=m1"}, "": {"etcd", "--name=self"}, "1": {"etcd"},
+	} {
+		if id, err := process(proc, command); err != nil || id != want {
+			t.Errorf("%v: process %q, %v, want %q", command, id, err, want)
+		}
+	}
+}
+
+// TestNotAdopted checks that commands which would destroy an adopted control plane refuse.
+func TestNotAdopted(t *testing.T) {
+	if err := NotAdopted(); err != nil {
+		t.Fatal(err)
+	}
+	before := adoption
+	defer func() { adoption = before }()
+	adoption.Parked = t.TempDir()
+	for name, run := range map[string]func() error{
+		"reset":   func() error { return Reset(t.Context(), Deps{}) },
+		"restore": func() error { return Restore(t.Context(), &RestoreOptions{}, Deps{}) },
+		"token": func() error {
+			_, err := InviteControlPlane(t.Context(), provision.TokenOptions{}, Deps{})
+			return err
+		},
+	} {
+		if err := run(); !errors.Is(err, errAdopted) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := certificates(); !errors.Is(err, errForeignCertificates) {
+		t.Errorf("certs: %v", err)
+	}
+}
