@@ -88,8 +88,8 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 	if filepath.Base(args[0]) != "kubectl" {
 		root.Use = "ctl"
 		root.AddCommand(adoptCommand(stdout, stderr), agentCommand(stderr), backupCommand(stdout, stderr),
-			certsCommand(stdout, stderr), checkDowngradeCommand(flags, stdout), clusterCommand(stdin, stdout, stderr), initCommand(stdout, stderr),
-			joinCommand(streams), nodeCommand(flags, streams), preflightCommand(stdout),
+			certsCommand(stdout, stderr), checkDowngradeCommand(flags, stdout), clusterCommand(stdin, stdout, stderr),
+			initCommand(stdout, stderr), joinCommand(streams), nodeCommand(flags, streams), preflightCommand(stdout),
 			resetCommand(stdin, stdout, stderr), restoreCommand(stdin, stdout, stderr), storeCommand(flags, stdout),
 			switchCommand(stderr), rejoinCommand(stderr), tokenCommand(flags, streams), unadoptCommand(stdout, stderr),
 			upgradeCommand(flags, streams),

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"keelson.dev/keelson/pkg/daemon"
@@ -33,6 +34,9 @@ const (
 	// endLimit is how long the kubelet may take to end static pods. It gives them 30 s, one after the other in
 	// the worst case.
 	endLimit = 3 * time.Minute
+	// drainTime is how long Kubernetes' API server may answer the requests that it has. It waits for watches,
+	// too, until the kubelet kills it after half a minute, and does not accept connections meanwhile.
+	drainTime = 3 * time.Second
 	// returnLimit is how long Kubernetes' control plane may take to come back. The kubelet waits up to five
 	// minutes before it starts a container again that has failed.
 	returnLimit = 8 * time.Minute
@@ -339,11 +343,20 @@ var errRuns = errors.New("its process runs")
 
 // Ended implements adopt.Machine. It looks for processes, because a component that ends closes its port first.
 func (m *adopter) Ended(ctx context.Context, components ...string) error {
+	began := m.Clock.Now()
 	err := provision.Wait(ctx, m.Clock, endLimit, func(context.Context) error {
 		for _, c := range components {
-			if id, err := process("/proc", m.pods.Command(c)); err != nil || id != "" {
-				return errors.Join(fmt.Errorf("%s %s: %w", c, id, errRuns), err)
+			id, err := process("/proc", m.pods.Command(c))
+			if err != nil {
+				return err
 			}
+			if id == 0 {
+				continue
+			}
+			if c == adopt.APIServer && m.Clock.Since(began) > drainTime {
+				_ = unix.Kill(id, unix.SIGKILL) // fails if it has ended meanwhile
+			}
+			return fmt.Errorf("%s: %w (%d)", c, errRuns, id)
 		}
 		return nil
 	})
@@ -353,20 +366,20 @@ func (m *adopter) Ended(ctx context.Context, components ...string) error {
 	return nil
 }
 
-// process returns the ID of a process with a command line, or "". proc is the directory with all processes.
-func process(proc string, command []string) (string, error) {
+// process returns the ID of a process with a command line, or 0. proc is the directory with all processes.
+func process(proc string, command []string) (int, error) {
 	files, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "cmdline"))
 	if err != nil {
-		return "", fmt.Errorf("processes: %w", err)
+		return 0, fmt.Errorf("processes: %w", err)
 	}
 	want := strings.Join(command, "\x00") + "\x00"
 	for _, file := range files {
 		// A process that ends meanwhile has no command line.
 		if line, err := os.ReadFile(file); err == nil && string(line) == want {
-			return filepath.Base(filepath.Dir(file)), nil
+			return strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		}
 	}
-	return "", nil
+	return 0, nil
 }
 
 // Start implements adopt.Machine. It starts all programs at once, so that the API is missing for a short time.

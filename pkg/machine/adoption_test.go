@@ -69,11 +69,11 @@ func TestProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for want, command := range map[string][]string{
-		"22": {"etcd", "--name=m1"}, "": {"etcd", "--name=self"}, "1": {"etcd"},
+	for want, command := range map[int][]string{
+		22: {"etcd", "--name=m1"}, 0: {"etcd", "--name=self"}, 1: {"etcd"},
 	} {
 		if id, err := process(proc, command); err != nil || id != want {
-			t.Errorf("%v: process %q, %v, want %q", command, id, err, want)
+			t.Errorf("%v: process %d, %v, want %d", command, id, err, want)
 		}
 	}
 }

@@ -158,10 +158,7 @@ END
 	if err := m.PowerOn(c.within()); err != nil {
 		t.Fatal(err)
 	}
-	c.run(m, `until ctl get --raw /readyz >/dev/null 2>&1; do sleep 0.1; done
-		until [ "$(ctl get pods --selector=app=web --output=jsonpath='{.items[*].status.containerStatuses[0].restartCount}')" = \
-			"1 1" ]; do sleep 0.2; done
-		ctl wait --for=condition=Ready pod --selector=app=web --timeout=60s`)
+	c.timed(m, "pods after a power failure", webRestarted)
 	workload = c.workload(m)
 
 	gap = c.writes(m, "unadopt", func() { c.timed(m, "unadopt", "ctl unadopt") })
@@ -183,6 +180,24 @@ END
 		t.Errorf("the machine has\n%s\nwant\n%s", after, before)
 	}
 }
+
+// webRestarted waits until the containers of the Deployment web run. After a power failure, their statuses are
+// those from before for some time.
+const webRestarted = `running() {
+		[ "$(echo $1 | wc -w)" = 2 ] || return 1
+		for id in $1; do /usr/lib/keelson/` + version + `/tools/ctr -n k8s.io tasks list 2>/dev/null |
+			grep -q "${id#containerd://}.*RUNNING" || return 1; done
+	}
+	until ctl get --raw /readyz >/dev/null 2>&1; do sleep 0.1; done
+	for i in $(seq 150); do
+		ids=$(ctl get pods --selector=app=web --output=jsonpath='{.items[*].status.containerStatuses[0].containerID}')
+		! running "$ids" || exit 0
+		sleep 0.5
+	done
+	ctl get pods --all-namespaces --output=wide
+	ctl describe pods
+	journalctl --no-pager --unit=kubelet --lines=20
+	exit 1`
 
 // adopted checks what works on an adopted machine, and what is refused.
 func (c *cell) adopted(m *lab.Machine, adopt string) {

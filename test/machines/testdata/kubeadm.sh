@@ -76,6 +76,7 @@ END
 chmod +x /usr/bin/kernel-settings
 systemctl daemon-reload
 systemctl enable --now containerd.service
+systemctl enable kubelet.service # kubeadm starts it
 for image in /root/kubernetes/images/*.tar; do
 	"$RELEASE/tools/ctr" -n k8s.io images import "$image" >/dev/null
 done
