@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -101,10 +102,11 @@ func Adopt(ctx context.Context, o *AdoptOptions, d Deps) error {
 	if o.DryRun {
 		return nil
 	}
-	a, err := m.adoption()
+	files, err := m.files()
 	if err != nil {
 		return err
 	}
+	a := &adopt.Adoption{Paths: adoption, Machine: m, Files: files, Run: m.run}
 	if err := a.Adopt(ctx); err != nil {
 		return err
 	}
@@ -131,10 +133,7 @@ func Unadopt(ctx context.Context, d Deps) error {
 	if err != nil {
 		return err
 	}
-	a, err := m.adoption()
-	if err != nil {
-		return err
-	}
+	a := &adopt.Adoption{Paths: adoption, Machine: m, Run: m.run}
 	if err := a.Return(ctx); err != nil {
 		return fmt.Errorf("%w\nRepeat the command: this machine may have no control plane until it succeeds", err)
 	}
@@ -320,11 +319,6 @@ func (m *adopter) describe(o *AdoptOptions) {
 	}
 }
 
-func (m *adopter) adoption() (*adopt.Adoption, error) {
-	files, err := m.files()
-	return &adopt.Adoption{Paths: adoption, Machine: m, Files: files, Run: m.run}, err
-}
-
 // Enable implements adopt.Machine.
 func (m *adopter) Enable(ctx context.Context) error {
 	if err := os.MkdirAll(state, 0o700); err != nil { // for "ctl backup"
@@ -344,7 +338,7 @@ var errRuns = errors.New("its process runs")
 // Ended implements adopt.Machine. It looks for processes, because a component that ends closes its port first.
 func (m *adopter) Ended(ctx context.Context, components ...string) error {
 	began := m.Clock.Now()
-	err := provision.Wait(ctx, m.Clock, endLimit, func(context.Context) error {
+	err := provision.Wait(ctx, m.Clock, endLimit, func(ctx context.Context) error {
 		for _, c := range components {
 			id, err := process("/proc", m.pods.Command(c))
 			if err != nil {
@@ -353,7 +347,7 @@ func (m *adopter) Ended(ctx context.Context, components ...string) error {
 			if id == 0 {
 				continue
 			}
-			if c == adopt.APIServer && m.Clock.Since(began) > drainTime {
+			if c == adopt.APIServer && m.Clock.Since(began) > drainTime && m.drains(ctx) {
 				_ = unix.Kill(id, unix.SIGKILL) // fails if it has ended meanwhile
 			}
 			return fmt.Errorf("%s: %w (%d)", c, errRuns, id)
@@ -364,6 +358,15 @@ func (m *adopter) Ended(ctx context.Context, components ...string) error {
 		return fmt.Errorf("the kubelet has not ended Kubernetes' control plane within %s: %w", endLimit, err)
 	}
 	return nil
+}
+
+// drains reports whether Kubernetes' API server accepts no connections any more, because the kubelet ends it.
+func (m *adopter) drains(ctx context.Context) bool {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", apiAddress(m.config))
+	if err == nil {
+		_ = conn.Close() // nothing was sent
+	}
+	return errors.Is(err, unix.ECONNREFUSED)
 }
 
 // process returns the ID of a process with a command line, or 0. proc is the directory with all processes.
