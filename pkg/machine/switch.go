@@ -60,7 +60,8 @@ func SwitchRelease(ctx context.Context, d Deps) error {
 	if err != nil {
 		return err
 	}
-	if err := upgrade.Run(ctx, switchJournal, &host{Deps: d, config: c, releases: newReleaseDirs(releases)}, d.Log); err != nil {
+	m := &host{Deps: d, config: c, releases: newReleaseDirs(releases)}
+	if err := upgrade.Run(ctx, switchJournal, m, d.Log); err != nil {
 		return err
 	}
 	if err := os.Remove(switching); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -53,14 +53,6 @@ func (c *cell) kubeadm(m *lab.Machine, kubernetes string) {
 	c.run(m, "cp /etc/kubernetes/admin.conf /root/admin.conf; ctl wait --for=condition=Ready node/m1 --timeout=60s")
 }
 
-// write writes a file of a machine.
-func (c *cell) write(m *lab.Machine, path, content string) {
-	c.Helper()
-	if _, err := m.RunInput(c.within(), strings.NewReader(content), "tee", path); err != nil {
-		c.Fatal(err)
-	}
-}
-
 // configuration prints what an adoption changes on a machine: names and checksums of files, and units.
 const configuration = `find /etc/kubernetes /etc/keelson /etc/systemd /usr/lib/keelson/current /var/lib/keelson 2>/dev/null |
 	sort | while read -r f; do if [ -f "$f" ]; then sha256sum "$f"; else echo "$f"; fi; done
@@ -147,8 +139,8 @@ END
 	c.refused(m, "/usr/lib/keelson/broken/bin/"+adopt, "apiserver: it ends again and again")
 	c.kept(m, token, workload)
 
-	gap := c.writes(m, "adopt", func() { c.timed(m, "adopt", adopt) })
-	t.Logf("adopt: longest time without a write: %s", gap)
+	seen := c.writes(m, func() { c.timed(m, "adopt", adopt) })
+	t.Logf("adopt: longest time without a write: %.1f s", seen.Gap)
 	c.run(m, "ctl version | grep Keelson; ctl get --raw /version")
 	c.kept(m, token, workload)
 	c.adopted(m, adopt)
@@ -161,8 +153,8 @@ END
 	c.timed(m, "pods after a power failure", webRestarted)
 	workload = c.workload(m)
 
-	gap = c.writes(m, "unadopt", func() { c.timed(m, "unadopt", "ctl unadopt") })
-	t.Logf("unadopt: longest time without a write: %s", gap)
+	seen = c.writes(m, func() { c.timed(m, "unadopt", "ctl unadopt") })
+	t.Logf("unadopt: longest time without a write: %.1f s", seen.Gap)
 	c.kept(m, token, workload)
 	if text := c.run(m, "ctl get configmap new --output=jsonpath='{.data.text}'"); text != "Keelson" {
 		t.Errorf("what was written under Keelson has %q", text)

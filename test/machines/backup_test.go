@@ -100,9 +100,7 @@ func backUp(t *testing.T, name, dir string) *backedUp {
 	b := &backedUp{cell: c, first: c.machine("m1", release), worker: c.machine("m2", release)}
 	join := c.initialize(b.first, "--register-with-taints=node-role.kubernetes.io/control-plane:NoSchedule")
 	c.join(b.worker, join)
-	if _, err := b.first.RunInput(c.within(), strings.NewReader(backupManifest), "tee", "/root/backup.yaml"); err != nil {
-		t.Fatal(err)
-	}
+	b.write(b.first, "/root/backup.yaml", backupManifest)
 	c.run(b.first, writePassphrase+`ctl apply -f /root/backup.yaml
 		ctl rollout status deployment/web --timeout=60s
 		ctl rollout status statefulset/db --timeout=60s`)
@@ -181,9 +179,7 @@ func (b *backedUp) clients() {
 	if !strings.Contains(watch, `"code":410`) {
 		b.Errorf("a watch of the lost history gets %s", watch)
 	}
-	if _, err := b.first.RunInput(b.within(), strings.NewReader(b.config), "tee", "/root/lost.json"); err != nil {
-		b.Fatal(err)
-	}
+	b.write(b.first, "/root/lost.json", b.config)
 	if out := b.run(b.first, "ctl replace -f /root/lost.json 2>&1 && exit 1 || true"); !strings.Contains(out, "Conflict") {
 		b.Errorf("a write with a resourceVersion of the lost history gets %s", out)
 	}
@@ -253,9 +249,7 @@ func TestRestoreOnNewMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.first.RunInput(b.within(), strings.NewReader(id.String()), "tee", "/root/identity"); err != nil {
-		t.Fatal(err)
-	}
+	b.write(b.first, "/root/identity", id.String())
 	b.run(b.first, "ctl backup schedule --dir=/srv/backups --every=10m --keep=2 --recipient="+id.Recipient().String()+`
 		systemctl start keelson-backup
 		systemctl start keelson-backup # the first one is new enough

@@ -51,9 +51,7 @@ func newPKICell(t *testing.T, name string, follow bool, flags string) *pkiCell {
 	join := c.initialize(c.first, flags)
 	c.join(c.worker, join)
 	for _, f := range []struct{ name, content string }{{"client.yaml", manifest}, {"loop.sh", loopScript}} {
-		if _, err := c.first.RunInput(c.within(), strings.NewReader(f.content), "tee", "/root/"+f.name); err != nil {
-			t.Fatal(err)
-		}
+		c.write(c.first, "/root/"+f.name, f.content)
 	}
 	c.run(c.first, `
 		ctl apply -f /root/client.yaml

@@ -137,6 +137,14 @@ func (c *cell) join(m *lab.Machine, command string) {
 	c.importImages(m)
 }
 
+// write writes a file of a machine.
+func (c *cell) write(m *lab.Machine, path, content string) {
+	c.Helper()
+	if _, err := m.RunInput(c.within(), strings.NewReader(content), "tee", path); err != nil {
+		c.Fatal(err)
+	}
+}
+
 // importImages imports the images of tests on a machine.
 func (c *cell) importImages(m *lab.Machine) {
 	c.Helper()

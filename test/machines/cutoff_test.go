@@ -69,14 +69,6 @@ func newCutOff(t *testing.T, name string) *cutOff {
 	return c
 }
 
-// write writes a file on a machine.
-func (c *cell) write(m *lab.Machine, path, content string) {
-	c.Helper()
-	if _, err := m.RunInput(c.within(), strings.NewReader(content), "tee", path); err != nil {
-		c.Fatal(err)
-	}
-}
-
 // startInformer starts an informer on a machine.
 func (c *cutOff) startInformer(m *lab.Machine) {
 	c.Helper()

@@ -48,7 +48,7 @@ func newCutCell(t *testing.T) *cutCell {
 	release := releaseDir(t)
 	c := &cutCell{cell: newCell(t, "cuts")}
 	c.noStrays()
-	machines := c.controlPlanes(release)
+	machines := c.controlPlanes(release, 1)
 	c.planes, c.workers = machines[:3], machines[3:]
 	first := c.planes[0]
 	join := c.run(first, "ctl token create --print-join-command")
@@ -62,9 +62,7 @@ func newCutCell(t *testing.T) *cutCell {
 	for _, m := range c.victims() {
 		c.run(first, "ctl label node "+m.Name()+" cut=")
 	}
-	if _, err := first.RunInput(c.within(), strings.NewReader(cutsManifest), "tee", "/root/cuts.yaml"); err != nil {
-		t.Fatal(err)
-	}
+	c.write(first, "/root/cuts.yaml", cutsManifest)
 	c.whole(first, 3)
 	c.run(first, `ctl apply -f /root/cuts.yaml
 		for set in daemonset/each statefulset/queue statefulset/db deployment/web; do

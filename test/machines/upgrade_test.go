@@ -274,7 +274,7 @@ func TestUpgradeControlPlanes(t *testing.T) {
 	next := nextRelease(t)
 	c := newCell(t, "upgradecontrolplanes")
 	c.noStrays()
-	machines := append(c.controlPlanes(release), c.machine("m5", release))
+	machines := append(c.controlPlanes(release, 1), c.machine("m5", release))
 	first, second, third, worker, last := machines[0], machines[1], machines[2], machines[3], machines[4]
 	c.join(last, c.run(first, "ctl token create --print-join-command"))
 	c.copyRelease("next", "rm bin/apiserver bin/kubelet bin/ctl", machines...)
@@ -304,9 +304,7 @@ func TestUpgradeControlPlanes(t *testing.T) {
 	}
 	direct := strings.ReplaceAll(string(conf), "https://127.0.0.1:7443", "https://"+third.Address().String()+":6443")
 	for m, text := range map[*lab.Machine]string{worker: string(conf), last: direct} {
-		if _, err := m.RunInput(c.within(), strings.NewReader(text), "tee", "/root/admin.conf"); err != nil {
-			t.Fatal(err)
-		}
+		c.write(m, "/root/admin.conf", text)
 	}
 
 	writers := func() (stop func()) {

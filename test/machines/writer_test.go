@@ -4,7 +4,6 @@
 package machines
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -251,7 +250,5 @@ func (c *cell) makeAdmin(m, controlPlane *lab.Machine) {
 	if err != nil {
 		c.Fatal(err)
 	}
-	if _, err := m.RunInput(c.within(), bytes.NewReader(conf), "tee", adminConfig); err != nil {
-		c.Fatal(err)
-	}
+	c.write(m, adminConfig, string(conf))
 }
