@@ -12,8 +12,9 @@ const (
 	idleTimeout = 90 * time.Second
 	// maxStreams is the default maximum of concurrent streams of an HTTP/2 connection.
 	maxStreams = 250
-	// goawayTimeout is how long idle connections have to close after GOAWAY at shutdown.
-	goawayTimeout = 100 * time.Millisecond
+	// goawayTimeout is how long connections have to end after GOAWAY at shutdown. The last answers may be those to
+	// requests that had arrived and were not yet counted as being in flight. Most clients close at once.
+	goawayTimeout = 3 * time.Second
 	// informerResync disables periodic resyncs of informers, because no handler of the server relies
 	// on them.
 	informerResync = 0

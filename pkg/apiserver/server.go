@@ -70,7 +70,7 @@ type Server struct {
 	metrics     *metricFilter
 
 	inFlight  *filters.InFlight
-	inherited inheritedSockets
+	inherited []net.Listener
 	shutdown  *health.Gate
 	ready     chan struct{} // closed once readyz passes
 	address   atomic.Pointer[net.TCPAddr]
@@ -112,7 +112,7 @@ func (s *Server) load() error {
 		return nil
 	}
 	var err error
-	s.inherited, err = inherit(s.deps.Getenv)
+	s.inherited, err = inheritedSockets(s.deps.Getenv)
 	return err
 }
 
@@ -289,7 +289,7 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 		lc := net.ListenConfig{Control: shareSocket(&s.cfg.Serving)}
 		var err error
 		address := net.JoinHostPort(s.cfg.BindAddress, fmt.Sprint(s.cfg.SecurePort))
-		if l, err = s.inherited.open(ctx, address, lc); err != nil {
+		if l, err = lc.Listen(ctx, "tcp", address); err != nil {
 			return nil, fmt.Errorf("failed to create listener: failed to listen on %s: %w", address, err)
 		}
 	}
@@ -312,7 +312,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	if err != nil {
 		return err
 	}
-	listeners := append([]net.Listener{l}, s.inherited.others...)
+	listeners := append([]net.Listener{l}, s.inherited...)
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
 		go func() { failed <- server.Serve(tls.NewListener(l, server.TLSConfig)) }()

@@ -6,9 +6,7 @@ package apiserver
 import (
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 
 	"keelson.dev/keelson/pkg/apiserver/config"
@@ -25,47 +23,12 @@ func TestInheritedSockets(t *testing.T) {
 		"negative":        {map[string]string{"LISTEN_FDS": "-1"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := inherit(func(k string) string { return tc.env[k] })
-			if (err != nil) != tc.fail || got.stored != nil || len(got.others) > 0 {
+			got, err := inheritedSockets(func(k string) string { return tc.env[k] })
+			if (err != nil) != tc.fail || len(got) > 0 {
 				t.Errorf("got %v, %v", got, err)
 			}
 		})
 	}
-}
-
-// TestOpen checks that systemd gets the listener, and that the listener that it has kept is used again, unless
-// the address has changed.
-func TestOpen(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "notify")
-	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer systemd.Close()
-	t.Setenv("NOTIFY_SOCKET", socket)
-	receives := func(want string) {
-		t.Helper()
-		message := make([]byte, 100)
-		if n, _, err := systemd.ReadFrom(message); err != nil || !strings.HasPrefix(string(message[:n]), want) {
-			t.Errorf("message %q, %v, want %s", message[:n], err, want)
-		}
-	}
-	first, err := (&inheritedSockets{}).open(t.Context(), "127.0.0.1:0", net.ListenConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	receives("FDSTORE=1\n")
-	again, err := (&inheritedSockets{stored: first}).open(t.Context(), first.Addr().String(), net.ListenConfig{})
-	if err != nil || again != first {
-		t.Errorf("%v, %v", again, err)
-	}
-	other, err := (&inheritedSockets{stored: first}).open(t.Context(), "127.0.0.1:0", net.ListenConfig{})
-	if err != nil || other == first {
-		t.Fatal(other, err)
-	}
-	defer other.Close()
-	receives("FDSTOREREMOVE=1\n")
-	receives("FDSTORE=1\n")
 }
 
 // TestSharedPort checks that two listeners can share a port if both set SO_REUSEPORT.

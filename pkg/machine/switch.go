@@ -151,10 +151,17 @@ func (m *host) Runs(ctx context.Context, program string) (string, error) {
 
 // Restart implements upgrade.Machine. systemctl waits until the program is ready, for etcd without a limit. A
 // program that is not ready in time counts as restarted, so that Healthy decides.
+//
+// The API server is restarted together with etcd: systemd stops it first and starts it last. Otherwise a request in
+// it would wait for seconds for an etcd that has ended, and another API server gets the next one.
 func (m *host) Restart(ctx context.Context, program string) error {
 	limited, cancel := context.WithTimeout(ctx, healthLimit)
 	defer cancel()
-	err := systemctl(limited, "restart", unit(program))
+	units := []string{unit(program)}
+	if program == etcd {
+		units = append(units, unit(provision.APIServer))
+	}
+	err := systemctl(limited, append([]string{"restart"}, units...)...)
 	failed := (*exec.ExitError)(nil)
 	if ctx.Err() == nil && (limited.Err() != nil || errors.As(err, &failed)) {
 		m.Log.Warn("Failed to restart a program", "program", program, "err", err)
