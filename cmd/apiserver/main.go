@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/keelson/pkg/apiserver"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/daemon"
@@ -25,7 +26,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := apiserver.New(cfg, apiserver.Deps{Log: cfg.Log.Log(cfg.Verbosity, stderr), Getenv: os.Getenv})
+	s, err := apiserver.New(cfg, apiserver.Deps{Log: cfg.Log.Log(cfg.Verbosity, stderr), StartEtcd: embedded.Start,
+		Getenv: os.Getenv})
 	if err != nil {
 		return err
 	}

@@ -109,7 +109,10 @@ func (s *Server) openFirst(ctx context.Context) (*etcd.Store, error) {
 	if s.cfg.Features.Emulated.Before(37) {
 		readable = "3.6" // the release of etcd that Keelson embedded while it followed Kubernetes 1.36
 	}
-	e, err := etcd.Start(ctx, etcd.Embedded{Dir: s.cfg.DataDir, QuotaBytes: s.cfg.Store.EmbeddedQuota,
+	if s.deps.StartEtcd == nil {
+		return nil, errors.New("no etcd servers are configured, and this program contains no etcd")
+	}
+	e, err := s.deps.StartEtcd(ctx, etcd.Embedded{Dir: s.cfg.DataDir, QuotaBytes: s.cfg.Store.EmbeddedQuota,
 		LeaseReuse: s.cfg.Etcd.LeaseReuse, Readable: readable, Clock: s.deps.Clock, Log: s.log})
 	return e, wrap("embedded etcd", err)
 }

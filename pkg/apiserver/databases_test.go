@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
@@ -78,7 +79,7 @@ resources:
 	}
 	dir := ""
 	start := func() *testserver.Server {
-		s := testserver.Start(t, testserver.Options{Dir: dir, Etcd: true, Configure: func(c *config.Config) {
+		s := testserver.Start(t, testserver.Options{Dir: dir, Etcd: embedded.Start, Configure: func(c *config.Config) {
 			c.EtcdServers, c.EncryptionConfig, c.Etcd.HealthTimeout = []string{mainAt}, sealing, time.Second
 			c.Etcd.ServersOverrides = []string{
 				"/events#" + at, "/configmaps#" + at, "apps/*#" + at, "apps/deployments#" + mainAt,
@@ -189,7 +190,7 @@ func TestPrefixOfKeys(t *testing.T) {
 		"a/registry": "/a/registry/configmaps/default/c", "/b/": "/b/configmaps/default/c", "": "/configmaps/default/c",
 	} {
 		t.Run(prefix, func(t *testing.T) {
-			s := testserver.Start(t, testserver.Options{Etcd: true, Configure: func(c *config.Config) {
+			s := testserver.Start(t, testserver.Options{Etcd: embedded.Start, Configure: func(c *config.Config) {
 				c.EtcdServers, c.EtcdPrefix = []string{at}, prefix
 			}})
 			if _, err := s.Client.CoreV1().ConfigMaps("default").Create(t.Context(),

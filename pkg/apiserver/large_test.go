@@ -14,13 +14,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
 // TestManagersOfLargeObjects checks that an object that is too large to store with its managed
 // fields is stored without them, except by an apply, which needs them.
 func TestManagersOfLargeObjects(t *testing.T) {
-	s := testserver.Start(t, testserver.Options{Etcd: true}) // only etcd limits the size of objects
+	s := testserver.Start(t, testserver.Options{Etcd: embedded.Start}) // only etcd limits the size of objects
 	ctx := t.Context()
 	maps := s.Client.CoreV1().ConfigMaps("default")
 	large := map[string]string{} // 0.8 MB; the managed fields take as much again

@@ -18,12 +18,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
 // TestMetrics checks that the stable metrics exist. Users base alerts on them.
 func TestMetrics(t *testing.T) {
-	s := testserver.Start(t, testserver.Options{Etcd: true})
+	s := testserver.Start(t, testserver.Options{Etcd: embedded.Start})
 	// read a deprecated API, so that the metric of deprecated APIs has a value
 	if _, err := s.Client.CoreV1().ComponentStatuses().List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Fatal(err)

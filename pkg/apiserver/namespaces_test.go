@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
@@ -411,7 +412,7 @@ func TestLeftovers(t *testing.T) {
 // BenchmarkCreateInNamespace creates ConfigMaps with ten concurrent clients, over memory and over
 // an embedded etcd.
 func BenchmarkCreateInNamespace(b *testing.B) {
-	for name, opts := range map[string]testserver.Options{"memory": {}, "etcd": {Etcd: true}} {
+	for name, opts := range map[string]testserver.Options{"memory": {}, "etcd": {Etcd: embedded.Start}} {
 		b.Run(name, func(b *testing.B) {
 			s := testserver.Start(b, opts)
 			b.SetParallelism(10)

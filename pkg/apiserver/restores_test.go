@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/apiserver/store/kv/memory"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
@@ -73,7 +74,8 @@ func TestMalformedEpoch(t *testing.T) {
 // unless configured.
 func TestStoreSnapshot(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		s := testserver.Start(t, testserver.Options{Etcd: true, Configure: func(c *config.Config) { c.Etcd.Snapshots = on }})
+		s := testserver.Start(t, testserver.Options{Etcd: embedded.Start,
+			Configure: func(c *config.Config) { c.Etcd.Snapshots = on }})
 		want := map[bool]int{false: http.StatusNotFound, true: http.StatusOK}[on]
 		resp, body := fetch(t, s.Config, storesnapshot.Path)
 		if resp.StatusCode != want || on != (len(body) > 10_000) {

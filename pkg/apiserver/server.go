@@ -22,6 +22,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/http2server"
 	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/apiserver/store/kv/etcd"
 	"keelson.dev/keelson/pkg/api"
 	"keelson.dev/keelson/pkg/apiserver/audit"
 	"keelson.dev/keelson/pkg/apiserver/authn"
@@ -41,6 +42,9 @@ type Deps struct {
 	// KV is the key-value store. If nil, the server uses the etcd of the configuration. The server
 	// does not close a given store.
 	KV kv.Store
+	// StartEtcd starts an etcd in this process. The server calls it if KV is nil and the configuration
+	// names no etcd servers. Only programs that set it, to embedded.Start, contain etcd's server.
+	StartEtcd func(context.Context, etcd.Embedded) (*etcd.Store, error)
 	// Listener is the listener to serve on. If nil, the server listens on the configured address.
 	Listener net.Listener
 	// Getenv reads the environment, in which a parent process names inherited listening sockets

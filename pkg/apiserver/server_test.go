@@ -364,6 +364,22 @@ func TestUnreadableFiles(t *testing.T) {
 	}
 }
 
+// TestNoStore checks the error of a server that has neither a store nor an etcd to start.
+func TestNoStore(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	cfg := config.Default()
+	cfg.ServiceAccountIssuers, cfg.ServiceAccountSignKey = []string{"https://a"}, filepath.Join(s.Dir, "sa.key")
+	cfg.ServiceAccountKeyFiles = []string{cfg.ServiceAccountSignKey}
+	cfg.TLSCertFile, cfg.TLSKeyFile = filepath.Join(s.Dir, "server.crt"), filepath.Join(s.Dir, "server.key")
+	server, err := apiserver.New(cfg, apiserver.Deps{Listener: listen(t)})
+	if err == nil {
+		err = server.Run(t.Context())
+	}
+	if want := "no etcd servers are configured, and this program contains no etcd"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

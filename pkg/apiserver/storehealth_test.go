@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
 
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/storehealth/report"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
@@ -70,7 +71,7 @@ func TestStoreFillsUp(t *testing.T) {
 	const size, namespace = 500 << 10, "large"
 	// The end of the objects writes each of them once more. The quota is large enough for that, because etcd
 	// may compact and count them only later.
-	s := testserver.Start(t, testserver.Options{Etcd: true, Configure: func(c *config.Config) {
+	s := testserver.Start(t, testserver.Options{Etcd: embedded.Start, Configure: func(c *config.Config) {
 		c.Store = config.Store{EmbeddedQuota: 128 << 20, WarningPercent: 6, RefusalPercent: 12, Defragmentation: true,
 			Interval: 20 * time.Millisecond}
 	}})

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/keelson/pkg/apiserver"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
@@ -43,18 +44,18 @@ func tracingConfig(t *testing.T, endpoint string, rate int) string {
 func TestTracing(t *testing.T) {
 	const trusted, other = "0af7651916cd43dd8448eb211c80319c", "1af7651916cd43dd8448eb211c80319c"
 	for name, tc := range map[string]struct {
-		etcd   bool
+		opts   testserver.Options
 		rate   int
 		linked bool // whether a request of a user who is not trusted starts a new trace
 	}{
-		"what is asked for": {false, 0, false},
-		"all":               {true, 1_000_000, true},
+		"what is asked for": {testserver.Options{}, 0, false},
+		"all":               {testserver.Options{Etcd: embedded.Start}, 1_000_000, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			collector := tracetest.Start(t)
 			file := tracingConfig(t, collector.Endpoint, tc.rate)
-			s := testserver.Start(t,
-				testserver.Options{Etcd: tc.etcd, Configure: func(c *config.Config) { c.TracingConfig = file }})
+			tc.opts.Configure = func(c *config.Config) { c.TracingConfig = file }
+			s := testserver.Start(t, tc.opts)
 			create := func(c *rest.Config, name, trace string, code int) {
 				t.Helper()
 				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,

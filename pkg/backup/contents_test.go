@@ -24,6 +24,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/store/kv/etcd"
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 )
 
 // protobuf returns the stored form of an object of the core group.
@@ -64,7 +65,7 @@ func newKey(name string) apiserverv1.Key {
 // snapshot returns the file with a snapshot of a store after changes. A change without a value deletes.
 func snapshot(t *testing.T, changes [][2]string) string {
 	t.Helper()
-	s, err := etcd.Start(t.Context(), etcd.Embedded{Dir: t.TempDir(), UnsafeNoFsync: true, Clock: clock.Real(),
+	s, err := embedded.Start(t.Context(), etcd.Embedded{Dir: t.TempDir(), UnsafeNoFsync: true, Clock: clock.Real(),
 		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	kvetcd "keelson.dev/apiserver/store/kv/etcd"
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/keelson/pkg/atomicfile"
 	"keelson.dev/keelson/pkg/backup"
 	"keelson.dev/keelson/pkg/backup/offline"
@@ -163,7 +164,7 @@ func (r *restore) prepare(ctx context.Context, o *RestoreOptions) (*provision.Cl
 
 // mark marks the nodes and the pods of StatefulSets in the restored store (see package restorehold).
 func (r *restore) mark(ctx context.Context, alsoNodes []string) error {
-	store, err := kvetcd.Start(ctx, kvetcd.Embedded{Dir: restoringStore, Clock: r.Clock, Log: r.Log})
+	store, err := embedded.Start(ctx, kvetcd.Embedded{Dir: restoringStore, Clock: r.Clock, Log: r.Log})
 	if err != nil {
 		return err
 	}

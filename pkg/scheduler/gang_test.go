@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/scheduling/v1alpha1"
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
@@ -228,7 +229,7 @@ func ending(t *testing.T, c kubernetes.Interface, some int) []string {
 // of the last pod until the watch shows all pods bound.
 func BenchmarkGang(b *testing.B) {
 	const pods = 5000
-	c := testserver.Start(b, testserver.Options{Etcd: true}).Client
+	c := testserver.Start(b, testserver.Options{Etcd: embedded.Start}).Client
 	addAccount(b, c)
 	createAll(b, pods, func(i int) error {
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
@@ -27,7 +28,7 @@ func BenchmarkPushOut(b *testing.B) {
 	spent := time.Duration(0)
 	for b.Loop() {
 		b.StopTimer()
-		server := testserver.Start(b, testserver.Options{Etcd: true})
+		server := testserver.Start(b, testserver.Options{Etcd: embedded.Start})
 		config := *server.Config
 		config.ContentType, config.AcceptContentTypes = "application/vnd.kubernetes.protobuf",
 			"application/vnd.kubernetes.protobuf,application/json"

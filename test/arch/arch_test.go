@@ -32,6 +32,10 @@ func TestImports(t *testing.T) {
 		{"", "k8s.io/apiserver/pkg/storage/etcd3", nil, "the storage is our own"},
 		{staging, module, nil, "staging modules must be usable without the rest of the repository"},
 		{"pkg/api/", module + "pkg/apiserver", nil, "the meaning of a kind must not depend on the server"},
+		{
+			"pkg/apiserver/", "keelson.dev/apiserver/store/kv/etcd/embedded", nil,
+			"a program that never starts an etcd must not contain one",
+		},
 		{"pkg/scheduler/", module + "pkg/apiserver", nil, onlyAPI},
 		{
 			"pkg/controllers/", module + "pkg/apiserver",

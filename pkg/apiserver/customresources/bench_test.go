@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
@@ -27,11 +28,11 @@ const definitions = 1000
 // the time for the creates, the time from the last create until all are established, and the CPU
 // time and heap per definition.
 func BenchmarkEstablish(b *testing.B) {
-	for name, etcd := range map[string]bool{"memory": false, "etcd": true} {
+	for name, opts := range map[string]testserver.Options{"memory": {}, "etcd": {Etcd: embedded.Start}} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
-				e, crds := newEnv(b, testserver.Options{Etcd: etcd}), many(b)
+				e, crds := newEnv(b, opts), many(b)
 				before := heap()
 				watch, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Watch(b.Context(), metav1.ListOptions{})
 				if err != nil {

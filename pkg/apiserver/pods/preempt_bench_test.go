@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/scheduling/v1alpha1"
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
@@ -26,7 +27,7 @@ import (
 // meanwhile. It reports, per pod and step, the CPU time of the process, which includes the clients.
 func BenchmarkPreemption(b *testing.B) {
 	const batch = v1alpha1.MaxVerdicts
-	c := testserver.Start(b, testserver.Options{Etcd: true}).Client
+	c := testserver.Start(b, testserver.Options{Etcd: embedded.Start}).Client
 	if _, err := c.CoreV1().ServiceAccounts("default").Create(b.Context(),
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		b.Fatal(err)

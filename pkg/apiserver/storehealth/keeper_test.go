@@ -24,6 +24,7 @@ import (
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/store/kv/etcd"
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/apiserver/store/kv/memory"
 )
 
@@ -40,7 +41,7 @@ type harness struct {
 func newHarness(t *testing.T, policy Policy) *harness {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	db, err := etcd.Start(t.Context(), etcd.Embedded{Dir: t.TempDir(), QuotaBytes: quota, UnsafeNoFsync: true,
+	db, err := embedded.Start(t.Context(), etcd.Embedded{Dir: t.TempDir(), QuotaBytes: quota, UnsafeNoFsync: true,
 		LeaseReuse: 60, Clock: clock.Real(), Log: log})
 	if err != nil {
 		t.Fatal(err)

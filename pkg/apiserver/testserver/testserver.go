@@ -31,6 +31,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/apiserver/store/kv/etcd"
 	"keelson.dev/apiserver/store/kv/memory"
 	"keelson.dev/keelson/pkg/apiserver"
 	"keelson.dev/keelson/pkg/apiserver/config"
@@ -57,8 +58,9 @@ type Server struct {
 
 // Options configure the server. The zero value uses a store in memory.
 type Options struct {
-	// Etcd uses an embedded etcd.
-	Etcd bool
+	// Etcd starts an embedded etcd, which the server then uses. It is embedded.Start, or nil if the
+	// store is in memory. Test programs that do not set it contain no etcd, and are linked faster.
+	Etcd func(context.Context, etcd.Embedded) (*etcd.Store, error)
 	// KV is a store that another server also uses. If nil, the server creates a new one.
 	KV kv.Store
 	// Dir is the directory with the PKI of another server. If empty, the server creates a new PKI.
@@ -92,14 +94,15 @@ func Start(tb testing.TB, opts Options) *Server {
 	if opts.Configure != nil {
 		opts.Configure(&cfg)
 	}
-	if s.KV == nil && !opts.Etcd {
+	if s.KV == nil && opts.Etcd == nil {
 		s.KV = memory.New(clk)
 	}
 	log := slog.New(slog.DiscardHandler)
 	if opts.Log != nil {
 		log = slog.New(slog.NewJSONHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	api, err := apiserver.New(cfg, apiserver.Deps{Clock: clk, Log: log, KV: s.KV, Listener: opts.Listener})
+	api, err := apiserver.New(cfg, apiserver.Deps{Clock: clk, Log: log, KV: s.KV, StartEtcd: opts.Etcd,
+		Listener: opts.Listener})
 	if err != nil {
 		tb.Fatal(err)
 	}

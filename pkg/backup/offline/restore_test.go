@@ -21,13 +21,14 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/store/kv/etcd"
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/keelson/pkg/epoch"
 )
 
 // start starts the etcd of an API server with a data directory.
 func start(t *testing.T, dir string) *etcd.Store {
 	t.Helper()
-	s, err := etcd.Start(t.Context(), etcd.Embedded{Dir: dir, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	s, err := embedded.Start(t.Context(), etcd.Embedded{Dir: dir, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

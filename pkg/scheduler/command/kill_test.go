@@ -30,6 +30,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"keelson.dev/apiserver/leaktest"
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/scheduler/command"
 )
@@ -128,7 +129,7 @@ func (k *killable) kill() {
 // TestKill kills the scheduler three times while it binds pods. It checks that every pod is bound,
 // no pod is bound to two nodes, and no node gets more pods than fit.
 func TestKill(t *testing.T) {
-	s := testserver.Start(t, testserver.Options{Etcd: true})
+	s := testserver.Start(t, testserver.Options{Etcd: embedded.Start})
 	c, ctx := s.Client, t.Context()
 	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx,
 		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {

@@ -21,6 +21,7 @@ import (
 	"keelson.dev/apiserver/leaktest"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/store/kv/etcd"
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/apiserver/store/kv/memory"
 )
 
@@ -118,7 +119,7 @@ func newMemory(t testing.TB) kv.Store {
 
 func newEmbedded(t testing.TB) kv.Store {
 	t.Helper()
-	s, err := etcd.Start(t.Context(), etcd.Embedded{
+	s, err := embedded.Start(t.Context(), etcd.Embedded{
 		Dir: t.TempDir(), UnsafeNoFsync: true, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

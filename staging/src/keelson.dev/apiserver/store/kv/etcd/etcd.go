@@ -1,11 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package etcd implements kv.Store on etcd: on an external cluster (Dial), or embedded in the
-// process (Start).
-//
-// An embedded etcd listens on no address: the process calls it directly, and it has no peers. Its
-// data directory is an ordinary one, which etcd's own tools can open.
+// Package etcd implements kv.Store on etcd: on an external cluster (Dial), or on an etcd in the same
+// process (package embedded).
 package etcd
 
 import (

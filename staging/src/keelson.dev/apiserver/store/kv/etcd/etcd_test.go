@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package etcd
+package etcd_test
 
 import (
 	"errors"
@@ -19,12 +19,14 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/apiserver/store/kv/etcd"
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 	"keelson.dev/apiserver/store/kv/kvtest"
 )
 
-func start(t *testing.T, dir string) *Store {
+func start(t *testing.T, dir string) *etcd.Store {
 	t.Helper()
-	s, err := Start(t.Context(), Embedded{
+	s, err := embedded.Start(t.Context(), etcd.Embedded{
 		LeaseReuse: 60,
 		Dir:        dir, UnsafeNoFsync: true, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
@@ -35,7 +37,7 @@ func start(t *testing.T, dir string) *Store {
 }
 
 // reset deletes all keys of a store between tests, which is faster than starting another etcd.
-func reset(t *testing.T, s *Store) {
+func reset(t *testing.T, s *etcd.Store) {
 	t.Helper()
 	res, err := s.Range(t.Context(), kv.RangeOptions{})
 	if err != nil {
@@ -61,7 +63,7 @@ func TestEmbeddedConformance(t *testing.T) {
 func TestExternalConformance(t *testing.T) {
 	server, url := serve(t)
 	defer server.Close()
-	s, err := Dial(External{Endpoints: []string{url}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	s, err := etcd.Dial(etcd.External{Endpoints: []string{url}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +78,7 @@ func TestExternalConformance(t *testing.T) {
 func TestGroupIsOneTransaction(t *testing.T) {
 	s := start(t, t.TempDir())
 	defer closeStore(t, s)
-	const callers = groupWrites
+	const callers = etcd.GroupWrites
 	// With a fake clock that never advances, no write stops waiting for the others of its group.
 	group, ctx := kv.NewGroup(t.Context(), testingclock.NewFakeClock(time.Now()), callers)
 	revisions := make([]int64, callers)
@@ -97,7 +99,7 @@ func TestGroupIsOneTransaction(t *testing.T) {
 	}
 }
 
-func closeStore(t *testing.T, s *Store) {
+func closeStore(t *testing.T, s *etcd.Store) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -158,9 +160,9 @@ func TestLeasesAreShared(t *testing.T) {
 	s := start(t, t.TempDir())
 	defer closeStore(t, s)
 	clk := testingclock.NewFakeClock(time.Unix(1000, 0))
-	s.leases.clock = clk
+	get := etcd.Leases(s, clk)
 	lease := func(ttl int64) int64 {
-		id, err := s.leases.get(t.Context(), ttl)
+		id, err := get(t.Context(), ttl)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +181,7 @@ func TestLeasesAreShared(t *testing.T) {
 	if second == first {
 		t.Error("a lease is shared although it ends too early")
 	}
-	for range leaseKeys {
+	for range etcd.LeaseKeys {
 		lease(3600)
 	}
 	if lease(3600) == second {
@@ -188,7 +190,7 @@ func TestLeasesAreShared(t *testing.T) {
 }
 
 func TestTLSFiles(t *testing.T) {
-	_, err := Dial(External{Endpoints: []string{"127.0.0.1:1"}, CAFile: "/nowhere",
+	_, err := etcd.Dial(etcd.External{Endpoints: []string{"127.0.0.1:1"}, CAFile: "/nowhere",
 		Log: slog.New(slog.DiscardHandler), Clock: clock.Real()})
 	if err == nil || !strings.Contains(err.Error(), "/nowhere") {
 		t.Errorf("missing CA file: %v", err)

@@ -59,7 +59,7 @@ func Dial(e External) (*Store, error) {
 		DialKeepAliveTimeout: keepaliveTimeout,
 		MaxCallSendMsgSize:   maxCallSend,
 		MaxCallRecvMsgSize:   maxCallReceive,
-		Logger:               newLogger(e.Log.Handler()),
+		Logger:               NewLogger(e.Log.Handler()),
 	})
 	if err != nil {
 		return nil, err

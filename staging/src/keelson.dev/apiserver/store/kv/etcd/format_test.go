@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package etcd
+package etcd_test
 
 import (
 	"log/slog"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store/kv/etcd"
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 )
 
 // TestReadable checks that etcd keeps its data in the format of the release before, if that is
@@ -20,13 +22,13 @@ func TestReadable(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, step := range []struct{ readable, format string }{{"3.6", "3.6"}, {"3.6", "3.6"}, {"", "3.7"}} {
-		s, err := Start(t.Context(), Embedded{Dir: dir, UnsafeNoFsync: true, Readable: step.readable, Clock: clock.Real(),
-			Log: slog.New(slog.DiscardHandler)})
+		s, err := embedded.Start(t.Context(), etcd.Embedded{Dir: dir, UnsafeNoFsync: true, Readable: step.readable,
+			Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-			status, err := s.client.Status(t.Context(), "")
+			status, err := etcd.Client(s).Status(t.Context(), "")
 			if err == nil && strings.HasPrefix(status.StorageVersion, step.format) &&
 				status.DowngradeInfo.GetEnabled() == (step.readable != "") {
 				break

@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// newLogger returns a logger of etcd whose messages h handles. They have the source lines of etcd.
-func newLogger(h slog.Handler) *zap.Logger { return zap.New(&logCore{handler: h}, zap.AddCaller()) }
+// NewLogger returns a logger of etcd whose messages h handles. They have the source lines of etcd.
+func NewLogger(h slog.Handler) *zap.Logger { return zap.New(&logCore{handler: h}, zap.AddCaller()) }
 
 // logCore passes etcd's zap log to slog. It logs levels below Warn at level Debug, because etcd
 // logs much at Info that operators of an API server do not need.

@@ -13,7 +13,7 @@ import (
 // TestLogSource checks that messages of etcd have the source line that logged them.
 func TestLogSource(t *testing.T) {
 	var out bytes.Buffer
-	newLogger(slog.NewTextHandler(&out, &slog.HandlerOptions{AddSource: true})).Warn("slow")
+	NewLogger(slog.NewTextHandler(&out, &slog.HandlerOptions{AddSource: true})).Warn("slow")
 	if got := out.String(); !strings.Contains(got, "log_test.go:") || !strings.Contains(got, "msg=slow component=etcd") {
 		t.Errorf("logged %q", got)
 	}

@@ -1,13 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package etcd
+package etcd_test
 
 import (
 	"fmt"
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store/kv/etcd"
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 )
 
 // TestMaintenance fills an etcd until it raises its alarm, and makes it accept writes again. The etcd is
@@ -22,8 +25,8 @@ import (
 func TestMaintenance(t *testing.T) {
 	const quota = 8 << 20
 	t.Run("embedded", func(t *testing.T) {
-		s, err := Start(t.Context(), Embedded{Dir: t.TempDir(), QuotaBytes: quota, UnsafeNoFsync: true, Clock: clock.Real(),
-			Log: slog.New(slog.DiscardHandler)})
+		s, err := embedded.Start(t.Context(), etcd.Embedded{Dir: t.TempDir(), QuotaBytes: quota, UnsafeNoFsync: true,
+			Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,13 +36,13 @@ func TestMaintenance(t *testing.T) {
 	t.Run("external", func(t *testing.T) {
 		server, url := serve(t)
 		defer server.Close()
-		s, err := Dial(External{Endpoints: []string{url}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+		s, err := etcd.Dial(etcd.External{Endpoints: []string{url}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer closeStore(t, s)
 		member := onlyMember(t, s)
-		if member.Quota != DefaultQuota || member.Size == 0 || !member.Leader || member.Name != "keelson" {
+		if member.Quota != etcd.DefaultQuota || member.Size == 0 || !member.Leader || member.Name != "keelson" {
 			t.Errorf("member: %+v", member)
 		}
 		if err := s.Defragment(t.Context(), member); err != nil {
@@ -49,7 +52,7 @@ func TestMaintenance(t *testing.T) {
 }
 
 // onlyMember returns the only member of a store's etcd.
-func onlyMember(t *testing.T, s *Store) Member {
+func onlyMember(t *testing.T, s *etcd.Store) etcd.Member {
 	t.Helper()
 	members, err := s.Members(t.Context())
 	if err != nil || len(members) != 1 || members[0].Err != nil {
@@ -58,7 +61,7 @@ func onlyMember(t *testing.T, s *Store) Member {
 	return members[0]
 }
 
-func testMaintenance(t *testing.T, s *Store, quota int64) {
+func testMaintenance(t *testing.T, s *etcd.Store, quota int64) {
 	var err error
 	var revisions []int64
 	for err == nil {
@@ -67,7 +70,7 @@ func testMaintenance(t *testing.T, s *Store, quota int64) {
 		revisions = append(revisions, revision)
 	}
 	full := onlyMember(t, s)
-	if !IsNoSpace(err) || !full.NoSpace || full.Quota != quota || full.Size < quota {
+	if !etcd.IsNoSpace(err) || !full.NoSpace || full.Quota != quota || full.Size < quota {
 		t.Fatalf("after too many writes: %v, %+v", err, full)
 	}
 	for i, revision := range revisions[:len(revisions)-1] {
@@ -81,7 +84,7 @@ func testMaintenance(t *testing.T, s *Store, quota int64) {
 	if err := s.Defragment(t.Context(), onlyMember(t, s)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := write(t, s, -1); !IsNoSpace(err) {
+	if _, err := write(t, s, -1); !etcd.IsNoSpace(err) {
 		t.Error("a write with the alarm: ", err)
 	}
 	if err := s.Disarm(t.Context()); err != nil {
@@ -96,7 +99,7 @@ func testMaintenance(t *testing.T, s *Store, quota int64) {
 }
 
 // write writes a new key with a large value, and returns its revision.
-func write(t *testing.T, s *Store, i int) (int64, error) {
+func write(t *testing.T, s *etcd.Store, i int) (int64, error) {
 	t.Helper()
 	res, err := s.Put(t.Context(), fmt.Sprint("/", i), make([]byte, 1<<20), 0, 0)
 	return res.Revision, err
@@ -122,7 +125,7 @@ func serveCluster(t *testing.T, n int) ([]server, string) {
 	}
 	members := make([]server, n)
 	for i := range n {
-		cfg := Embedded{Dir: t.TempDir(), UnsafeNoFsync: true, Log: slog.New(slog.DiscardHandler)}.config()
+		cfg := embedded.Config(etcd.Embedded{Dir: t.TempDir(), UnsafeNoFsync: true, Log: slog.New(slog.DiscardHandler)})
 		cfg.Name, cfg.InitialCluster = fmt.Sprint("m", i), strings.Join(initial, ",")
 		cfg.ListenClientUrls, cfg.ListenPeerUrls = socket("client", i), socket("peer", i)
 		cfg.AdvertiseClientUrls, cfg.AdvertisePeerUrls = cfg.ListenClientUrls, cfg.ListenPeerUrls
@@ -148,14 +151,13 @@ func TestReadEndpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	s, err := Dial(External{Endpoints: []string{address}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	s, err := etcd.Dial(etcd.External{Endpoints: []string{address}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer closeStore(t, s)
-	states := s.readEndpoints(t.Context(), []string{"unix://silent:1", address})
-	if states[0].err == nil || states[1].err != nil || states[1].status == nil {
-		t.Errorf("states: %+v", states)
+	if got := etcd.Answers(t.Context(), s, "unix://silent:1", address); !slices.Equal(got, []bool{false, true}) {
+		t.Errorf("answers: %v", got)
 	}
 }
 
@@ -163,7 +165,7 @@ func TestReadEndpoints(t *testing.T) {
 // members, also if one of them is down, and can defragment each.
 func TestMembersOfCluster(t *testing.T) {
 	servers, address := serveCluster(t, 3)
-	s, err := Dial(External{Endpoints: []string{address}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	s, err := etcd.Dial(etcd.External{Endpoints: []string{address}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +179,7 @@ func TestMembersOfCluster(t *testing.T) {
 		if m.Leader {
 			leaders++
 		}
-		if m.Err != nil || m.Quota != DefaultQuota || i > 0 && m.ID <= members[i-1].ID {
+		if m.Err != nil || m.Quota != etcd.DefaultQuota || i > 0 && m.ID <= members[i-1].ID {
 			t.Errorf("member %d: %+v", i, m)
 		}
 		if err := s.Defragment(t.Context(), m); err != nil {

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package etcd
+package etcd_test
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store/kv/etcd"
+	"keelson.dev/apiserver/store/kv/etcd/embedded"
 )
 
 // TestSnapshot takes a snapshot of an embedded and of a separate etcd. It checks the hash at the end, and
@@ -47,17 +49,17 @@ func TestSnapshot(t *testing.T) {
 }
 
 // open starts an etcd and returns a store on it.
-func open(t *testing.T, separate bool) *Store {
+func open(t *testing.T, separate bool) *etcd.Store {
 	t.Helper()
-	var s *Store
+	var s *etcd.Store
 	var err error
 	if separate {
 		server, address := serve(t)
 		t.Cleanup(server.Close)
-		s, err = Dial(External{Endpoints: []string{address}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+		s, err = etcd.Dial(etcd.External{Endpoints: []string{address}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
 	} else {
-		s, err = Start(t.Context(), Embedded{Dir: t.TempDir(), UnsafeNoFsync: true, Clock: clock.Real(),
-			Log: slog.New(slog.DiscardHandler)})
+		s, err = embedded.Start(t.Context(), etcd.Embedded{Dir: t.TempDir(), UnsafeNoFsync: true,
+			Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package etcd
+package embedded
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"keelson.dev/apiserver/store/kv/etcd"
 )
 
 // formatRetry is the delay until etcd is asked again to change the format of its data. A new etcd
@@ -23,7 +25,7 @@ const formatRetry = time.Second
 //
 // settled reports whether etcd has determined the version of its cluster. If keepReadable requested
 // the change earlier, etcd would panic.
-func (e Embedded) keepReadable(client *clientv3.Client, settled func() bool) (stop func()) {
+func keepReadable(e etcd.Embedded, client *clientv3.Client, settled func() bool) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

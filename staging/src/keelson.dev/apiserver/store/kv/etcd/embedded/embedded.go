@@ -1,13 +1,18 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package etcd
+// Package embedded starts an etcd in this process, for a store of package etcd. It is a package of its
+// own so that a program that connects to other etcd servers, or a test that needs none, does not
+// contain etcd's server. The linker cannot drop the server's code if the package is imported.
+//
+// An embedded etcd listens on no address: the process calls it directly, and it has no peers. Its
+// data directory is an ordinary one, which etcd's own tools can open.
+package embedded
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"os"
 	"time"
@@ -17,11 +22,8 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
 	"go.etcd.io/etcd/server/v3/proxy/grpcproxy/adapter"
 
-	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store/kv/etcd"
 )
-
-// DefaultQuota is the size in bytes at which an embedded etcd rejects further writes.
-const DefaultQuota = 8 << 30
 
 // Limits for one transaction. One transaction must be able to bind a gang (pods that are scheduled
 // together) of 8,192 pods, with 8 KiB for each pod.
@@ -30,31 +32,13 @@ const (
 	maxTxnBytes = 64 << 20
 )
 
-// Embedded configures an etcd in this process.
-type Embedded struct {
-	// Dir is the data directory. One process at a time may use it.
-	Dir string
-	// QuotaBytes bounds the database; 0 means DefaultQuota.
-	QuotaBytes int64
-	// UnsafeNoFsync does not sync writes to disk, for tests.
-	UnsafeNoFsync bool
-	// LeaseReuse is the number of seconds for which a lease accepts further keys with the same TTL.
-	LeaseReuse int64
-	// Readable is an earlier release of etcd, for example "3.6", that must be able to use the data
-	// directory after this etcd has stopped. It must be the release before this etcd's. If it is
-	// empty, the data is kept in the present format.
-	Readable string
-	Clock    clock.Clock
-	Log      *slog.Logger
-}
-
 // Start starts an embedded etcd and returns a store on it once it is ready. Closing the store stops
 // etcd.
-func Start(ctx context.Context, e Embedded) (*Store, error) {
+func Start(ctx context.Context, e etcd.Embedded) (*etcd.Store, error) {
 	if err := os.MkdirAll(e.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	server, err := embed.StartEtcd(e.config())
+	server, err := embed.StartEtcd(Config(e))
 	if err != nil {
 		return nil, fmt.Errorf("start etcd: %w", err)
 	}
@@ -70,29 +54,30 @@ func Start(ctx context.Context, e Embedded) (*Store, error) {
 		server.Close()
 		return nil, ctx.Err()
 	}
-	transactions := adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(server.Server))
-	s := newStore(v3client.New(server.Server), transactions, e.LeaseReuse, e.Clock)
-	s.maxRequest = embed.DefaultMaxRequestBytes
-	// A single member has applied every acknowledged write, so a read of its local revision is
-	// linearizable without a round of consensus.
-	s.revision = func(context.Context) (int64, error) { return server.Server.KV().Rev(), nil }
-	s.size = func(context.Context) (int64, error) { return server.Server.Backend().Size(), nil }
-	s.defragment = func(context.Context, Member) error { return server.Server.Defragment() }
-	formatting := e.keepReadable(s.client, func() bool { return server.Server.ClusterVersion() != nil })
-	s.close = func() error {
-		formatting()
-		err := s.client.Close()
-		server.Close()
-		if errors.Is(err, context.Canceled) {
-			return nil
-		}
-		return err
-	}
-	return s, nil
+	client := v3client.New(server.Server)
+	formatting := keepReadable(e, client, func() bool { return server.Server.ClusterVersion() != nil })
+	return etcd.NewLocal(etcd.Local{
+		Client: client, Transactions: adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(server.Server)),
+		LeaseReuse: e.LeaseReuse, MaxRequest: embed.DefaultMaxRequestBytes, Clock: e.Clock,
+		// A single member has applied every acknowledged write, so a read of its local revision is
+		// linearizable without a round of consensus.
+		Revision:   func() int64 { return server.Server.KV().Rev() },
+		Size:       func() int64 { return server.Server.Backend().Size() },
+		Defragment: server.Server.Defragment,
+		Close: func() error {
+			formatting()
+			err := client.Close()
+			server.Close()
+			if errors.Is(err, context.Canceled) {
+				return nil
+			}
+			return err
+		},
+	}), nil
 }
 
-// config returns etcd's configuration: one member, no listeners.
-func (e Embedded) config() *embed.Config {
+// Config returns etcd's configuration: one member, no listeners.
+func Config(e etcd.Embedded) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name = "keelson"
 	cfg.Dir = e.Dir
@@ -103,7 +88,7 @@ func (e Embedded) config() *embed.Config {
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.QuotaBackendBytes = e.QuotaBytes
 	if e.QuotaBytes == 0 {
-		cfg.QuotaBackendBytes = DefaultQuota
+		cfg.QuotaBackendBytes = etcd.DefaultQuota
 	}
 	// A single member elects itself, so a short election timeout only makes it start earlier. A
 	// shorter tick would cost more CPU while idle than it gains.
@@ -117,13 +102,13 @@ func (e Embedded) config() *embed.Config {
 	// Acknowledged writes are safe in etcd's log. etcd writes them to its database in batches,
 	// during which other writes wait.
 	cfg.BackendBatchInterval = 500 * time.Millisecond
-	// Allow one transaction to bind all pods of a gang. maxRequest keeps etcd's default limit for a
+	// Allow one transaction to bind all pods of a gang. MaxRequest keeps etcd's default limit for a
 	// single object.
 	cfg.MaxTxnOps, cfg.MaxRequestBytes = maxTxnOps, maxTxnBytes
 	cfg.UnsafeNoFsync = e.UnsafeNoFsync
 	cfg.WatchProgressNotifyInterval = 10 * time.Second
 	cfg.EnableGRPCGateway = false
 	cfg.Metrics = "basic"
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newLogger(e.Log.Handler()))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcd.NewLogger(e.Log.Handler()))
 	return cfg
 }
