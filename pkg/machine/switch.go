@@ -152,16 +152,20 @@ func (m *host) Runs(ctx context.Context, program string) (string, error) {
 // Restart implements upgrade.Machine. systemctl waits until the program is ready, for etcd without a limit. A
 // program that is not ready in time counts as restarted, so that Healthy decides.
 //
-// The API server is restarted together with etcd: systemd stops it first and starts it last. Otherwise a request in
-// it would wait for seconds for an etcd that has ended, and another API server gets the next one.
+// The API server ends before etcd, and starts after it. Otherwise a request in it would wait for seconds for an etcd
+// that has ended, and so would its end. Clients use another API server meanwhile.
 func (m *host) Restart(ctx context.Context, program string) error {
 	limited, cancel := context.WithTimeout(ctx, healthLimit)
 	defer cancel()
-	units := []string{unit(program)}
+	commands := [][]string{{"restart", unit(program)}}
 	if program == etcd {
-		units = append(units, unit(provision.APIServer))
+		api := unit(provision.APIServer)
+		commands = [][]string{{"stop", api}, commands[0], {"start", "--no-block", api}}
 	}
-	err := systemctl(limited, append([]string{"restart"}, units...)...)
+	var err error
+	for _, c := range commands {
+		err = errors.Join(err, systemctl(limited, c...))
+	}
 	failed := (*exec.ExitError)(nil)
 	if ctx.Err() == nil && (limited.Err() != nil || errors.As(err, &failed)) {
 		m.Log.Warn("Failed to restart a program", "program", program, "err", err)
