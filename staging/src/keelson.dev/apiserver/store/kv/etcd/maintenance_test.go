@@ -151,7 +151,8 @@ func TestReadEndpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	s, err := etcd.Dial(etcd.External{Endpoints: []string{address}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	s, err := etcd.Dial(etcd.External{Endpoints: []string{address}, Clock: clock.Real(),
+		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +166,8 @@ func TestReadEndpoints(t *testing.T) {
 // members, also if one of them is down, and can defragment each.
 func TestMembersOfCluster(t *testing.T) {
 	servers, address := serveCluster(t, 3)
-	s, err := etcd.Dial(etcd.External{Endpoints: []string{address}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	s, err := etcd.Dial(etcd.External{Endpoints: []string{address}, Clock: clock.Real(),
+		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,8 @@ func open(t *testing.T, separate bool) *etcd.Store {
 	if separate {
 		server, address := serve(t)
 		t.Cleanup(server.Close)
-		s, err = etcd.Dial(etcd.External{Endpoints: []string{address}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+		s, err = etcd.Dial(etcd.External{Endpoints: []string{address}, Clock: clock.Real(),
+			Log: slog.New(slog.DiscardHandler)})
 	} else {
 		s, err = embedded.Start(t.Context(), etcd.Embedded{Dir: t.TempDir(), UnsafeNoFsync: true,
 			Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
