@@ -62,7 +62,7 @@ func OpenPath(ctx context.Context, path string) (io.ReadCloser, error) {
 	dir, name := filepath.Dir(path), filepath.Base(path)
 	if InBucket(path) {
 		at := strings.LastIndex(path, "/")
-		dir, name = path[:at], path[at+1:]
+		dir, name = path[:max(at, len(s3.Scheme))], path[at+1:]
 	}
 	l, err := At(dir)
 	if err != nil {

@@ -226,3 +226,15 @@ func TestLargeBackup(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(files[StoreName]), err)
 	}
 }
+
+// TestOpenPathWithoutName checks that a bucket without the name of a backup is not taken for a local file.
+func TestOpenPathWithoutName(t *testing.T) {
+	t.Setenv("AWS_ENDPOINT_URL", "https://127.0.0.1:1")
+	t.Setenv("AWS_ACCESS_KEY_ID", "id")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	for _, path := range []string{"s3://", "s3://backups"} {
+		if _, err := OpenPath(t.Context(), path); err == nil || !strings.Contains(err.Error(), "s3://BUCKET") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}

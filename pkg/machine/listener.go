@@ -108,10 +108,13 @@ func keeper() func(balancer.Connection) error {
 	return func(c balancer.Connection) error {
 		// Sockets of an earlier process may still be there, so the name has the ID of this one.
 		name := fmt.Sprintf("%d-%d", os.Getpid(), last.Add(1))
-		err := fdstore.Store(name+clientEnding, c.Client)
-		if err == nil && c.Server != nil {
-			err = fdstore.Store(name+serverEnding, c.Server)
+		// The server's socket first: if systemd keeps only that, the next process closes it. A client without a
+		// server would get another server in the middle of its connection.
+		if c.Server != nil {
+			if err := fdstore.Store(name+serverEnding, c.Server); err != nil {
+				return err
+			}
 		}
-		return err
+		return fdstore.Store(name+clientEnding, c.Client)
 	}
 }

@@ -102,12 +102,20 @@ var (
 
 // Programs implements upgrade.Machine.
 func (m *host) Programs(ctx context.Context, from, to string) ([]string, error) {
-	all := provision.RestartOrder()
-	have, wanted := m.releases.version(ctx, from), m.releases.version(ctx, to)
-	if older(wanted, have) {
-		slices.Reverse(all)
-	}
+	all := restartOrder(older(m.releases.version(ctx, to), m.releases.version(ctx, from)))
 	return slices.DeleteFunc(all, func(p string) bool { return !exists(argsFile(p)) }), nil
+}
+
+// restartOrder returns all programs in the order in which they are restarted. older is true if the new release has
+// an older minor version of Kubernetes. In both orders, the API server follows etcd, whose restart stops it.
+func restartOrder(older bool) []string {
+	all := provision.RestartOrder()
+	if older {
+		slices.Reverse(all)
+		last := len(all) - 1
+		all[last-1], all[last] = all[last], all[last-1]
+	}
+	return all
 }
 
 // older reports whether a version of Kubernetes has a lower minor number than another one. A release that does
@@ -152,20 +160,16 @@ func (m *host) Runs(ctx context.Context, program string) (string, error) {
 // Restart implements upgrade.Machine. systemctl waits until the program is ready, for etcd without a limit. A
 // program that is not ready in time counts as restarted, so that Healthy decides.
 //
-// The API server ends before etcd, and starts after it. Otherwise a request in it would wait for seconds for an etcd
-// that has ended, and so would its end. Clients use another API server meanwhile.
+// The API server ends before etcd, and starts as the next program. Otherwise a request in it would wait for seconds
+// for an etcd that has ended, and so would its end. Clients use another API server meanwhile.
 func (m *host) Restart(ctx context.Context, program string) error {
 	limited, cancel := context.WithTimeout(ctx, healthLimit)
 	defer cancel()
-	commands := [][]string{{"restart", unit(program)}}
-	if program == etcd {
-		api := unit(provision.APIServer)
-		commands = [][]string{{"stop", api}, commands[0], {"start", "--no-block", api}}
-	}
 	var err error
-	for _, c := range commands {
-		err = errors.Join(err, systemctl(limited, c...))
+	if program == etcd {
+		err = systemctl(limited, "stop", unit(provision.APIServer))
 	}
+	err = errors.Join(err, systemctl(limited, "restart", unit(program)))
 	failed := (*exec.ExitError)(nil)
 	if ctx.Err() == nil && (limited.Err() != nil || errors.As(err, &failed)) {
 		m.Log.Warn("Failed to restart a program", "program", program, "err", err)

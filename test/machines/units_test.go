@@ -171,7 +171,7 @@ func TestRestrictions(t *testing.T) {
 // TestStoredSockets checks that systemd keeps the sockets of the agent while it is restarted.
 func TestStoredSockets(t *testing.T) {
 	u := readUnit(t, "keelson-agent.service")
-	u.want(t, "Service.FileDescriptorStoreMax", "2001")
+	u.want(t, "Service.FileDescriptorStoreMax", "20001")
 	u.want(t, "Service.NotifyAccess", "main")
 }
 

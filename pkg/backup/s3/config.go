@@ -74,9 +74,12 @@ func ReadConfig() (*Config, error) {
 
 func parseEndpoint(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil ||
+	if err != nil {
+		return nil, errEndpoint // the text may have a password
+	}
+	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil ||
 		u.Path != "" && u.Path != "/" || u.RawQuery != "" {
-		return nil, fmt.Errorf("%q: %w", text, errEndpoint)
+		return nil, fmt.Errorf("%q: %w", u.Redacted(), errEndpoint)
 	}
 	return u, nil
 }

@@ -16,8 +16,8 @@
 //     before the restore.
 //   - The agent has no rights of its own: it uses the credentials of the machine's kubelet, as soon
 //     as the kubelet has some.
-//   - If the agent ends, pods and the other programs go on running. Only their connections to API
-//     servers end.
+//   - If the agent ends, pods and the other programs go on running. Their connections to API servers end
+//     only if the agent is not started again.
 //
 // It does not start or stop programs; systemd does.
 package agent
