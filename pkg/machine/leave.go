@@ -24,8 +24,8 @@ import (
 // machine has no member of it, or is part of another cluster. The caller must close the client.
 func Membership(trusted []byte) (*members.Client, error) {
 	own, err := os.ReadFile(controlDir.PKI("ca.crt"))
-	// After a restore, the credentials may be left, but the etcd be in the API server, and the others that this
-	// machine knows be those of the old cluster.
+	// After a restore, the credentials may be left although the etcd is in the API server. The other members that
+	// this machine knows are then those of the old cluster.
 	member := exists(argsFile(etcd)) && exists(etcdCredentials())
 	if err != nil || !member || !bytes.Contains(trusted, bytes.TrimSpace(own)) {
 		return nil, nil

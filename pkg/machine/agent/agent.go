@@ -72,7 +72,7 @@ type Config struct {
 	// Version is the version of Kubernetes of this machine's release. Older API servers are avoided.
 	Version string
 	// Seen is called after each check of the API servers with the epochs of those that have answered, and with
-	// the highest epoch that the machine knows. It may be nil.
+	// the highest epoch that the machine knows, or 0 if no server with it is ready. It may be nil.
 	Seen func(ctx context.Context, shown map[string]int64, highest int64)
 	// Kubeconfig is the kubelet's kubeconfig. It may not exist yet.
 	Kubeconfig string

@@ -188,10 +188,19 @@ func TestFormerServers(t *testing.T) {
 	m.known.use([]string{address("old")})
 	uses("neither has an epoch", "old")
 	servers["restored"].epoch.Store(7)
+	servers["restored"].code.Store(http.StatusInternalServerError)
+	uses("a former server with a higher epoch is not ready", "old")
+	servers["restored"].code.Store(http.StatusCreated)
 	uses("a former server has a higher epoch", "restored")
 	if shown[address("restored")] != 7 || shown["highest"] != 7 {
 		t.Errorf("shown %v", shown)
 	}
+	servers["restored"].code.Store(http.StatusInternalServerError)
+	m.round(t.Context())
+	if shown[address("restored")] != 7 || shown["highest"] != 0 {
+		t.Errorf("the restored server is not ready: shown %v", shown)
+	}
+	servers["restored"].code.Store(http.StatusCreated)
 	if stored, err := ReadServers(file + ".servers"); err != nil || !slices.Equal(stored, m.balancer.Servers()) {
 		t.Errorf("stored %v, %v", stored, err)
 	}

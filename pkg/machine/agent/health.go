@@ -105,7 +105,7 @@ func (c *checks) round(ctx context.Context) (found bool) {
 	found = c.epochs.apply(c.balancer, servers, epochs)
 	c.ages.apply(servers, func(i int) bool { return errs[i] == nil })
 	c.lost.Store(!found)
-	c.report(ctx, servers, epochs)
+	c.report(ctx, servers, epochs, errs)
 	next := map[string]int{}
 	for i, s := range servers {
 		before := c.failures[s]
@@ -126,17 +126,20 @@ func (c *checks) round(ctx context.Context) (found bool) {
 }
 
 // report calls seen with the epochs that servers have shown.
-func (c *checks) report(ctx context.Context, servers []string, epochs []int64) {
+func (c *checks) report(ctx context.Context, servers []string, epochs []int64, errs []error) {
 	if c.seen == nil {
 		return
 	}
-	shown := map[string]int64{}
+	shown, highest := map[string]int64{}, int64(0)
 	for i, s := range servers {
 		if epochs[i] != unknown {
 			shown[s] = epochs[i]
 		}
+		if errs[i] == nil && epochs[i] == c.epochs.highest {
+			highest = epochs[i]
+		}
 	}
-	c.seen(ctx, shown, c.epochs.highest)
+	c.seen(ctx, shown, highest)
 }
 
 // runFormer asks the earlier servers in k for their epochs periodically until ctx ends. If one of them has
@@ -153,7 +156,7 @@ func (c *checks) runFormer(ctx context.Context, k *known) {
 	}
 }
 
-// roundFormer asks each of the earlier servers once, all at the same time.
+// roundFormer asks each of the earlier servers once, all at the same time. Those that are not ready do not count.
 func (c *checks) roundFormer(ctx context.Context, k *known) {
 	servers := k.formerServers()
 	if len(servers) == 0 {
@@ -162,7 +165,12 @@ func (c *checks) roundFormer(ctx context.Context, k *known) {
 	epochs := make([]int64, len(servers))
 	var wait sync.WaitGroup
 	for i, s := range servers {
-		wait.Go(func() { epochs[i], _ = ready(ctx, c.client, s) })
+		wait.Go(func() {
+			var err error
+			if epochs[i], err = ready(ctx, c.client, s); err != nil {
+				epochs[i] = unknown
+			}
+		})
 	}
 	wait.Wait()
 	best, known := slices.Max(epochs), ReadEpoch(c.epochs.file)

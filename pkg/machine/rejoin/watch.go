@@ -49,8 +49,8 @@ type Watch struct {
 }
 
 // Seen takes the epochs that API servers have shown, and the highest one that a server of the cluster has
-// ever shown to this machine. If the store of this machine has a lower one, its control plane begins to join
-// the restored cluster.
+// ever shown to this machine, or 0 if no server with that one is ready: then there is nothing to join. If the
+// store of this machine has a lower one, its control plane begins to join the restored cluster.
 func (w *Watch) Seen(ctx context.Context, shown map[string]int64, highest int64) error {
 	e, err := w.Journal.Load()
 	if err != nil {
