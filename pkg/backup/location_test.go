@@ -176,7 +176,7 @@ func TestPruneDirectory(t *testing.T) {
 	}
 }
 
-// TestPruneWithoutRight removes old backups, one of which the server protects. The others are removed.
+// TestPruneWithoutRight checks that a backup that the server protects does not prevent the removal of the others.
 func TestPruneWithoutRight(t *testing.T) {
 	s := s3test.Start(t)
 	in, err := At("s3://" + s3test.Bucket)

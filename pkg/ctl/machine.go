@@ -350,34 +350,24 @@ func agentCommand(stderr io.Writer) *cobra.Command {
 
 // switchCommand returns the command "ctl switch-release", which the unit keelson-switch runs.
 func switchCommand(stderr io.Writer) *cobra.Command {
-	c := &cobra.Command{
-		Use:    "switch-release",
-		Short:  "Switch this machine to another release; systemd runs this command",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-	}
-	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
-		defer stop()
-		return machine.SwitchRelease(ctx, machineDeps(io.Discard, stderr))
-	}
-	return c
+	return unitCommand("switch-release", "Switch this machine to another release; systemd runs this command",
+		machine.SwitchRelease, stderr)
 }
 
 // rejoinCommand returns the command "ctl rejoin", which the unit keelson-rejoin runs.
 func rejoinCommand(stderr io.Writer) *cobra.Command {
-	c := &cobra.Command{
-		Use:    "rejoin",
-		Short:  "Make this control plane join its restored cluster; systemd runs this command",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-	}
+	return unitCommand("rejoin", "Make this control plane join its restored cluster; systemd runs this command",
+		machine.Rejoin, stderr)
+}
+
+// unitCommand returns a hidden command that a unit runs until run returns.
+func unitCommand(use, short string, run func(context.Context, machine.Deps) error, stderr io.Writer) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Hidden: true, Args: cobra.NoArgs}
 	c.SilenceErrors, c.SilenceUsage = true, true // Run prints the error
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
 		defer stop()
-		return machine.Rejoin(ctx, machineDeps(io.Discard, stderr))
+		return run(ctx, machineDeps(io.Discard, stderr))
 	}
 	return c
 }
