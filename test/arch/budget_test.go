@@ -39,7 +39,7 @@ var budget = map[string]int{
 	"pkg/quota":                         330,
 	"pkg/relay":                         220,
 	"pkg/scheduler":                     6560,
-	"staging/src/keelson.dev/apiserver": 14110,
+	"staging/src/keelson.dev/apiserver": 14240,
 	"test/bench":                        800,
 	"test/conformance":                  790,
 	"test/csi":                          620,

@@ -3,12 +3,18 @@
 
 // Package etcd implements kv.Store on etcd: on an external cluster (Dial), or on an etcd in the same
 // process (package embedded).
+//
+// If etcd has several members, a write can be lost when their leader changes: etcd answers it only after
+// 7 s, with an error. The store notices that earlier and repeats the write, in such a way that it happens at
+// most once; docs/decisions/0040-lost-writes.md has the reasons. If it cannot find out whether a write has
+// happened, it returns etcd's own error for a timeout.
 package etcd
 
 import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -34,6 +40,10 @@ type Store struct {
 	transactions pb.KVClient
 	callOptions  []grpc.CallOption
 	leases       *leases
+	// leader is nil for an etcd of one member, in this process.
+	leader *leader
+	// fence is the revision of fenceKey as far as it is known.
+	fence atomic.Int64
 
 	revision func(ctx context.Context) (int64, error)
 	size     func(ctx context.Context) (int64, error)
@@ -59,6 +69,7 @@ func (s *Store) Get(ctx context.Context, key string) (*kv.Item, int64, error) {
 	if err != nil {
 		return nil, 0, translate(err)
 	}
+	s.leader.note(resp.Header)
 	if len(resp.Kvs) == 0 {
 		return nil, resp.Header.Revision, nil
 	}
@@ -80,6 +91,7 @@ func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult
 	if err != nil {
 		return kv.RangeResult{}, translate(err)
 	}
+	s.leader.note(resp.Header)
 	res := kv.RangeResult{Revision: resp.Header.Revision, Count: resp.Count, Items: make([]kv.Item, len(resp.Kvs))}
 	for i, e := range resp.Kvs {
 		res.Items[i] = kv.Item{Key: string(e.Key), Value: e.Value, ModRevision: e.ModRevision}
@@ -117,8 +129,10 @@ func (s *Store) WriteAll(ctx context.Context, changes []kv.Change) (kv.WriteResu
 			operations[i] = put(c.Key, c.Value, clientv3.NoLease)
 		}
 	}
-	resp, err := s.commit(ctx, &pb.TxnRequest{Compare: conditions, Success: operations})
+	resp, repeated, err := s.commit(ctx, &pb.TxnRequest{Compare: conditions, Success: operations})
 	switch {
+	case err == nil && repeated && !resp.Succeeded:
+		return kv.WriteResult{}, rpctypes.ErrTimeout // the first attempt may have made the changes
 	case err == nil:
 	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge),
 		strings.Contains(err.Error(), overSized):
@@ -138,6 +152,7 @@ func (s *Store) readRevision(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, translate(err)
 	}
+	s.leader.note(resp.Header)
 	return resp.Header.Revision, nil
 }
 

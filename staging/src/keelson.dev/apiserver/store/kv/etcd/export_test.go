@@ -6,6 +6,7 @@ package etcd
 import (
 	"context"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"keelson.dev/api/clock"
@@ -35,4 +36,10 @@ func Answers(ctx context.Context, s *Store, endpoints ...string) []bool {
 		out = append(out, state.err == nil && state.status != nil)
 	}
 	return out
+}
+
+// Interpose puts a client between a store and etcd, for reads and transactions.
+func Interpose(s *Store, c func(pb.KVClient) pb.KVClient) {
+	s.transactions = c(s.transactions)
+	s.client.KV = clientv3.NewKVFromKVClient(s.transactions, s.client)
 }

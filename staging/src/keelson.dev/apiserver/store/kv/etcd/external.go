@@ -65,6 +65,8 @@ func Dial(e External) (*Store, error) {
 		return nil, err
 	}
 	s := newStore(client, clientv3.RetryKVClient(client), e.LeaseReuse, e.Clock)
+	s.leader = &leader{client: client, clock: e.Clock}
+	s.leases.leader = s.leader
 	s.callOptions = []grpc.CallOption{grpc.WaitForReady(true), grpc.MaxCallSendMsgSize(maxCallSend),
 		grpc.MaxCallRecvMsgSize(maxCallReceive)}
 	s.revision, s.size = s.readRevision, s.readSize

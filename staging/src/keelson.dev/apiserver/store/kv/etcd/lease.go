@@ -5,6 +5,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ const (
 type leases struct {
 	client *clientv3.Client
 	clock  clock.Clock
+	leader *leader
 	reuse  int64 // seconds for which a lease accepts further keys
 
 	mu    sync.Mutex
@@ -52,12 +54,25 @@ func (l *leases) get(ctx context.Context, ttl int64) (clientv3.LeaseID, error) {
 		return cur.id, nil
 	}
 	granted := ttl + min(l.reuse, ttl/leaseReusePart)
-	resp, err := l.client.Grant(ctx, granted)
+	resp, err := l.grant(ctx, granted)
 	if err != nil {
 		return 0, err
 	}
 	l.byTTL[ttl] = &lease{id: resp.ID, end: now.Add(seconds(granted)), keys: 1}
 	return resp.ID, nil
+}
+
+// grant makes a lease. If the request is lost, it is repeated: a further lease without keys does no harm.
+func (l *leases) grant(ctx context.Context, ttl int64) (*clientv3.LeaseGrantResponse, error) {
+	for {
+		limited, stop := l.leader.follow(ctx)
+		resp, err := l.client.Grant(limited, ttl)
+		err = lost(limited, err)
+		stop()
+		if !errors.Is(err, errLost) {
+			return resp, err
+		}
+	}
 }
 
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }

@@ -6,10 +6,12 @@ package etcd
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"keelson.dev/apiserver/store/kv"
@@ -27,7 +29,7 @@ const (
 // makes them together.
 func (s *Store) make(ctx context.Context, w *kv.Write) (kv.WriteResult, error) {
 	g := kv.GroupOf(ctx)
-	if g == nil {
+	if g == nil || s.fenced(w) {
 		s.write(ctx, w)
 	} else {
 		g.Make(w, func(all []*kv.Write) { s.writeEach(ctx, all) })
@@ -43,12 +45,17 @@ func (s *Store) write(ctx context.Context, w *kv.Write) {
 		w.Err = err
 		return
 	}
-	resp, err := s.commit(ctx, transaction(w, operation))
+	if s.fenced(w) {
+		w.Result, err = s.create(ctx, w, operation)
+		w.Err = translate(err)
+		return
+	}
+	resp, repeated, err := s.commit(ctx, transaction(w, operation))
 	if err != nil {
 		w.Err = translate(err)
 		return
 	}
-	w.Result = outcome(w, resp, resp.Header.Revision)
+	w.Result, w.Err = outcome(w, resp, resp.Header.Revision, repeated)
 }
 
 // writeEach commits the writes of a group, in as few transactions as possible.
@@ -98,9 +105,9 @@ func (s *Store) writeSome(ctx context.Context, some []*kv.Write) {
 	if len(sent) == 0 {
 		return
 	}
-	resp, err := s.commit(ctx, &pb.TxnRequest{Compare: conditions, Success: operations})
+	resp, repeated, err := s.commit(ctx, &pb.TxnRequest{Compare: conditions, Success: operations})
 	if err == nil && !resp.Succeeded {
-		s.writeNested(ctx, sent, operations)
+		s.writeNested(ctx, sent, operations, repeated)
 		return
 	}
 	for _, w := range sent {
@@ -112,34 +119,52 @@ func (s *Store) writeSome(ctx context.Context, some []*kv.Write) {
 	}
 }
 
-// writeNested makes writes in one transaction, each as a nested transaction with its operation.
-func (s *Store) writeNested(ctx context.Context, writes []*kv.Write, operations []*pb.RequestOp) {
+// writeNested makes writes in one transaction, each as a nested transaction with its operation. repeated
+// reports whether they may already have been made.
+func (s *Store) writeNested(ctx context.Context, writes []*kv.Write, operations []*pb.RequestOp, repeated bool) {
 	nested := make([]*pb.RequestOp, len(writes))
 	for i, w := range writes {
 		nested[i] = &pb.RequestOp{Request: &pb.RequestOp_RequestTxn{RequestTxn: transaction(w, operations[i])}}
 	}
-	resp, err := s.commit(ctx, &pb.TxnRequest{Success: nested})
+	resp, again, err := s.commit(ctx, &pb.TxnRequest{Success: nested})
 	for i, w := range writes {
 		if err != nil {
 			w.Err = translate(err)
 			continue
 		}
-		w.Result = outcome(w, resp.Responses[i].GetResponseTxn(), resp.Header.Revision)
+		w.Result, w.Err = outcome(w, resp.Responses[i].GetResponseTxn(), resp.Header.Revision, repeated || again)
 	}
 }
 
-// commit sends a transaction. It returns the errors of etcd's client.
-func (s *Store) commit(ctx context.Context, transaction *pb.TxnRequest) (*pb.TxnResponse, error) {
-	resp, err := s.transactions.Txn(ctx, transaction, s.callOptions...)
-	return resp, clientv3.ContextError(ctx, err)
+// commit sends a transaction, and repeats it if it is lost. Each of its operations must depend on a key that
+// exists at an expected revision, so that it happens at most once. It returns the errors of etcd's client.
+func (s *Store) commit(ctx context.Context, t *pb.TxnRequest) (resp *pb.TxnResponse, repeated bool, err error) {
+	for {
+		resp, err = s.attempt(ctx, t)
+		if !errors.Is(err, errLost) {
+			return resp, repeated, err
+		}
+		repeated = true
+	}
+}
+
+// attempt sends a transaction. It returns the errors of etcd's client, or errLost.
+func (s *Store) attempt(ctx context.Context, t *pb.TxnRequest) (*pb.TxnResponse, error) {
+	ctx, stop := s.leader.follow(ctx)
+	defer stop()
+	resp, err := s.transactions.Txn(ctx, t, s.callOptions...)
+	if err != nil {
+		return nil, lost(ctx, clientv3.ContextError(ctx, err))
+	}
+	s.leader.note(resp.Header)
+	return resp, nil
 }
 
 // transaction returns a transaction that makes the write w by its operation if its conditions hold,
 // and otherwise reads the key.
 func transaction(w *kv.Write, operation *pb.RequestOp) *pb.TxnRequest {
-	read := &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte(w.Key)}}}
 	return &pb.TxnRequest{
-		Compare: expected(w), Success: []*pb.RequestOp{operation}, Failure: []*pb.RequestOp{read},
+		Compare: expected(w), Success: []*pb.RequestOp{operation}, Failure: []*pb.RequestOp{read(w.Key)},
 	}
 }
 
@@ -162,6 +187,11 @@ func (s *Store) operation(ctx context.Context, w *kv.Write) (*pb.RequestOp, erro
 func put(key string, value []byte, lease clientv3.LeaseID) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{
 		RequestPut: &pb.PutRequest{Key: []byte(key), Value: value, Lease: int64(lease)}}}
+}
+
+// read returns the operation that reads key.
+func read(key string) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte(key)}}}
 }
 
 // deletion returns the operation that deletes key.
@@ -194,13 +224,18 @@ func modifiedAt(key string, revision int64) *pb.Compare {
 	}
 }
 
-// outcome returns the result of the write w from the response to the transaction that contained w.
-func outcome(w *kv.Write, resp *pb.TxnResponse, revision int64) kv.WriteResult {
+// outcome returns the result of the write w from the response to the transaction that contained w. If the
+// transaction was repeated, w may be the reason why its condition did not hold.
+func outcome(w *kv.Write, resp *pb.TxnResponse, revision int64, repeated bool) (kv.WriteResult, error) {
 	res := kv.WriteResult{OK: resp.Succeeded, Revision: revision}
-	if !resp.Succeeded {
-		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-			res.Current = &kv.Item{Key: w.Key, Value: kvs[0].Value, ModRevision: kvs[0].ModRevision}
-		}
+	if res.OK {
+		return res, nil
 	}
-	return res
+	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+		res.Current = &kv.Item{Key: w.Key, Value: kvs[0].Value, ModRevision: kvs[0].ModRevision}
+	}
+	if repeated && (res.Current == nil || res.Current.ModRevision != w.Expect) {
+		return kv.WriteResult{}, rpctypes.ErrTimeout
+	}
+	return res, nil
 }
