@@ -271,7 +271,7 @@ func (c *cutCell) short() {
 				}
 			})
 			c.Logf("the link of %s (%s) was cut (%d) for %s: longest gap %.2f s", m.Name(), target, d, shortCut, seen.Gap)
-			if seen.Gap > failover {
+			if seen.Gap > cutFailover {
 				c.Errorf("no writes for %.1f s", seen.Gap)
 			}
 			c.whole(c.planes[0], len(c.planes))
@@ -355,7 +355,7 @@ func (c *cutCell) long() {
 		p.holding()
 		p.heal()
 	})
-	if seen.Gap > failover {
+	if seen.Gap > cutFailover {
 		c.Errorf("no writes for %.1f s", seen.Gap)
 	}
 	c.noTwins()
