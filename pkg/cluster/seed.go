@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/filelock"
 	"keelson.dev/keelson/pkg/provision"
 )
 
@@ -270,20 +271,13 @@ func copyContent(from, to string) error {
 	return out.Close()
 }
 
-// lockFile locks a file against other processes, and holds the lock until unlock is called.
+// lockFile locks a file against other processes, and holds the lock until unlock is called. It makes the
+// directory of the file.
 func lockFile(file string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return nil, fmt.Errorf("directory of lock: %w", err)
 	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("lock %s: %w", file, err)
-	}
-	return func() { _ = f.Close() }, nil
+	return filelock.Lock(file)
 }
 
 // tail returns the last lines of a program's output, at most the given number.

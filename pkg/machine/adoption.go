@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/filelock"
 	"keelson.dev/keelson/pkg/machine/adopt"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/provision"
@@ -30,6 +31,10 @@ import (
 var adoption = adopt.Paths{
 	Manifests: string(controlDir) + "/manifests", Parked: string(controlDir) + "/keelson-adopted", Own: ownConfig,
 }
+
+// adoptionLock is the path of the file that Adopt and Unadopt lock. It is in no directory of the machine's state,
+// because Unadopt removes those while it has the lock.
+var adoptionLock = "/run/keelson-adopt.lock"
 
 const (
 	// endLimit is how long the kubelet may take to end static pods. It gives them 30 s, one after the other in
@@ -62,7 +67,8 @@ var (
 		"because Kubernetes' and Keelson's control planes would use its etcd at the same time")
 	errOtherRelease = errors.New("this machine was adopted by another release: run its \"ctl unadopt\" first, or use " +
 		"its ctl")
-	errAdopted = errors.New("this machine's control plane was adopted from kubeadm, and this command is only for " +
+	errRunsAlready = errors.New("\"ctl adopt\" or \"ctl unadopt\" runs on this machine already: wait until it has ended")
+	errAdopted     = errors.New("this machine's control plane was adopted from kubeadm, and this command is only for " +
 		"machines of \"ctl init\" and \"ctl join\": run \"ctl unadopt\" first")
 )
 
@@ -78,6 +84,25 @@ func NotAdopted() error {
 // Adopt replaces the control plane that kubeadm has made on this machine by that of the release to which this
 // program belongs. It can be interrupted and repeated.
 func Adopt(ctx context.Context, o *AdoptOptions, d Deps) error {
+	return alone(func() error { return takeOver(ctx, o, d) })
+}
+
+// alone calls f while no other process changes which control plane this machine has. If there is one, it returns an
+// error.
+func alone(f func() error) error {
+	unlock, err := filelock.TryLock(adoptionLock)
+	if errors.Is(err, filelock.ErrLocked) {
+		return errRunsAlready
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return f()
+}
+
+// takeOver does what Adopt promises.
+func takeOver(ctx context.Context, o *AdoptOptions, d Deps) error {
 	dir, err := release()
 	if err != nil {
 		return err
@@ -121,6 +146,11 @@ manifests are in %s. To return:
 
 // Unadopt brings the control plane back that Adopt has replaced. It can be interrupted and repeated.
 func Unadopt(ctx context.Context, d Deps) error {
+	return alone(func() error { return giveBack(ctx, d) })
+}
+
+// giveBack does what Unadopt promises.
+func giveBack(ctx context.Context, d Deps) error {
 	phase, err := adoption.Phase()
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"keelson.dev/keelson/pkg/filelock"
 	"keelson.dev/keelson/pkg/machine/adopt"
 	"keelson.dev/keelson/pkg/provision"
 )
@@ -74,6 +75,31 @@ func TestProcess(t *testing.T) {
 	} {
 		if id, err := process(proc, command); err != nil || id != want {
 			t.Errorf("%v: process %d, %v, want %d", command, id, err, want)
+		}
+	}
+}
+
+// TestAdoptAlone checks that neither command starts while one of them runs.
+func TestAdoptAlone(t *testing.T) {
+	before, state := adoptionLock, adoption
+	defer func() { adoptionLock, adoption = before, state }()
+	adoptionLock = filepath.Join(t.TempDir(), "lock")
+	adoption.Parked = filepath.Join(t.TempDir(), "none")
+	unlock, err := filelock.TryLock(adoptionLock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Deps{Out: t.Output()}
+	if err := Adopt(t.Context(), &AdoptOptions{}, d); !errors.Is(err, errRunsAlready) {
+		t.Errorf("adopt: %v", err)
+	}
+	if err := Unadopt(t.Context(), d); !errors.Is(err, errRunsAlready) {
+		t.Errorf("unadopt: %v", err)
+	}
+	unlock()
+	for range 2 { // the second checks that the first has unlocked it
+		if err := Unadopt(t.Context(), d); err != nil {
+			t.Errorf("unadopt afterwards: %v", err)
 		}
 	}
 }

@@ -6,16 +6,14 @@ package certs
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/filelock"
 	"keelson.dev/keelson/pkg/pki"
 	"keelson.dev/keelson/pkg/provision"
 )
@@ -108,17 +106,11 @@ func (m *Machine) Reissue(ctx context.Context, node kubernetes.Interface, clk cl
 // Locked calls f while no other process that locks the file at path reads or writes certificates or keys of
 // authorities. f must not call Locked.
 func Locked(path string, f func() error) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	unlock, err := filelock.Lock(path)
 	if err != nil {
-		return fmt.Errorf("lock of certificates: %w", err)
+		return fmt.Errorf("certificates: %w", err)
 	}
-	defer file.Close() // it also unlocks the file
-	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-		err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
-	}
-	if err != nil {
-		return fmt.Errorf("lock of certificates: %w", err)
-	}
+	defer unlock()
 	return f()
 }
 

@@ -15,7 +15,8 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
-	"golang.org/x/sys/unix"
+
+	"keelson.dev/keelson/pkg/filelock"
 )
 
 // addresses is a directory that stores the allocated addresses. It has one file for each address,
@@ -49,18 +50,10 @@ func (a addresses) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(a.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("directory of addresses: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(a.dir, "lock"), os.O_RDONLY|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock addresses: %w", err)
+	if unlock, err = filelock.Lock(filepath.Join(a.dir, "lock")); err != nil {
+		return nil, fmt.Errorf("addresses: %w", err)
 	}
-	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock addresses: %w", err)
-	}
-	return func() { f.Close() }, nil
+	return unlock, nil
 }
 
 // give allocates an address of each range to an owner. If a range has no free address, it allocates
