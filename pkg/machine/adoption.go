@@ -111,6 +111,9 @@ func takeOver(ctx context.Context, o *AdoptOptions, d Deps) error {
 	if err != nil {
 		return err
 	}
+	if err := adoption.Conflict(); err != nil {
+		return err
+	}
 	m, err := newAdopter(dir, o, phase, d)
 	if err != nil {
 		return err

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"keelson.dev/keelson/pkg/atomicfile"
 )
 
@@ -48,17 +50,31 @@ type state struct {
 
 // Begun reports whether the kubelet may have ended one of the static pods already.
 func (p Paths) Begun() bool {
-	return slices.ContainsFunc(components(), func(c string) bool {
-		_, err := os.Lstat(filepath.Join(p.Parked, manifest(c)))
-		return err == nil
-	})
+	return slices.ContainsFunc(components(), func(c string) bool { return exists(filepath.Join(p.Parked, manifest(c))) })
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// Conflict returns an error if both directories have a manifest of the same component.
+func (p Paths) Conflict() error {
+	var errs []error
+	for _, c := range components() {
+		parked, written := filepath.Join(p.Parked, manifest(c)), filepath.Join(p.Manifests, manifest(c))
+		if exists(parked) && exists(written) {
+			errs = append(errs, fmt.Errorf("%s and %s: %w", parked, written, errTwo))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Phase returns the phase of the adoption.
 func (p Paths) Phase() (Phase, error) {
 	data, err := os.ReadFile(p.state())
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Lstat(p.Parked); err == nil { // it has just begun, or its return has just ended
+		if exists(p.Parked) { // it has just begun, or its return has just ended
 			return Adopting, nil
 		}
 		return "", nil
@@ -115,7 +131,10 @@ type Adoption struct {
 var (
 	// ErrReturning is the error of Adopt if a return has begun.
 	ErrReturning = errors.New("an adoption was interrupted on its way back: run \"ctl unadopt\" first")
-	errReturned  = errors.New("Keelson's control plane does not work here, so Kubernetes' control plane was started again")
+	errTwo       = errors.New("both files exist, because a program such as kubeadm has written the second one during the " +
+		"adoption: keep the one that Kubernetes' control plane shall use, move the other one to another directory, and " +
+		"repeat the command")
+	errReturned = errors.New("Keelson's control plane does not work here, so Kubernetes' control plane was started again")
 )
 
 // step is a part of an adoption. It can be repeated.
@@ -153,6 +172,9 @@ func (a *Adoption) Adopt(ctx context.Context) error {
 	}
 	if phase == Returning {
 		return ErrReturning
+	}
+	if err := a.Conflict(); err != nil {
+		return err
 	}
 	if phase == Adopted {
 		return nil
@@ -200,6 +222,9 @@ func (a *Adoption) Return(ctx context.Context) error {
 	if err != nil || phase == "" {
 		return err
 	}
+	if err := a.Conflict(); err != nil {
+		return err
+	}
 	return a.run(ctx, a.back())
 }
 
@@ -220,16 +245,18 @@ func (a *Adoption) back() []step {
 		at(func() error { return remove(a.Parked) }))
 }
 
-// move moves a file to another directory of the same file system, unless it is there already.
+// move moves a file to another directory of the same file system, unless it is there already. It replaces no file.
 func move(from, to, name string) error {
-	err := os.Rename(filepath.Join(from, name), filepath.Join(to, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		if _, there := os.Lstat(filepath.Join(to, name)); there == nil {
-			return nil
-		}
+	source, target := filepath.Join(from, name), filepath.Join(to, name)
+	err := unix.Renameat2(unix.AT_FDCWD, source, unix.AT_FDCWD, target, unix.RENAME_NOREPLACE)
+	if errors.Is(err, fs.ErrNotExist) && exists(target) {
+		return nil
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s and %s: %w", source, target, errTwo)
 	}
 	if err != nil {
-		return fmt.Errorf("manifest: %w", err)
+		return fmt.Errorf("manifest %s: %w", source, err)
 	}
 	return errors.Join(atomicfile.SyncDir(to), atomicfile.SyncDir(from))
 }

@@ -22,10 +22,11 @@ import (
 type fakeMachine struct {
 	Paths
 	enabled bool
-	keelson bool // its programs run
-	broken  bool // Keelson's programs never become healthy
-	stuck   bool // the kubelet ends no pods
-	lost    bool // Kubernetes' control plane does not come back
+	keelson bool   // its programs run
+	broken  bool   // Keelson's programs never become healthy
+	stuck   bool   // the kubelet ends no pods
+	lost    bool   // Kubernetes' control plane does not come back
+	stopped func() // is called after the end of Keelson's programs, unless it is nil
 	faults  []string
 }
 
@@ -36,20 +37,15 @@ func (m *fakeMachine) kubernetes() bool { return slices.ContainsFunc(components(
 
 // has reports whether the kubelet has the manifest of a component.
 func (m *fakeMachine) has(component string) bool {
-	return there(filepath.Join(m.Manifests, manifest(component)))
-}
-
-func there(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
+	return exists(filepath.Join(m.Manifests, manifest(component)))
 }
 
 // check records a fault if both control planes could use the store.
 func (m *fakeMachine) check() {
-	if m.kubernetes() && (m.keelson || m.enabled && there(filepath.Join(m.Own, "etcd.env"))) {
+	if m.kubernetes() && (m.keelson || m.enabled && exists(filepath.Join(m.Own, "etcd.env"))) {
 		m.faults = append(m.faults, "two control planes")
 	}
-	if (m.enabled || m.keelson || there(m.Own)) && !there(m.Parked) {
+	if (m.enabled || m.keelson || exists(m.Own)) && !exists(m.Parked) {
 		m.faults = append(m.faults, "a change without a state")
 	}
 }
@@ -57,7 +53,7 @@ func (m *fakeMachine) check() {
 // boot turns the machine off and on.
 func (m *fakeMachine) boot() {
 	m.check()
-	m.keelson = m.enabled && there(filepath.Join(m.Own, "etcd.env"))
+	m.keelson = m.enabled && exists(filepath.Join(m.Own, "etcd.env"))
 	m.check()
 }
 
@@ -85,6 +81,9 @@ func (m *fakeMachine) Start(context.Context) error {
 
 func (m *fakeMachine) Stop(context.Context) error {
 	m.keelson, m.enabled = false, false
+	if m.stopped != nil {
+		m.stopped()
+	}
 	return nil
 }
 
@@ -280,6 +279,54 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
+// TestNewManifest checks that a manifest which was written during an adoption is not lost, and that nothing changes
+// until the administrator has chosen one of the two.
+func TestNewManifest(t *testing.T) {
+	dir := t.TempDir()
+	a, m := newAdoption(t, dir)
+	before := files(t, dir)
+	if err := a.Adopt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	written := filepath.Join(m.Manifests, manifest(APIServer))
+	write := func() {
+		if err := os.WriteFile(written, []byte("new"), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	write()
+	adopted := files(t, dir)
+	for name, run := range map[string]func(context.Context) error{"return": a.Return, "adopt": a.Adopt} {
+		if err := run(t.Context()); !errors.Is(err, errTwo) || !strings.Contains(err.Error(), written) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if after := files(t, dir); !maps.Equal(adopted, after) || !m.keelson {
+			t.Errorf("%s has changed the machine: %v, want %v", name, after, adopted)
+		}
+	}
+	remove := func() {
+		if err := os.Remove(written); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove()
+	m.stopped = write // after the check
+	if err := a.Return(t.Context()); !errors.Is(err, errTwo) {
+		t.Errorf("written during the return: %v", err)
+	}
+	if data, err := os.ReadFile(written); string(data) != "new" || !exists(filepath.Join(m.Parked, manifest(APIServer))) {
+		t.Errorf("a manifest is lost: %q, %v", data, err)
+	}
+	remove()
+	m.stopped = nil
+	if err := a.Return(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if after := files(t, dir); !maps.Equal(before, after) {
+		t.Errorf("files %v, want %v", after, before)
+	}
+}
+
 // TestManifestsGone checks that a machine whose manifests were removed meanwhile is not left without any.
 func TestManifestsGone(t *testing.T) {
 	a, m := newAdoption(t, t.TempDir())
@@ -289,7 +336,7 @@ func TestManifestsGone(t *testing.T) {
 	if err := a.Adopt(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
-	if !there(filepath.Join(m.Manifests, manifest(Etcd))) || m.keelson {
+	if !exists(filepath.Join(m.Manifests, manifest(Etcd))) || m.keelson {
 		t.Error("the other manifests were moved")
 	}
 }
