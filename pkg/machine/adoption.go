@@ -67,6 +67,8 @@ var (
 		"because Kubernetes' and Keelson's control planes would use its etcd at the same time")
 	errOtherRelease = errors.New("this machine was adopted by another release: run its \"ctl unadopt\" first, or use " +
 		"its ctl")
+	errDropLate = errors.New("the control plane is adopted with this flag already: remove it from the file of the " +
+		"program in " + ownConfig + ", and restart the program's unit")
 	errRunsAlready = errors.New("\"ctl adopt\" or \"ctl unadopt\" runs on this machine already: wait until it has ended")
 	errAdopted     = errors.New("this machine's control plane was adopted from kubeadm, and this command is only for " +
 		"machines of \"ctl init\" and \"ctl join\": run \"ctl unadopt\" first")
@@ -114,7 +116,11 @@ func takeOver(ctx context.Context, o *AdoptOptions, d Deps) error {
 	if err := adoption.Conflict(); err != nil {
 		return err
 	}
-	m, err := newAdopter(dir, o, phase, d)
+	drop, err := dropped(o.Drop, phase)
+	if err != nil {
+		return err
+	}
+	m, err := newAdopter(dir, drop, phase, d)
 	if err != nil {
 		return err
 	}
@@ -134,7 +140,7 @@ func takeOver(ctx context.Context, o *AdoptOptions, d Deps) error {
 	if err != nil {
 		return err
 	}
-	a := &adopt.Adoption{Paths: adoption, Machine: m, Files: files, Run: m.run}
+	a := &adopt.Adoption{Paths: adoption, Machine: m, Files: files, Drop: drop, Run: m.run}
 	if err := a.Adopt(ctx); err != nil {
 		return err
 	}
@@ -162,7 +168,7 @@ func giveBack(ctx context.Context, d Deps) error {
 		fmt.Fprintln(d.Out, "There is nothing to do: the control plane of this machine is not adopted.")
 		return nil
 	}
-	m, err := newAdopter("", &AdoptOptions{}, phase, d)
+	m, err := newAdopter("", nil, phase, d)
 	if err != nil {
 		return err
 	}
@@ -187,8 +193,28 @@ type adopter struct {
 
 var _ adopt.Machine = (*adopter)(nil)
 
-// newAdopter reads the manifests. dir is the directory of the release that adopts the machine.
-func newAdopter(dir string, o *AdoptOptions, phase adopt.Phase, d Deps) (*adopter, error) {
+// dropped returns the names of all flags that the programs do not get: those with which the adoption has begun, and
+// those that the user names now.
+func dropped(now []string, phase adopt.Phase) ([]string, error) {
+	out, err := adoption.Dropped()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range now {
+		switch {
+		case slices.Contains(out, name):
+		case phase == adopt.Adopted:
+			return nil, fmt.Errorf("--drop-flag=%s: %w", name, errDropLate)
+		default:
+			out = append(out, name)
+		}
+	}
+	return out, nil
+}
+
+// newAdopter reads the manifests. dir is the directory of the release that adopts the machine. drop has the names of
+// flags that no program gets.
+func newAdopter(dir string, drop []string, phase adopt.Phase, d Deps) (*adopter, error) {
 	if phase == "" && Installed() {
 		return nil, errKeelson
 	}
@@ -196,7 +222,7 @@ func newAdopter(dir string, o *AdoptOptions, phase adopt.Phase, d Deps) (*adopte
 	if err != nil {
 		return nil, err
 	}
-	m := &adopter{steps: &steps{Deps: d}, release: dir, pods: pods, programs: pods.Programs(o.Drop)}
+	m := &adopter{steps: &steps{Deps: d}, release: dir, pods: pods, programs: pods.Programs(drop)}
 	m.config, err = adoptedConfiguration(pods)
 	if err != nil {
 		return nil, err

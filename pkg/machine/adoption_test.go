@@ -104,6 +104,28 @@ func TestAdoptAlone(t *testing.T) {
 	}
 }
 
+// TestDropped checks that flags which an interrupted adoption leaves out need not be named again.
+func TestDropped(t *testing.T) {
+	before := adoption
+	defer func() { adoption = before }()
+	adoption.Parked = t.TempDir()
+	state := filepath.Join(adoption.Parked, "state.json")
+	if err := os.WriteFile(state, []byte(`{"phase": "adopting", "drop": ["a", "b"]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for now, want := range map[string]string{"": "a b", "b": "a b", "c": "a b c"} {
+		if got, err := dropped(strings.Fields(now), adopt.Adopting); err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%q: %q, %v, want %q", now, got, err, want)
+		}
+	}
+	if got, err := dropped([]string{"a"}, adopt.Adopted); err != nil || len(got) != 2 {
+		t.Errorf("the same flag again: %q, %v", got, err)
+	}
+	if _, err := dropped([]string{"c"}, adopt.Adopted); !errors.Is(err, errDropLate) {
+		t.Errorf("another flag of an adopted control plane: %v", err)
+	}
+}
+
 // TestNotAdopted checks that commands which would destroy an adopted control plane refuse.
 func TestNotAdopted(t *testing.T) {
 	if err := NotAdopted(); err != nil {

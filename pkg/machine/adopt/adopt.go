@@ -46,6 +46,8 @@ func (p Paths) Has(file string) bool { return filepath.Dir(file) == p.Parked }
 // state is the content of the state file.
 type state struct {
 	Phase Phase `json:"phase"`
+	// Drop has the names of flags that no program gets (see Adoption.Drop).
+	Drop []string `json:"drop,omitempty"`
 }
 
 // Begun reports whether the kubelet may have ended one of the static pods already.
@@ -72,29 +74,39 @@ func (p Paths) Conflict() error {
 
 // Phase returns the phase of the adoption.
 func (p Paths) Phase() (Phase, error) {
+	s, err := p.load()
+	return s.Phase, err
+}
+
+// Dropped returns the names of the flags with which the adoption has begun that no program gets.
+func (p Paths) Dropped() ([]string, error) {
+	s, err := p.load()
+	return s.Drop, err
+}
+
+func (p Paths) load() (s state, err error) {
 	data, err := os.ReadFile(p.state())
 	if errors.Is(err, fs.ErrNotExist) {
 		if exists(p.Parked) { // it has just begun, or its return has just ended
-			return Adopting, nil
+			s.Phase = Adopting
 		}
-		return "", nil
+		return s, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("state of the adoption: %w", err)
+		return s, fmt.Errorf("state of the adoption: %w", err)
 	}
-	var s state
 	if err := json.Unmarshal(data, &s); err != nil {
-		return "", fmt.Errorf("state of the adoption: %s: %w", p.state(), err)
+		return s, fmt.Errorf("state of the adoption: %s: %w", p.state(), err)
 	}
-	return s.Phase, nil
+	return s, nil
 }
 
-func (p Paths) save(phase Phase) error {
-	data, err := json.Marshal(state{phase})
+func (a *Adoption) save(phase Phase) error {
+	data, err := json.Marshal(state{phase, a.Drop})
 	if err != nil {
 		return fmt.Errorf("state of the adoption: %w", err)
 	}
-	return atomicfile.WriteDurably(p.state(), append(data, '\n'), 0o600)
+	return atomicfile.WriteDurably(a.state(), append(data, '\n'), 0o600)
 }
 
 // Machine is what an adoption needs of the machine. All calls can be repeated.
@@ -124,6 +136,9 @@ type Adoption struct {
 	Machine Machine
 	// Files are the files of Keelson's programs. They are needed to adopt, not to return.
 	Files []File
+	// Drop has the names of the flags in the manifests that are not in Files, because the user wants so. An
+	// adoption that is interrupted goes on with Paths.Dropped.
+	Drop []string
 	// Run runs a step that takes time, and reports it. what is its name.
 	Run func(what string, step func() error) error
 }

@@ -190,6 +190,25 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
+// TestDropped checks that an adoption remembers which flags it leaves out, wherever it is interrupted.
+func TestDropped(t *testing.T) {
+	a, m := newAdoption(t, t.TempDir())
+	a.Drop = []string{"one", "two"}
+	for steps := range 30 {
+		err := a.Adopt(&limited{t.Context(), steps})
+		drop, dropErr := m.Dropped()
+		if dropErr != nil || exists(m.state()) != slices.Equal(drop, a.Drop) {
+			t.Errorf("after %d steps: %q, %v", steps, drop, dropErr)
+		}
+		if err == nil {
+			break
+		}
+	}
+	if err := in(m, Adopted); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestReturnsByItself checks that an adoption that does not work is undone.
 func TestReturnsByItself(t *testing.T) {
 	for name, tc := range map[string]struct {
