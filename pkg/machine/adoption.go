@@ -271,6 +271,9 @@ func (m *adopter) check(ctx context.Context) error {
 	if _, err := m.files(); err != nil {
 		return err
 	}
+	if err := m.processes().Check(); err != nil {
+		return err
+	}
 	return errors.Join(m.checkAPI(ctx), m.checkEtcd(ctx))
 }
 
@@ -394,22 +397,29 @@ func (m *adopter) Enable(ctx context.Context) error {
 
 var errRuns = errors.New("its process runs")
 
+// processes finds the processes of the static pods.
+func (m *adopter) processes() adopt.Processes {
+	return adopt.Processes{Proc: "/proc", Logs: "/var/log/pods", Node: m.config.Node.Name}
+}
+
 // Ended implements adopt.Machine. It looks for processes, because a component that ends closes its port first.
 func (m *adopter) Ended(ctx context.Context, components ...string) error {
 	began := m.Clock.Now()
 	err := provision.Wait(ctx, m.Clock, endLimit, func(ctx context.Context) error {
 		for _, c := range components {
-			id, err := process("/proc", m.pods.Command(c))
+			found, err := m.processes().Find(c)
 			if err != nil {
 				return err
 			}
-			if id == 0 {
+			if len(found) == 0 {
 				continue
 			}
 			if c == adopt.APIServer && m.Clock.Since(began) > drainTime && m.drains(ctx) {
-				_ = unix.Kill(id, unix.SIGKILL) // fails if it has ended meanwhile
+				if err := m.processes().Kill(c); err != nil {
+					return err
+				}
 			}
-			return fmt.Errorf("%s: %w (%d)", c, errRuns, id)
+			return fmt.Errorf("%s: %w (%d)", c, errRuns, found)
 		}
 		return nil
 	})
@@ -426,22 +436,6 @@ func (m *adopter) drains(ctx context.Context) bool {
 		_ = conn.Close() // nothing was sent
 	}
 	return errors.Is(err, unix.ECONNREFUSED)
-}
-
-// process returns the ID of a process with a command line, or 0. proc is the directory with all processes.
-func process(proc string, command []string) (int, error) {
-	files, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "cmdline"))
-	if err != nil {
-		return 0, fmt.Errorf("processes: %w", err)
-	}
-	want := strings.Join(command, "\x00") + "\x00"
-	for _, file := range files {
-		// A process that ends meanwhile has no command line.
-		if line, err := os.ReadFile(file); err == nil && string(line) == want {
-			return strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		}
-	}
-	return 0, nil
 }
 
 // Start implements adopt.Machine. It starts all programs at once, so that the API is missing for a short time.

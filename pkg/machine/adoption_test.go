@@ -56,29 +56,6 @@ func TestAdoptedConfiguration(t *testing.T) {
 	}
 }
 
-// TestProcess checks that the process of a static pod is found by its complete command line.
-func TestProcess(t *testing.T) {
-	proc := t.TempDir()
-	for id, line := range map[string]string{
-		"1": "etcd\x00", "22": "etcd\x00--name=m1\x00", "3": "etcd\x00--name=m1\x00--x=y\x00", "4": "",
-		"self": "etcd\x00--name=self\x00",
-	} {
-		if err := os.Mkdir(filepath.Join(proc, id), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(proc, id, "cmdline"), []byte(line), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for want, command := range map[int][]string{
-		22: {"etcd", "--name=m1"}, 0: {"etcd", "--name=self"}, 1: {"etcd"},
-	} {
-		if id, err := process(proc, command); err != nil || id != want {
-			t.Errorf("%v: process %d, %v, want %d", command, id, err, want)
-		}
-	}
-}
-
 // TestAdoptAlone checks that neither command starts while one of them runs.
 func TestAdoptAlone(t *testing.T) {
 	before, state := adoptionLock, adoption

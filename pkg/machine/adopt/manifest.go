@@ -35,15 +35,11 @@ type Flag struct{ Name, Value string }
 // String returns the flag in the form in which kubeadm writes it.
 func (f Flag) String() string { return "--" + f.Name + "=" + f.Value }
 
-// Pods are the commands, flags and environment variables of the containers of kubeadm's static pods, by component.
+// Pods are the flags and environment variables of the containers of kubeadm's static pods, by component.
 type Pods struct {
-	commands    map[string][]string
 	flags       map[string][]Flag
 	environment map[string][]v1.EnvVar
 }
-
-// Command returns the command line of a component.
-func (p *Pods) Command(component string) []string { return p.commands[component] }
 
 // Value returns the last value of a flag of a component, or "" if the component does not have the flag.
 func (p *Pods) Value(component, flag string) (value string) {
@@ -71,7 +67,7 @@ var (
 
 // Read reads the manifests of all components. Each is in the first of the directories that has it.
 func Read(dirs ...string) (*Pods, error) {
-	out := &Pods{commands: map[string][]string{}, flags: map[string][]Flag{}, environment: map[string][]v1.EnvVar{}}
+	out := &Pods{flags: map[string][]Flag{}, environment: map[string][]v1.EnvVar{}}
 	for _, component := range components() {
 		file, data, err := find(dirs, manifest(component))
 		if err != nil {
@@ -116,7 +112,6 @@ func (p *Pods) add(component string, data []byte) error {
 	if len(command) == 0 || filepath.Base(command[0]) != component {
 		return errContainer
 	}
-	p.commands[component] = command
 	for _, text := range command[1:] {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok || !strings.HasPrefix(name, "--") {
