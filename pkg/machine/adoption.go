@@ -5,10 +5,14 @@ package machine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -444,13 +448,65 @@ func (m *adopter) Start(ctx context.Context) error {
 	if err := systemctl(ctx, append([]string{"start", "--no-block"}, units(controlPrograms())...)...); err != nil {
 		return err
 	}
-	for _, program := range slices.Backward(controlPrograms()) {
-		if err := m.host.Healthy(ctx, program); err != nil {
-			return fmt.Errorf("%s: %w", program, err)
+	for i := range m.programs {
+		p := &m.programs[i]
+		err := m.host.Healthy(ctx, p.Name)
+		if url := healthURL(p); err == nil && url != "" {
+			err = m.await(ctx, healthLimit, func(ctx context.Context) error { return answersHealthy(ctx, url) })
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.Name, err)
 		}
 	}
 	return m.await(ctx, nodeTimeout, func(ctx context.Context) error { return m.nodeHealthy(ctx, began) })
 }
+
+// healthURL returns the URL at which the controller manager or the scheduler says whether it is healthy. It returns ""
+// for other programs, and for one that has no server.
+func healthURL(p *adopt.Program) string {
+	ports := map[string]int{
+		provision.ControllerManager: config.ControllerManagerPort, provision.Scheduler: config.SchedulerPort,
+	}
+	number, ok := ports[p.Name]
+	port := cmp.Or(p.Value("secure-port"), strconv.Itoa(number))
+	if !ok || port == "0" {
+		return ""
+	}
+	address := p.Value("bind-address")
+	if ip := net.ParseIP(address); ip == nil || ip.IsUnspecified() {
+		address = "127.0.0.1"
+	}
+	return "https://" + net.JoinHostPort(address, port) + "/healthz"
+}
+
+var errUnhealthy = errors.New("it says that it is not healthy")
+
+// answersHealthy returns nil if a program on this machine says at a URL that it is healthy.
+func answersHealthy(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("health: %w", err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		InsecureSkipVerify: true, //nolint:gosec // the program signs its own certificate, as in Kubernetes
+	}}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() // nothing is expected any more
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxHealth)) // it only explains the status
+		return fmt.Errorf("%w: %s: %s", errUnhealthy, resp.Status, bytes.TrimSpace(text))
+	}
+	return nil
+}
+
+// maxHealth is the maximum number of bytes of an answer that answersHealthy reads.
+const maxHealth = 4096
 
 // nodeHealthy returns nil if the node is ready, and its kubelet has reached the API since a time.
 func (m *adopter) nodeHealthy(ctx context.Context, since time.Time) error {

@@ -146,7 +146,9 @@ type Adoption struct {
 var (
 	// ErrReturning is the error of Adopt if a return has begun.
 	ErrReturning = errors.New("an adoption was interrupted on its way back: run \"ctl unadopt\" first")
-	errTwo       = errors.New("both files exist, because a program such as kubeadm has written the second one during the " +
+	errUnhealthy = errors.New("this machine is adopted, but Keelson's control plane is not healthy: see \"journalctl -u " +
+		"'keelson-*'\", or bring Kubernetes' control plane back with \"ctl unadopt\"")
+	errTwo = errors.New("both files exist, because a program such as kubeadm has written the second one during the " +
 		"adoption: keep the one that Kubernetes' control plane shall use, move the other one to another directory, and " +
 		"repeat the command")
 	errReturned = errors.New("Keelson's control plane does not work here, so Kubernetes' control plane was started again")
@@ -179,7 +181,8 @@ func (a *Adoption) run(ctx context.Context, steps []step) error {
 }
 
 // Adopt replaces Kubernetes' control plane. If Keelson's does not become healthy, it brings Kubernetes' back, and
-// returns an error. If ctx ends, the machine remains as it is; Adopt or Return continues.
+// returns an error. If ctx ends, the machine remains as it is; Adopt or Return continues. On an adopted machine, it
+// starts what does not run and checks the programs, but does not bring Kubernetes' control plane back.
 func (a *Adoption) Adopt(ctx context.Context) error {
 	phase, err := a.Phase()
 	if err != nil {
@@ -192,6 +195,9 @@ func (a *Adoption) Adopt(ctx context.Context) error {
 		return err
 	}
 	if phase == Adopted {
+		if err := a.run(ctx, []step{a.start()}); err != nil {
+			return fmt.Errorf("%w: %w", errUnhealthy, err)
+		}
 		return nil
 	}
 	err = a.run(ctx, a.forward())
@@ -227,9 +233,12 @@ func (a *Adoption) forward() []step {
 	}
 	return append(steps,
 		step{"end of Kubernetes' etcd", func(ctx context.Context) error { return a.Machine.Ended(ctx, Etcd) }},
-		step{"Keelson's control plane", a.Machine.Start},
+		a.start(),
 		at(func() error { return a.save(Adopted) }))
 }
+
+// start returns the step that starts Keelson's programs and checks them.
+func (a *Adoption) start() step { return step{"Keelson's control plane", a.Machine.Start} }
 
 // Return brings Kubernetes' control plane back. It does nothing on a machine that is not adopted.
 func (a *Adoption) Return(ctx context.Context) error {

@@ -190,6 +190,22 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
+// TestAdoptedUnhealthy checks that a control plane which was healthy once is not said to be healthy without a check,
+// and that the administrator decides then.
+func TestAdoptedUnhealthy(t *testing.T) {
+	a, m := newAdoption(t, t.TempDir())
+	if err := a.Adopt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.broken = true
+	if err := a.Adopt(t.Context()); !errors.Is(err, errUnhealthy) || !errors.Is(err, errBroken) {
+		t.Errorf("error %v, want %v", err, errUnhealthy)
+	}
+	if err := in(m, Adopted); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestDropped checks that an adoption remembers which flags it leaves out, wherever it is interrupted.
 func TestDropped(t *testing.T) {
 	a, m := newAdoption(t, t.TempDir())

@@ -59,6 +59,9 @@ func (p *Program) Args() []string {
 	return out
 }
 
+// Value returns the last value of a flag, or "" if the program does not get it.
+func (p *Program) Value(flag string) string { return value(p.Flags, flag) }
+
 // Programs returns Keelson's programs with the flags of the static pods, in the order in which they start. drop
 // has names of flags that no program gets, in addition to those that Keelson's programs do not need.
 func (p *Pods) Programs(drop []string) []Program {

@@ -42,13 +42,16 @@ type Pods struct {
 }
 
 // Value returns the last value of a flag of a component, or "" if the component does not have the flag.
-func (p *Pods) Value(component, flag string) (value string) {
-	for _, f := range p.flags[component] {
-		if f.Name == flag {
-			value = f.Value
+func (p *Pods) Value(component, flag string) string { return value(p.flags[component], flag) }
+
+// value returns the last value of a flag, or "".
+func value(flags []Flag, name string) string {
+	for _, f := range slices.Backward(flags) {
+		if f.Name == name {
+			return f.Value
 		}
 	}
-	return value
+	return ""
 }
 
 var (
