@@ -5,14 +5,10 @@ package machine
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -172,15 +168,18 @@ func giveBack(ctx context.Context, d Deps) error {
 		fmt.Fprintln(d.Out, "There is nothing to do: the control plane of this machine is not adopted.")
 		return nil
 	}
-	m, err := newAdopter("", nil, phase, d)
-	if err != nil {
-		return err
-	}
+	// The manifests may have been edited. The kubelet decides whether they are right.
+	m := &adopter{steps: &steps{Deps: d}}
 	a := &adopt.Adoption{Paths: adoption, Machine: m, Run: m.run}
 	if err := a.Return(ctx); err != nil {
 		return fmt.Errorf("%w\nRepeat the command: this machine may have no control plane until it succeeds", err)
 	}
-	fmt.Fprintln(d.Out, "\nKubernetes' control plane runs on this machine again.")
+	if m.unchecked == nil {
+		fmt.Fprintln(d.Out, "\nKubernetes' control plane runs on this machine again.")
+		return nil
+	}
+	fmt.Fprintf(d.Out, "\nThe kubelet has the manifests of Kubernetes' control plane again. Check whether it is healthy; "+
+		"this command could not: %v\n", m.unchecked)
 	return nil
 }
 
@@ -192,7 +191,9 @@ type adopter struct {
 	pods     *adopt.Pods
 	programs []adopt.Program
 	config   *config.KeelsonConfiguration
-	api      administrator
+	api      *watcher
+	// unchecked says why Returned could not check the health of Kubernetes' control plane, or is nil.
+	unchecked error
 }
 
 var _ adopt.Machine = (*adopter)(nil)
@@ -232,7 +233,7 @@ func newAdopter(dir string, drop []string, phase adopt.Phase, d Deps) (*adopter,
 		return nil, err
 	}
 	m.host = &host{Deps: d, config: m.config}
-	m.api, err = newAdministrator("https://" + apiAddress(m.config))
+	m.api, err = newWatcher(provision.KubeletKubeconfig, "https://"+apiAddress(m.config))
 	return m, err
 }
 
@@ -290,7 +291,7 @@ func (m *adopter) checkAPI(ctx context.Context) error {
 	if v.Major != daemon.Major || v.Minor != daemon.Minor {
 		return fmt.Errorf("this API server is %s: %w", v.GitVersion, errServerVersion)
 	}
-	return nodeReady(ctx, m.api.client, m.config.Node.Name)
+	return nodeReady(ctx, m.api.client, m.api.node)
 }
 
 // checkEtcd checks that this machine's etcd is the only member, and that it can return.
@@ -458,59 +459,7 @@ func (m *adopter) Start(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", p.Name, err)
 		}
 	}
-	return m.await(ctx, nodeTimeout, func(ctx context.Context) error { return m.nodeHealthy(ctx, began) })
-}
-
-// healthURL returns the URL at which the controller manager or the scheduler says whether it is healthy. It returns ""
-// for other programs, and for one that has no server.
-func healthURL(p *adopt.Program) string {
-	ports := map[string]int{
-		provision.ControllerManager: config.ControllerManagerPort, provision.Scheduler: config.SchedulerPort,
-	}
-	number, ok := ports[p.Name]
-	port := cmp.Or(p.Value("secure-port"), strconv.Itoa(number))
-	if !ok || port == "0" {
-		return ""
-	}
-	address := p.Value("bind-address")
-	if ip := net.ParseIP(address); ip == nil || ip.IsUnspecified() {
-		address = "127.0.0.1"
-	}
-	return "https://" + net.JoinHostPort(address, port) + "/healthz"
-}
-
-var errUnhealthy = errors.New("it says that it is not healthy")
-
-// answersHealthy returns nil if a program on this machine says at a URL that it is healthy.
-func answersHealthy(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return fmt.Errorf("health: %w", err)
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		InsecureSkipVerify: true, //nolint:gosec // the program signs its own certificate, as in Kubernetes
-	}}}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close() // nothing is expected any more
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxHealth)) // it only explains the status
-		return fmt.Errorf("%w: %s: %s", errUnhealthy, resp.Status, bytes.TrimSpace(text))
-	}
-	return nil
-}
-
-// maxHealth is the maximum number of bytes of an answer that answersHealthy reads.
-const maxHealth = 4096
-
-// nodeHealthy returns nil if the node is ready, and its kubelet has reached the API since a time.
-func (m *adopter) nodeHealthy(ctx context.Context, since time.Time) error {
-	return kubeletHealthy(ctx, m.api.client, m.config.Node.Name, since)
+	return m.await(ctx, nodeTimeout, func(ctx context.Context) error { return m.api.healthy(ctx, began) })
 }
 
 // Stop implements adopt.Machine.
@@ -520,19 +469,4 @@ func (m *adopter) Stop(ctx context.Context) error {
 		errs = append(errs, removeFile(link))
 	}
 	return errors.Join(errs...)
-}
-
-// Returned implements adopt.Machine.
-func (m *adopter) Returned(ctx context.Context) error {
-	began := m.Clock.Now()
-	err := provision.Wait(ctx, m.Clock, returnLimit, func(ctx context.Context) error {
-		if err := m.api.ready(ctx); err != nil {
-			return err
-		}
-		return m.nodeHealthy(ctx, began)
-	})
-	if err != nil {
-		return fmt.Errorf("not ready after %s; see the logs of the kubelet and those in /var/log/pods: %w", returnLimit, err)
-	}
-	return nil
 }

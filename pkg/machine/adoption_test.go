@@ -5,8 +5,6 @@ package machine
 
 import (
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -80,43 +78,6 @@ func TestAdoptAlone(t *testing.T) {
 		if err := Unadopt(t.Context(), d); err != nil {
 			t.Errorf("unadopt afterwards: %v", err)
 		}
-	}
-}
-
-// TestHealth checks how the controller manager and the scheduler are asked for their health.
-func TestHealth(t *testing.T) {
-	for name, tc := range map[string]struct {
-		program string
-		flags   []adopt.Flag
-		want    string
-	}{
-		"kubeadm's":   {provision.ControllerManager, []adopt.Flag{{Name: "bind-address", Value: "127.0.0.1"}}, "127.0.0.1:10257"},
-		"defaults":    {provision.Scheduler, nil, "127.0.0.1:10259"},
-		"all":         {provision.Scheduler, []adopt.Flag{{Name: "bind-address", Value: "::"}}, "127.0.0.1:10259"},
-		"other":       {provision.Scheduler, []adopt.Flag{{Name: "bind-address", Value: "::1"}, {Name: "secure-port", Value: "7"}}, "[::1]:7"},
-		"none":        {provision.Scheduler, []adopt.Flag{{Name: "secure-port", Value: "0"}}, ""},
-		"another one": {provision.APIServer, nil, ""},
-	} {
-		if tc.want != "" {
-			tc.want = "https://" + tc.want + "/healthz"
-		}
-		if got := healthURL(&adopt.Program{Name: tc.program, Flags: tc.flags}); got != tc.want {
-			t.Errorf("%s: %q, want %q", name, got, tc.want)
-		}
-	}
-	ok := true
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if !ok {
-			http.Error(w, "leaderElection failed", http.StatusInternalServerError)
-		}
-	}))
-	defer s.Close()
-	if err := answersHealthy(t.Context(), s.URL); err != nil {
-		t.Error(err)
-	}
-	ok = false
-	if err := answersHealthy(t.Context(), s.URL); !errors.Is(err, errUnhealthy) || !strings.Contains(err.Error(), "leaderElection") {
-		t.Errorf("error %v", err)
 	}
 }
 
