@@ -264,11 +264,15 @@ func adoptedConfiguration(pods *adopt.Pods) (*config.KeelsonConfiguration, error
 
 // check returns an error if the machine cannot be adopted. It changes nothing.
 func (m *adopter) check(ctx context.Context) error {
-	if err := m.pods.Check(); err != nil {
-		return err
-	}
 	if err := checkRelease(m.release); err != nil {
 		return fmt.Errorf("release %s: %w", m.release, err)
+	}
+	views, err := m.views()
+	if err != nil {
+		return err
+	}
+	if err := adopt.Check(m.programs, views); err != nil {
+		return err
 	}
 	if err := adopt.CheckFlags(ctx, m.programs, m.accepts); err != nil {
 		return err
@@ -280,6 +284,28 @@ func (m *adopter) check(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(m.checkAPI(ctx), m.checkEtcd(ctx))
+}
+
+// views returns what the units of the programs see, with the administrator's changes to them.
+func (m *adopter) views() (map[string]adopt.View, error) {
+	out := map[string]adopt.View{}
+	for i := range m.programs {
+		name := unit(m.programs[i].Name)
+		files, err := filepath.Glob(filepath.Join(unitsDir, name+".d", "*.conf"))
+		if err != nil {
+			return nil, fmt.Errorf("units: %w", err)
+		}
+		var text []byte
+		for _, file := range append([]string{filepath.Join(m.release, "systemd", name)}, files...) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				return nil, fmt.Errorf("units: %w", err)
+			}
+			text = append(append(text, data...), '\n')
+		}
+		out[m.programs[i].Name] = adopt.ParseUnit(string(text))
+	}
+	return out, nil
 }
 
 // checkAPI checks the API server and the node.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -89,10 +90,10 @@ var (
 		"whose only etcd is the one in the manifests can be adopted")
 	errMembers = errors.New("the manifest of etcd names several members: a cluster with several control planes cannot " +
 		"be adopted, because its etcd would be used by Kubernetes' and Keelson's control planes at the same time")
-	errDirectory = errors.New("the data directory of etcd must be " + store + ", the only one that Keelson's units can " +
-		"write")
-	errHidden = errors.New("Keelson's units do not see this path, because directories with sockets and secrets of " +
-		"other programs are hidden from them: move the file, for example to /etc/kubernetes")
+	errDirectory = errors.New("the data of etcd must be in " + store + ", the only directory that its unit can write")
+	errHidden    = errors.New("Keelson's units do not see this path, because directories with sockets and secrets of " +
+		"other programs are hidden from them: move the file, for example to /etc/kubernetes, or leave the flag out with " +
+		"--drop-flag=NAME")
 	errLog = errors.New("Keelson's API server can write its audit log only below " + logs)
 )
 
@@ -105,48 +106,59 @@ const (
 	localPort = "2379"
 )
 
-// Check returns an error if the control plane in the manifests is not one that can be adopted.
-func (p *Pods) Check() error {
-	if u, err := url.Parse(p.Value(APIServer, "etcd-servers")); err != nil || !local(u) {
-		return fmt.Errorf("--etcd-servers=%s: %w", p.Value(APIServer, "etcd-servers"), errExternal)
-	}
-	if all := p.Value(Etcd, "initial-cluster"); strings.Contains(all, ",") {
-		return fmt.Errorf("--initial-cluster=%s: %w", all, errMembers)
-	}
-	if dir := p.Value(Etcd, "data-dir"); dir != store {
-		return fmt.Errorf("--data-dir=%s: %w", dir, errDirectory)
-	}
-	if file := p.Value(APIServer, "audit-log-path"); file != "" && file != "-" && !strings.HasPrefix(file, logs+"/") {
-		return fmt.Errorf("--audit-log-path=%s: %w", file, errLog)
-	}
+// Check returns an error if Keelson's programs, with the flags in all, cannot be the control plane of the machine.
+// views are what their units see, by program.
+func Check(all []Program, views map[string]View) error {
 	var errs []error
-	for _, program := range p.Programs(nil) {
-		for _, f := range program.Flags {
-			if hidden(f.Value) {
-				errs = append(errs, fmt.Errorf("%s of %s: %w", f, program.Name, errHidden))
+	for i := range all {
+		p := &all[i]
+		switch p.Name {
+		case programs()[APIServer].name:
+			errs = append(errs, checkServer(p))
+		case programs()[Etcd].name:
+			errs = append(errs, checkStore(p))
+		}
+		for _, f := range p.Flags {
+			if slices.ContainsFunc(f.Paths(), func(path string) bool { return !views[p.Name].sees(path) }) {
+				errs = append(errs, fmt.Errorf("%s of %s: %w", f, p.Name, errHidden))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// checkServer checks the flags of the API server.
+func checkServer(p *Program) error {
+	if u, err := url.Parse(p.Value("etcd-servers")); err != nil || !local(u) {
+		return fmt.Errorf("--etcd-servers=%s: %w", p.Value("etcd-servers"), errExternal)
+	}
+	if file := p.Value("audit-log-path"); file != "" && file != "-" && !below(logs, file) {
+		return fmt.Errorf("--audit-log-path=%s: %w", file, errLog)
+	}
+	return nil
+}
+
+// checkStore checks the flags of etcd.
+func checkStore(p *Program) error {
+	if all := p.Value("initial-cluster"); strings.Contains(all, ",") {
+		return fmt.Errorf("--initial-cluster=%s: %w", all, errMembers)
+	}
+	if dir := p.Value("data-dir"); filepath.Clean(dir) != store {
+		return fmt.Errorf("--data-dir=%s: %w", dir, errDirectory)
+	}
+	if dir := p.Value("wal-dir"); dir != "" && !below(store, dir) {
+		return fmt.Errorf("--wal-dir=%s: %w", dir, errDirectory)
+	}
+	return nil
+}
+
+// below reports whether a path is below a directory.
+func below(dir, path string) bool { return strings.HasPrefix(filepath.Clean(path), dir+"/") }
+
 // local reports whether a URL is that of the etcd on this machine.
 func local(u *url.URL) bool {
 	a, err := netip.ParseAddr(u.Hostname())
 	return u.Scheme == "https" && u.Port() == localPort && (u.Hostname() == "localhost" || err == nil && a.IsLoopback())
-}
-
-// hidden reports whether the value of a flag is a path that is hidden from Keelson's units.
-func hidden(value string) bool {
-	if value == store {
-		return false
-	}
-	for _, dir := range []string{"/run/", "/var/run/", "/var/lib/", "/home/", "/root/", "/tmp/", "/var/tmp/"} {
-		if strings.HasPrefix(value, dir) {
-			return true
-		}
-	}
-	return false
 }
 
 // CheckFlags returns an error that names all flags that the programs do not accept. accepts runs a program, and

@@ -35,6 +35,18 @@ type Flag struct{ Name, Value string }
 // String returns the flag in the form in which kubeadm writes it.
 func (f Flag) String() string { return "--" + f.Name + "=" + f.Value }
 
+// Paths returns the absolute paths in the value of a flag. Some flags have several values, or a path together with
+// something else: CERT,KEY:DOMAIN or unix:PATH.
+func (f Flag) Paths() []string {
+	parts := strings.FieldsFunc(f.Value, func(r rune) bool { return strings.ContainsRune(",:=", r) })
+	out := slices.DeleteFunc(append(parts, f.Value), func(s string) bool { return !strings.HasPrefix(s, "/") })
+	for i, path := range out {
+		out[i] = filepath.Clean(path)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // Pods are the flags and environment variables of the containers of kubeadm's static pods, by component.
 type Pods struct {
 	flags       map[string][]Flag

@@ -43,7 +43,7 @@ func TestPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := pods.Check(); err != nil {
+	if err := Check(pods.Programs(nil), units(t)); err != nil {
 		t.Error(err)
 	}
 	if got := pods.Value(Etcd, "name"); got != "m1" {
@@ -94,14 +94,20 @@ func TestRefused(t *testing.T) {
 			errMembers},
 		"data elsewhere": {Etcd, "--data-dir=/var/lib/etcd", "--data-dir=/srv/etcd", errDirectory},
 		"hidden file":    {APIServer, "--secure-port=6443", "--audit-policy-file=/root/policy.yaml", errHidden},
-		"audit log":      {APIServer, "--secure-port=6443", "--audit-log-path=/var/log/audit.log", errLog},
+		"second of two files": {APIServer, "--secure-port=6443", "--tls-sni-cert-key=/etc/a.crt,/root/a.key:a.example.com",
+			errHidden},
+		"socket":     {APIServer, "--secure-port=6443", "--x=unix:///run/x.sock", errHidden},
+		"below etcd": {Scheduler, "--leader-elect=true", "--config=/var/lib/etcd/scheduler.yaml", errHidden},
+		"log elsewhere": {Etcd, "--data-dir=/var/lib/etcd", "--data-dir=/var/lib/etcd\n    - --wal-dir=/srv/wal",
+			errDirectory},
+		"audit log": {APIServer, "--secure-port=6443", "--audit-log-path=/var/log/audit.log", errLog},
 		"environment": {Scheduler, "    name: kube-scheduler\n", "    name: kube-scheduler\n    env:\n    - name: A\n" +
 			"      valueFrom: {fieldRef: {fieldPath: metadata.name}}\n", errEnvironment},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pods, err := Read(changed(t, tc.component, tc.old, tc.replacement))
 			if err == nil {
-				err = pods.Check()
+				err = Check(pods.Programs(nil), units(t))
 			}
 			if !errors.Is(err, tc.want) {
 				t.Errorf("error %v, want %v", err, tc.want)
@@ -114,6 +120,35 @@ func TestRefused(t *testing.T) {
 	}
 	if _, err := Read(dir); !errors.Is(err, errNoManifest) || !strings.Contains(err.Error(), "etcd.yaml") {
 		t.Errorf("without etcd: %v", err)
+	}
+}
+
+// TestAccepted checks flags that look like those that are refused, and such that no program gets.
+func TestAccepted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		component, old, replacement string
+		drop                        []string
+	}{
+		"below etcd": {APIServer, "--secure-port=6443", "--encryption-provider-config=/var/lib/etcd/keys.yaml", nil},
+		"log of etcd": {Etcd, "--data-dir=/var/lib/etcd", "--data-dir=/var/lib/etcd\n    - --wal-dir=/var/lib/etcd/wal",
+			nil},
+		"data directory with a slash": {Etcd, "--data-dir=/var/lib/etcd", "--data-dir=/var/lib/etcd/", nil},
+		"dropped file": {APIServer, "--secure-port=6443", "--audit-policy-file=/root/policy.yaml",
+			[]string{"audit-policy-file"}},
+		"dropped log": {APIServer, "--secure-port=6443", "--audit-log-path=/srv/audit.log",
+			[]string{"audit-log-path"}},
+		"dropped log of etcd": {Etcd, "--data-dir=/var/lib/etcd", "--data-dir=/var/lib/etcd\n    - --wal-dir=/srv/wal",
+			[]string{"wal-dir"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pods, err := Read(changed(t, tc.component, tc.old, tc.replacement))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := Check(pods.Programs(tc.drop), units(t)); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
