@@ -27,16 +27,18 @@ import (
 
 // TestHealth checks how the controller manager and the scheduler are asked for their health.
 func TestHealth(t *testing.T) {
+	const manager, scheduler = provision.ControllerManager, provision.Scheduler
+	flag := func(name, value string) adopt.Flag { return adopt.Flag{Name: name, Value: value} }
 	for name, tc := range map[string]struct {
 		program string
 		flags   []adopt.Flag
 		want    string
 	}{
-		"kubeadm's":   {provision.ControllerManager, []adopt.Flag{{Name: "bind-address", Value: "127.0.0.1"}}, "127.0.0.1:10257"},
-		"defaults":    {provision.Scheduler, nil, "127.0.0.1:10259"},
-		"all":         {provision.Scheduler, []adopt.Flag{{Name: "bind-address", Value: "::"}}, "127.0.0.1:10259"},
-		"other":       {provision.Scheduler, []adopt.Flag{{Name: "bind-address", Value: "::1"}, {Name: "secure-port", Value: "7"}}, "[::1]:7"},
-		"none":        {provision.Scheduler, []adopt.Flag{{Name: "secure-port", Value: "0"}}, ""},
+		"kubeadm's":   {manager, []adopt.Flag{flag("bind-address", "127.0.0.1")}, "127.0.0.1:10257"},
+		"defaults":    {scheduler, nil, "127.0.0.1:10259"},
+		"all":         {scheduler, []adopt.Flag{flag("bind-address", "::")}, "127.0.0.1:10259"},
+		"other":       {scheduler, []adopt.Flag{flag("bind-address", "::1"), flag("secure-port", "7")}, "[::1]:7"},
+		"none":        {scheduler, []adopt.Flag{flag("secure-port", "0")}, ""},
 		"another one": {provision.APIServer, nil, ""},
 	} {
 		if tc.want != "" {
@@ -57,7 +59,8 @@ func TestHealth(t *testing.T) {
 		t.Error(err)
 	}
 	ok = false
-	if err := answersHealthy(t.Context(), s.URL); !errors.Is(err, errUnhealthy) || !strings.Contains(err.Error(), "leaderElection") {
+	err := answersHealthy(t.Context(), s.URL)
+	if !errors.Is(err, errUnhealthy) || !strings.Contains(err.Error(), "leaderElection") {
 		t.Errorf("error %v", err)
 	}
 }

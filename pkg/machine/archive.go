@@ -16,11 +16,9 @@ import (
 
 	"filippo.io/age"
 	"golang.org/x/sys/unix"
-	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
 
 	"keelson.dev/keelson/pkg/backup"
 	"keelson.dev/keelson/pkg/machine/config"
-	"keelson.dev/keelson/pkg/provision"
 )
 
 // archive is a backup that was read completely.
@@ -85,20 +83,6 @@ func (c *collector) Close() error {
 	return nil
 }
 
-// encryptionKeys returns the keys in the file with encryption keys. It returns none if the operator has
-// replaced the file by one for another service.
-func encryptionKeys(files []backup.File) []apiserverv1.Key {
-	for _, f := range files {
-		if "/"+f.Name != controlDir.EncryptionKeys() {
-			continue
-		}
-		if e, err := provision.ParseEncryptionKeys(f.Data); err == nil {
-			return e.Keys
-		}
-	}
-	return nil
-}
-
 // Verify reads a backup into memory, checks everything in it, and prints what is in it.
 func Verify(ctx context.Context, file string, with []age.Identity, out io.Writer) error {
 	fd, err := unix.MemfdCreate("store", unix.MFD_CLOEXEC)
@@ -131,9 +115,13 @@ func (a *archive) describe(c *backup.Contents, out io.Writer) error {
 		float64(a.Files[0].Size)/1e6)
 	fmt.Fprintf(w, "Encrypted:\t%d objects, all can be decrypted\n", c.Sealed)
 	if c.Foreign > 0 {
-		fmt.Fprintf(w, "\t%d objects with keys of another service, which are not in the backup\n", c.Foreign)
+		fmt.Fprintf(w, "\t%d objects in another way, which is not checked; keys of a service are not in the backup\n",
+			c.Foreign)
 	}
 	fmt.Fprintf(w, "Authorities:\t%s\n", strings.Join(a.authorities(), ", "))
+	if others := otherFiles(a.files); len(others) > 0 {
+		fmt.Fprintf(w, "Other files:\t%s\n", strings.Join(others, ", "))
+	}
 	fmt.Fprintf(w, "Files:\t%d\n\nKIND\tNAMESPACE\tOBJECTS\n", len(a.files))
 	for _, o := range c.Objects {
 		fmt.Fprintf(w, "%s\t%s\t%d\n", o.Kind, o.Namespace, o.Number)

@@ -120,7 +120,8 @@ func ownConfiguration() (*config.KeelsonConfiguration, error) {
 const oldPrefix = "before-restore-"
 
 // backupFiles returns the files that make this machine a control plane of the cluster: its configuration,
-// the authorities, all other keys and certificates, the encryption keys, and the programs' flags.
+// the authorities, all other keys and certificates, the encryption keys, the programs' flags, and the files at other
+// places that these name.
 func backupFiles() ([]backup.File, error) {
 	var out []backup.File
 	for _, dir := range []string{ownConfig, string(controlDir)} {
@@ -146,7 +147,7 @@ func backupFiles() ([]backup.File, error) {
 			return nil, fmt.Errorf("files of the control plane: %w", err)
 		}
 	}
-	return out, nil
+	return addNamed(out)
 }
 
 // belongs reports whether a file belongs into backups. What a write that was interrupted has left does not. The

@@ -205,7 +205,7 @@ func (r *restore) read(ctx context.Context, o *RestoreOptions) (err error) {
 		exists(etcdCredentials()) && canSeparate(r.config) == nil
 	// The flags come from the configuration. Those in the backup are for the administrator.
 	r.files = slices.DeleteFunc(a.files, func(f backup.File) bool {
-		return !strings.HasPrefix("/"+f.Name, string(controlDir)+"/") || "/"+f.Name == provision.KubeletKubeconfig
+		return strings.HasPrefix("/"+f.Name, ownConfig+"/") || "/"+f.Name == provision.KubeletKubeconfig
 	})
 	return errors.Join(fits(r.config, r.files, r.Clock.Now()), o.Check(ctx, r.config))
 }
@@ -393,15 +393,21 @@ func (r *restore) replace(ctx context.Context) error {
 	return errors.Join(storeEpoch.Write(r.epoch), agent.WriteEpoch(epochFile, r.epoch), clearRestoring())
 }
 
-// place writes a file of the backup, and keeps an old file with another content.
+// place writes a file of the backup, and keeps an old file with another content. At a place that other programs may
+// use, it does not replace the old file.
 func (r *restore) place(f backup.File) error {
 	path := "/" + f.Name
+	below, own := strings.CutPrefix(path, string(controlDir)+"/")
+	if !own && exists(path) {
+		return nil
+	}
 	if data, err := os.ReadFile(path); err == nil && bytes.Equal(data, f.Data) {
 		return os.Chmod(path, f.Mode)
 	}
-	below := strings.TrimPrefix(path, string(controlDir)+"/")
-	if err := keepAside(string(controlDir), r.stamp, below); err != nil {
-		return err
+	if own {
+		if err := keepAside(string(controlDir), r.stamp, below); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("directory: %w", err)
