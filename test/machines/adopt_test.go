@@ -153,15 +153,18 @@ END
 	c.timed(m, "pods after a power failure", webRestarted)
 	workload = c.workload(m)
 
-	seen = c.writes(m, func() { c.timed(m, "unadopt", "ctl unadopt") })
+	seen = c.writes(m, func() { c.timed(m, "unadopt", unadoptEdited) })
 	t.Logf("unadopt: longest time without a write: %.1f s", seen.Gap)
 	c.kept(m, token, workload)
+	c.run(m, undoEdit)
 	if text := c.run(m, "ctl get configmap new --output=jsonpath='{.data.text}'"); text != "Keelson" {
 		t.Errorf("what was written under Keelson has %q", text)
 	}
 	if out := c.run(m, "ctl unadopt"); !strings.Contains(out, "nothing to do") {
 		t.Errorf("unadopt twice: %s", out)
 	}
+	c.timed(m, "adopt, interrupted", adopt+interrupted)
+	c.timed(m, "adopt after an interruption", "ctl adopt; ! grep route-reconciliation-period /etc/keelson/*.env")
 	for _, seconds := range []string{"0.5", "2", "6"} {
 		c.run(m, "timeout -s KILL "+seconds+" "+adopt+" >/dev/null 2>&1 || true; timeout -s KILL "+seconds+
 			" ctl unadopt >/dev/null 2>&1 || true")
@@ -172,6 +175,37 @@ END
 		t.Errorf("the machine has\n%s\nwant\n%s", after, before)
 	}
 }
+
+// unadoptEdited returns although a saved manifest has a form that "ctl adopt" refuses, and the credentials of
+// administrators are missing. It checks that the edited manifest has come back as it was.
+const unadoptEdited = `cd /etc/kubernetes
+	sed -i 's/^    - --leader-elect=true/    - --leader-elect/' keelson-adopted/kube-scheduler.yaml
+	saved=$(sha256sum <keelson-adopted/kube-scheduler.yaml)
+	mkdir /root/kept
+	mv admin.conf super-admin.conf /root/kept/
+	ctl unadopt
+	mv /root/kept/* .
+	rmdir /root/kept
+	[ "$(sha256sum <manifests/kube-scheduler.yaml)" = "$saved" ]`
+
+// undoEdit undoes the edit of unadoptEdited, and waits until the kubelet has noticed.
+const undoEdit = `scheduler() { ctl get pods --namespace=kube-system --selector=component=kube-scheduler "$@"; }
+	sed -i 's/^    - --leader-elect$/&=true/' /etc/kubernetes/manifests/kube-scheduler.yaml
+	until scheduler --output=jsonpath='{.items[*].spec.containers[0].command}' | grep -q leader-elect=true; do
+		sleep 0.2
+	done
+	ctl wait --namespace=kube-system --for=condition=Ready pod --all --timeout=60s`
+
+// interrupted follows "ctl adopt". It ends the command after the first change, and checks that no other one runs
+// meanwhile.
+const interrupted = ` >/root/adopt.log 2>&1 &
+	while [ ! -e /etc/kubernetes/keelson-adopted/kube-scheduler.yaml ]; do
+		kill -0 $! || { cat /root/adopt.log; exit 1; }
+		sleep 0.02
+	done
+	if ctl unadopt >/root/unadopt.log 2>&1; then exit 1; fi
+	kill -9 $!
+	grep -q 'runs on this machine already' /root/unadopt.log`
 
 // webRestarted waits until the containers of the Deployment web run. After a power failure, their statuses are
 // those from before for some time.
@@ -207,7 +241,8 @@ func (c *cell) adopted(m *lab.Machine, adopt string) {
 		ctl scale deployment/web --replicas=2`)
 	c.run(m, writePassphrase)
 	file := c.timed(m, "backup", "ctl backup create --dir=/var/backups "+passphrase)
-	for _, want := range []string{"Deployment.apps ", "Authorities:", "Widget.example.com"} {
+	for _, want := range []string{"Deployment.apps ", "Authorities:", "Widget.example.com", "all can be decrypted",
+		"/srv/kubernetes/keys.yaml", "/srv/kubernetes/admission.yaml", "/srv/kubernetes/pod-security.yaml"} {
 		if out := c.run(m, "ctl backup verify "+file+" "+passphrase); !strings.Contains(out, want) {
 			c.Errorf("the backup does not have %q:\n%s", want, out)
 		}

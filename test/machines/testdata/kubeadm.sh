@@ -80,6 +80,26 @@ systemctl enable kubelet.service # kubeadm starts it
 for image in /root/kubernetes/images/*.tar; do
 	"$RELEASE/tools/ctr" -n k8s.io images import "$image" >/dev/null
 done
+mkdir -p /srv/kubernetes
+cat >/srv/kubernetes/keys.yaml <<END
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets]
+  providers:
+  - secretbox: {keys: [{name: first, secret: "$(head -c 32 /dev/urandom | base64)"}]}
+  - identity: {}
+END
+cat >/srv/kubernetes/admission.yaml <<END
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins: [{name: PodSecurity, path: pod-security.yaml}]
+END
+cat >/srv/kubernetes/pod-security.yaml <<END
+apiVersion: pod-security.admission.config.k8s.io/v1
+kind: PodSecurityConfiguration
+defaults: {warn: baseline, warn-version: latest}
+END
 sysctl -qw net.ipv4.ip_forward=1
 kubeadm init --config=/root/kubeadm.yaml --ignore-preflight-errors=all --skip-phases=addon >/root/kubeadm.log 2>&1 || {
 	tail -n 30 /root/kubeadm.log
