@@ -15,8 +15,11 @@
 //     manifests and the state of the adoption.
 //   - Keelson's programs have no flags, and so do not start, while the kubelet has a manifest. So at no time,
 //     also not after a power failure, do two programs use the store.
+//   - No manifest is replaced or changed: it is moved to a place that has none. See [Paths.Conflict].
+//   - Keelson's etcd does not start while a process of a static pod runs. See [Processes].
 //   - Both directions can be interrupted at any time, and repeated.
 //   - An adoption whose programs do not become healthy is undone.
+//   - The way back needs the state and the manifests as they are, and reads no manifest.
 //
 // The package changes no object of the cluster. What it needs of systemd and of the API is in [Machine].
 package adopt
