@@ -168,6 +168,9 @@ func giveBack(ctx context.Context, d Deps) error {
 		fmt.Fprintln(d.Out, "There is nothing to do: the control plane of this machine is not adopted.")
 		return nil
 	}
+	if err := adoption.Conflict(); err != nil {
+		return err
+	}
 	// The manifests may have been edited. The kubelet decides whether they are right.
 	m := &adopter{steps: &steps{Deps: d}}
 	a := &adopt.Adoption{Paths: adoption, Machine: m, Run: m.run}

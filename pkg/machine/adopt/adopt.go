@@ -148,7 +148,7 @@ var (
 	ErrReturning = errors.New("an adoption was interrupted on its way back: run \"ctl unadopt\" first")
 	errUnhealthy = errors.New("this machine is adopted, but Keelson's control plane is not healthy: see \"journalctl -u " +
 		"'keelson-*'\", or bring Kubernetes' control plane back with \"ctl unadopt\"")
-	errTwo = errors.New("both files exist, because a program such as kubeadm has written the second one during the " +
+	errTwo = errors.New("both files exist, because a program such as kubeadm has written one of them during the " +
 		"adoption: keep the one that Kubernetes' control plane shall use, move the other one to another directory, and " +
 		"repeat the command")
 	errReturned = errors.New("Keelson's control plane does not work here, so Kubernetes' control plane was started again")
