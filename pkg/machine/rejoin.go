@@ -121,21 +121,24 @@ func removeData() error {
 var (
 	errNoEtcdAuthority = errors.New("this machine has no certificates of the cluster's etcd: run \"ctl reset\" and " +
 		"\"ctl join --control-plane\"")
-	errNoRestored = errors.New("no API server of the restored cluster answers")
+	errNoRestored = errors.New("no API server of the restored cluster answers; if its machine is lost, run this here " +
+		"to continue with the state before the restore: ctl restore --from-data-dir ")
+	errStranger = errors.New("etcd of the restored cluster does not answer this machine; if this machine has other " +
+		"authorities, run \"ctl reset\" and \"ctl join --control-plane\"")
 )
+
+// Joinable implements rejoin.Machine.
+func (m *oldControlPlane) Joinable(ctx context.Context, epoch int64) error {
+	_, err := m.etcdOf(ctx, epoch)
+	return err
+}
 
 // Join implements rejoin.Machine. It needs no rights in the API: the certificates of etcd's clients and
 // members on this machine are still valid, because a restore keeps the authorities.
 func (m *oldControlPlane) Join(ctx context.Context, epoch int64) error {
-	if !exists(etcdCredentials()) {
-		return errNoEtcdAuthority
-	}
-	first, err := m.restored(ctx, epoch)
+	first, err := m.etcdOf(ctx, epoch)
 	if err != nil {
 		return err
-	}
-	if err := reach(ctx, first, config.EtcdClientPort, config.EtcdPeerPort); err != nil {
-		return fmt.Errorf("%w\nIf the API server there contains etcd, run \"ctl token create --control-plane\" there", err)
 	}
 	_, err = m.joinEtcd(ctx, m.config, first)
 	if errors.Is(err, errForeignData) {
@@ -148,15 +151,52 @@ func (m *oldControlPlane) Join(ctx context.Context, epoch int64) error {
 	return storeEpoch.Write(epoch)
 }
 
-// restored returns the address of a machine whose API server has an epoch.
-func (m *oldControlPlane) restored(ctx context.Context, epoch int64) (string, error) {
-	servers, err := agent.ReadServers(serverList)
+// etcdOf returns the address of a machine whose API server has an epoch, and whose etcd answers this machine.
+func (m *oldControlPlane) etcdOf(ctx context.Context, epoch int64) (first string, err error) {
+	if !exists(etcdCredentials()) {
+		return "", errNoEtcdAuthority
+	}
+	servers, err := m.restored(ctx, epoch)
 	if err != nil {
 		return "", err
 	}
+	var errs []error
+	for _, first := range servers {
+		err := answers(ctx, first)
+		if err == nil {
+			return first, nil
+		}
+		errs = append(errs, err)
+	}
+	return "", errors.Join(errs...)
+}
+
+// answers returns nil if etcd on a machine of the restored cluster can be reached, and accepts the credentials of
+// this machine.
+func answers(ctx context.Context, host string) error {
+	if err := reach(ctx, host, config.EtcdClientPort, config.EtcdPeerPort); err != nil {
+		return fmt.Errorf("%w\nIf the API server there contains etcd, run \"ctl token create --control-plane\" there", err)
+	}
+	c, err := connectEtcd(etcdURL(host, config.EtcdClientPort))
+	if err != nil {
+		return err
+	}
+	defer c.Close() // without a connection, nothing is lost
+	if _, err := c.List(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errStranger, err)
+	}
+	return nil
+}
+
+// restored returns the addresses of the machines whose API servers have an epoch and are ready.
+func (m *oldControlPlane) restored(ctx context.Context, epoch int64) (out []string, err error) {
+	servers, err := agent.ReadServers(serverList)
+	if err != nil {
+		return nil, err
+	}
 	rc, err := kubeletConfig()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	for _, s := range servers {
 		if s == apiAddress(m.config) {
@@ -166,10 +206,26 @@ func (m *oldControlPlane) restored(ctx context.Context, epoch int64) (string, er
 		number, err := agent.Ready(limited, rc, s)
 		cancel()
 		if at, parseErr := netip.ParseAddrPort(s); err == nil && parseErr == nil && number == epoch {
-			return at.Addr().String(), nil
+			out = append(out, at.Addr().String())
 		}
 	}
-	return "", errNoRestored
+	if len(out) == 0 {
+		return nil, noRestored(storeDir, rejoinJournal)
+	}
+	return out, nil
+}
+
+// noRestored returns errNoRestored with the directory below store that has the history before the restore.
+func noRestored(store string, j rejoin.Journal) error {
+	e, err := j.Load()
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(store, elsewhere)
+	if e != nil && !e.Copied && (e.Step == rejoin.Stop || e.Step == rejoin.SetAside) && exists(filepath.Join(store, "member")) {
+		dir = store // it is not set aside yet
+	}
+	return fmt.Errorf("%w%s", errNoRestored, dir)
 }
 
 var errEpoch = errors.New("the API server has another epoch than the cluster")

@@ -5,6 +5,9 @@ package machine
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,6 +15,7 @@ import (
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/machine/nodes"
+	"keelson.dev/keelson/pkg/machine/rejoin"
 	"keelson.dev/keelson/pkg/restorehold"
 )
 
@@ -55,6 +59,41 @@ func TestKeepNode(t *testing.T) {
 			}
 			if err := list.Delete(t.Context(), c.Node.Name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestNoRestored checks that the remedy for a restored machine that is gone again names the directory with the
+// history before the restore, wherever the control plane is on its way.
+func TestNoRestored(t *testing.T) {
+	for name, tc := range map[string]struct {
+		entry *rejoin.Entry
+		gone  bool // the store was moved, and not replaced
+		want  string
+	}{
+		"nothing has happened":      {entry: &rejoin.Entry{Step: rejoin.Stop}, want: "/"},
+		"stopped":                   {entry: &rejoin.Entry{Step: rejoin.SetAside}, want: "/"},
+		"set aside":                 {entry: &rejoin.Entry{Step: rejoin.Join}, gone: true, want: "/" + elsewhere},
+		"joining":                   {entry: &rejoin.Entry{Step: rejoin.Join}, want: "/" + elsewhere},
+		"restored again, set aside": {entry: &rejoin.Entry{Step: rejoin.Stop}, gone: true, want: "/" + elsewhere},
+		"restored again, copied":    {entry: &rejoin.Entry{Step: rejoin.SetAside, Copied: true}, want: "/" + elsewhere},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if !tc.gone {
+				if err := os.Mkdir(filepath.Join(dir, "member"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			j := rejoin.Journal(filepath.Join(dir, "journal"))
+			if err := j.Save(tc.entry); err != nil {
+				t.Fatal(err)
+			}
+			err := noRestored(dir, j)
+			want := "ctl restore --from-data-dir " + strings.TrimSuffix(dir+tc.want, "/")
+			if !errors.Is(err, errNoRestored) || !strings.HasSuffix(err.Error(), want) {
+				t.Errorf("%v, want %q", err, want)
 			}
 		})
 	}

@@ -20,6 +20,8 @@
 //     highest epoch that the machine knows.
 //   - No step begins before the end of the previous one is on the disk, so the process or the machine can
 //     end at any time. Each step can be repeated.
+//   - As long as the restored cluster cannot be joined, nothing stops and no data are moved: its etcd must answer
+//     this machine before each of the first two steps.
 //   - No program of the old control plane runs when its data are moved.
 //   - Old data are moved aside and kept. An incomplete copy of a cluster that was restored again meanwhile is
 //     deleted instead.

@@ -18,11 +18,14 @@ const (
 	lastRetry  = 10 * time.Second
 )
 
-// Machine is what Run needs of a machine. All methods except Highest and Report can be repeated after an
-// error, and after an interruption at any point.
+// Machine is what Run needs of a machine. All methods can be repeated after an error, and after an interruption
+// at any point.
 type Machine interface {
 	// Highest returns the highest epoch that the machine knows.
 	Highest() int64
+	// Joinable returns nil if the machine could join the cluster that was restored with an epoch now. It changes
+	// nothing.
+	Joinable(ctx context.Context, epoch int64) error
 	// Stop ends the control plane's programs and prevents that they start again. When it returns nil, none
 	// of them runs.
 	Stop(ctx context.Context) error
@@ -79,15 +82,19 @@ func advance(ctx context.Context, j Journal, e *Entry, m Machine) error {
 	}
 	next := *e
 	var err error
-	switch e.Step {
-	case Stop:
+	if e.Step == Stop || e.Step == SetAside {
+		err = m.Joinable(ctx, e.Epoch)
+	}
+	switch {
+	case err != nil:
+	case e.Step == Stop:
 		next.Step, err = SetAside, m.Stop(ctx)
-	case SetAside:
+	case e.Step == SetAside:
 		next.Step, err = Join, m.SetAside(ctx, e.Copied)
 		next.Copied = false
-	case Join:
+	case e.Step == Join:
 		next.Step, err = Start, m.Join(ctx, e.Epoch)
-	case Start:
+	case e.Step == Start:
 		if err := m.Start(ctx, e.Epoch); err != nil {
 			return fmt.Errorf("%s: %w", e.Step, err)
 		}

@@ -25,6 +25,8 @@ type model struct {
 	steps   int // how many more changes happen until the process ends
 	kill    context.CancelFunc
 	fails   int // how many more attempts fail
+	// unjoinable is the step from which on the restored cluster cannot be joined, or "".
+	unjoinable Step
 
 	// On the machine:
 	runs  bool // the old control plane, or the new one
@@ -67,6 +69,14 @@ func (m *model) all(changes ...func()) error {
 }
 
 func (m *model) Highest() int64 { return m.highest }
+
+func (m *model) Joinable(context.Context, int64) error {
+	if m.unjoinable == Stop || m.unjoinable == SetAside && !m.runs {
+		m.kill() // instead of an attempt without an end
+		return errFault
+	}
+	return nil
+}
 
 func (m *model) Stop(context.Context) error {
 	return m.all(func() { m.flags = false }, func() { m.runs = false })
@@ -233,5 +243,32 @@ func TestRandomly(t *testing.T) {
 		if e, err := j.Load(); e != nil || err != nil || m.aside[0] != lost {
 			t.Errorf("journal %+v, %v, kept %q", e, err, m.aside)
 		}
+	}
+}
+
+// TestUnjoinable checks that nothing is stopped, and no store is set aside, while the restored cluster cannot be
+// joined, and that the control plane joins as soon as that is possible.
+func TestUnjoinable(t *testing.T) {
+	for _, from := range []Step{Stop, SetAside} {
+		m := newModel(t, 7)
+		m.unjoinable = from
+		j := Journal(filepath.Join(t.TempDir(), "journal"))
+		if err := j.Save(&Entry{Epoch: 7, Step: Stop}); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.run(j); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if e, err := j.Load(); err != nil || e == nil || e.Step != from {
+			t.Errorf("journal %+v, %v", e, err)
+		}
+		if m.runs != (from == Stop) || m.store != lost || m.aside != nil {
+			t.Errorf("cannot join at %s: machine %+v", from, m)
+		}
+		m.unjoinable = ""
+		if err := m.run(j); err != nil {
+			t.Fatal(err)
+		}
+		m.joined(j, lost)
 	}
 }

@@ -60,7 +60,7 @@ func (w *Watch) Seen(ctx context.Context, shown map[string]int64, highest int64)
 		if e, err = w.begin(shown, highest); e == nil || err != nil {
 			return err
 		}
-		w.Log.Warn("The cluster was restored elsewhere: the control plane of this machine stops, and joins it",
+		w.Log.Warn("The cluster was restored elsewhere: the control plane of this machine joins it",
 			"epoch", highest)
 		if err := w.Journal.Save(e); err != nil {
 			return err
