@@ -177,7 +177,7 @@ func (s *steps) startJoined(ctx context.Context, c *config.KeelsonConfiguration,
 		return err
 	}
 	return s.run("node "+c.Node.Name, func() error {
-		if err := api.createNode(ctx, c); err != nil {
+		if err := errors.Join(api.createNode(ctx, c), api.readmit(ctx, c)); err != nil {
 			return err
 		}
 		return s.startNode(ctx, func(ctx context.Context) error { return nodeReady(ctx, api.client, c.Node.Name) })

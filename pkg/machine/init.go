@@ -306,6 +306,15 @@ func (a administrator) createNode(ctx context.Context, c *config.KeelsonConfigur
 	return nil
 }
 
+// readmit makes all machines remember the API server of this machine, also if it was removed from the cluster before.
+func (a administrator) readmit(ctx context.Context, c *config.KeelsonConfiguration) error {
+	addresses := append([]string{c.APIServer.AdvertiseAddress}, c.Node.Addresses...)
+	if err := agent.ReadmitServers(ctx, a.client, addresses); err != nil {
+		return fmt.Errorf("API servers: %w", err)
+	}
+	return nil
+}
+
 // startNode starts the programs of a node. ready returns nil when the node is ready.
 func (s *steps) startNode(ctx context.Context, ready func(context.Context) error) error {
 	if err := startUnits(ctx, kubelet); err != nil {

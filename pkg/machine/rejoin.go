@@ -265,7 +265,7 @@ func (m *oldControlPlane) Start(ctx context.Context, epoch int64) error {
 	if err != nil {
 		return err
 	}
-	return api.keepNode(ctx, m.config)
+	return errors.Join(api.keepNode(ctx, m.config), api.readmit(ctx, m.config))
 }
 
 var errPlaceholder = errors.New("the restored cluster waits for the node's report")

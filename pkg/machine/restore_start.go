@@ -36,7 +36,7 @@ func (r *restore) start(ctx context.Context) error {
 	}
 	name := r.config.Node.Name
 	err = r.run("node "+name, func() error {
-		if err := api.createNode(ctx, r.config); err != nil {
+		if err := errors.Join(api.createNode(ctx, r.config), api.readmit(ctx, r.config)); err != nil {
 			return err
 		}
 		return r.startNode(ctx, func(ctx context.Context) error { return nodeReady(ctx, api.client, name) })

@@ -11,7 +11,8 @@
 //     a file, so that it can start when no API server it knows from elsewhere is reachable.
 //   - The list is never replaced by an empty one.
 //   - The agent also asks API servers that are not in the list any more for their epochs, because the list may
-//     be that of control planes that are cut off from the restored cluster.
+//     be that of control planes that are cut off from the restored cluster. It forgets those that were removed
+//     from the cluster.
 //   - A machine that has seen an API server of a restored cluster uses no server that has the state
 //     before the restore.
 //   - The agent has no rights of its own: it uses the credentials of the machine's kubelet, as soon
@@ -156,15 +157,16 @@ func Credentials(ctx context.Context, kubeconfig string, clk clock.Clock) (*rest
 
 // follow keeps the balancer's servers and their file up to date until ctx ends.
 func (c *Config) follow(ctx context.Context, client kubernetes.Interface, k *known) {
-	slices := follow.NewCache(follow.Config[discoveryv1.EndpointSlice, []string]{
+	type lists struct{ servers, removed []string }
+	slices := follow.NewCache(follow.Config[discoveryv1.EndpointSlice, lists]{
 		Source: follow.Source(client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault), follow.Named(apiService)),
-		Keep: func(s *discoveryv1.EndpointSlice) *[]string {
-			servers := ServersIn(s)
-			return &servers
+		Keep: func(s *discoveryv1.EndpointSlice) *lists {
+			return &lists{ServersIn(s), removedIn(s)}
 		},
-		Changed: func(_ types.NamespacedName, _, servers *[]string) {
-			if servers != nil {
-				k.use(*servers)
+		Changed: func(_ types.NamespacedName, _, now *lists) {
+			if now != nil {
+				k.forget(now.removed)
+				k.use(now.servers)
 			}
 		},
 		Clock: c.Clock, Log: c.Log,

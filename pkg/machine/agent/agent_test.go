@@ -111,6 +111,16 @@ func TestFollow(t *testing.T) {
 	serves("192.0.2.1", "192.0.2.2")
 	second.Stop(t)
 	serves("192.0.2.1")
+	if got := addresses(k.formerServers()); !slices.Contains(got, "192.0.2.2") {
+		t.Errorf("former servers %v", got)
+	}
+	if err := RemoveServers(ctx, first.Client, []string{"192.0.2.2"}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "the removal", func(context.Context) (any, bool) {
+		got := addresses(k.formerServers())
+		return got, !slices.Contains(got, "192.0.2.2")
+	})
 	k.use(nil)
 	serves("192.0.2.1")
 }

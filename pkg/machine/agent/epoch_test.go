@@ -11,12 +11,17 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/balancer"
 )
 
@@ -218,6 +223,78 @@ func TestFormerServers(t *testing.T) {
 	m.roundFormer(t.Context(), m.known)
 	if got := m.balancer.Servers(); !slices.Equal(got, []string{address("restored")}) {
 		t.Errorf("a former server has the same epoch: uses %s", got)
+	}
+}
+
+// TestRemovedServer checks that a former server that was removed from the cluster does not count, also when it has a
+// higher epoch, and that it counts again after it has joined.
+func TestRemovedServer(t *testing.T) {
+	const own, removed = "192.0.2.1:6443", "[::ffff:192.0.2.3]:6443"
+	file := filepath.Join(t.TempDir(), "former")
+	c := Config{Servers: filepath.Join(t.TempDir(), "servers"), Former: file, Log: discard()}
+	k := newKnown(c, balancer.New(clock.Real(), discard()))
+	is := func(step string, want ...string) {
+		t.Helper()
+		if got := k.formerServers(); !slices.Equal(got, want) {
+			t.Errorf("%s: former servers %v", step, got)
+		}
+		if stored := newKnown(c, k.balancer).formerServers(); !slices.Equal(stored, want) {
+			t.Errorf("%s: stored %v", step, stored)
+		}
+	}
+	k.use([]string{own, removed})
+	k.use([]string{own})
+	is("cut off", removed)
+	k.forget([]string{"192.0.2.3", "192.0.2.30"})
+	is("removed while it was cut off")
+	k.use([]string{own, removed})
+	k.use([]string{own})
+	is("removed while it was in the list")
+	k.forget(nil)
+	k.use([]string{own, removed})
+	k.use([]string{own})
+	is("joined again, and cut off", removed)
+}
+
+// TestRemovalList checks that the list of removed servers is with the endpoints, that a server among them does not
+// count as removed, and that the list is limited.
+func TestRemovalList(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	ctx := t.Context()
+	slice := func() *discoveryv1.EndpointSlice {
+		t.Helper()
+		out, err := s.Client.DiscoveryV1().EndpointSlices("default").Get(ctx, apiService, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	server := slice().Endpoints[0].Addresses[0]
+	for _, step := range []struct {
+		change func(context.Context, kubernetes.Interface, []string) error
+		list   []string
+		want   string
+	}{
+		{RemoveServers, []string{"192.0.2.2"}, "192.0.2.2"},
+		{RemoveServers, []string{"192.0.2.3", "2001:db8::3"}, "192.0.2.2 192.0.2.3 2001:db8::3"},
+		{RemoveServers, []string{"192.0.2.2", server}, "192.0.2.3 2001:db8::3 192.0.2.2"},
+		{ReadmitServers, []string{"2001:db8::3", "192.0.2.9"}, "192.0.2.3 192.0.2.2"},
+		{ReadmitServers, []string{"192.0.2.2", "192.0.2.3"}, ""},
+	} {
+		if err := step.change(ctx, s.Client, step.list); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(removedIn(slice()), " "); got != step.want {
+			t.Errorf("removed %q, want %q", got, step.want)
+		}
+	}
+	for i := range maxRemoved {
+		if err := RemoveServers(ctx, s.Client, []string{fmt.Sprintf("198.51.100.%d", i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := annotated(slice()); len(got) != maxRemoved || got[0] != "198.51.100.0" {
+		t.Errorf("removed %v", got)
 	}
 }
 

@@ -173,6 +173,12 @@ func (c *checks) roundFormer(ctx context.Context, k *known) {
 		})
 	}
 	wait.Wait()
+	former := k.formerServers()
+	for i, s := range servers {
+		if !slices.Contains(former, s) { // forgotten or used meanwhile
+			epochs[i] = unknown
+		}
+	}
 	best, known := slices.Max(epochs), ReadEpoch(c.epochs.file)
 	if best < known || best == known && !c.lost.Load() {
 		return

@@ -28,6 +28,7 @@ type known struct {
 
 	mu      sync.Mutex // held while the servers change
 	earlier []string   // servers that are not in the balancer's list any more, the latest last
+	removed []string   // IP addresses of servers that were removed from the cluster
 }
 
 // newKnown reads the earlier servers. Without the file, or with a damaged one, there are none.
@@ -50,14 +51,34 @@ func (k *known) use(servers []string) {
 		return isUsed(s) || slices.Contains(before, s)
 	})
 	earlier = append(earlier, slices.DeleteFunc(before, isUsed)...)
-	k.earlier = earlier[max(len(earlier)-maxFormer, 0):]
-	// Before the list itself, so that a server is at any time in one of the files.
-	if err := WriteServers(k.former, k.earlier); err != nil {
-		k.log.Error("Failed to store the addresses of earlier API servers", "err", err)
-	}
+	k.remember(earlier) // before the list itself, so that a server is at any time in one of the files
 	k.balancer.SetServers(servers)
 	if err := WriteServers(k.file, servers); err != nil {
 		k.log.Error("Failed to store the addresses of the API servers", "err", err)
+	}
+}
+
+// forget forgets the earlier servers at the given IP addresses, which were removed from the cluster.
+func (k *known) forget(removed []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.removed = removed
+	if slices.ContainsFunc(k.earlier, k.isRemoved) {
+		k.remember(k.earlier)
+	}
+}
+
+// isRemoved reports whether a server was removed from the cluster. k.mu must be held.
+func (k *known) isRemoved(server string) bool {
+	return slices.ContainsFunc(k.removed, func(address string) bool { return hasHost([]string{server}, address) })
+}
+
+// remember replaces and stores the earlier servers, except those that were removed. k.mu must be held.
+func (k *known) remember(earlier []string) {
+	k.earlier = slices.DeleteFunc(earlier, k.isRemoved)
+	k.earlier = k.earlier[max(len(k.earlier)-maxFormer, 0):]
+	if err := WriteServers(k.former, k.earlier); err != nil {
+		k.log.Error("Failed to store the addresses of earlier API servers", "err", err)
 	}
 }
 

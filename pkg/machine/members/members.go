@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"time"
 
@@ -40,6 +41,16 @@ type Member struct {
 	// if the member has not started yet.
 	Peers, Clients []string
 	Learner        bool // has no vote
+}
+
+// Hosts returns the hosts at which other members reach the member.
+func (m Member) Hosts() (out []string) {
+	for _, peer := range m.Peers {
+		if u, err := url.Parse(peer); err == nil {
+			out = append(out, u.Hostname())
+		}
+	}
+	return out
 }
 
 // Files are the files with a client's certificate and key and with etcd's authority, in PEM.

@@ -8,11 +8,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
+	"net/netip"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/members"
@@ -61,7 +62,9 @@ func (o *Options) memberOf(ctx context.Context, name string) (*members.Member, e
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(list, func(m members.Member) bool { return m.Name == name || m.Name == "" && isAt(m, name) })
+	i := slices.IndexFunc(list, func(m members.Member) bool {
+		return m.Name == name || m.Name == "" && slices.Contains(m.Hosts(), name)
+	})
 	if i < 0 {
 		return nil, nil
 	}
@@ -81,14 +84,6 @@ func (o *Options) memberOf(ctx context.Context, name string) (*members.Member, e
 	}
 	o.Members.UseOnly(rest) // the member to remove may be the nearest one
 	return &list[i], nil
-}
-
-// isAt reports whether other members reach a member at an address.
-func isAt(m members.Member, address string) bool {
-	return slices.ContainsFunc(m.Peers, func(peer string) bool {
-		u, err := url.Parse(peer)
-		return err == nil && u.Hostname() == address
-	})
 }
 
 // isOneOfSeveral reports whether a node is a control plane of a cluster that has others.
@@ -131,4 +126,29 @@ func (o *Options) removeMember(ctx context.Context, m *members.Member) error {
 	}
 	fmt.Fprintf(o.Out, "etcd member %s removed\n", cmp.Or(m.Name, strings.Join(m.Peers, ",")))
 	return nil
+}
+
+// removeServer makes all machines forget the API server on the machine of a node. m is the machine's member of etcd,
+// or nil. It does nothing for workers.
+func (o *Options) removeServer(ctx context.Context, node *v1.Node, m *members.Member) error {
+	isServer, err := o.isOneOfSeveral(ctx, node)
+	if apierrors.IsNotFound(err) {
+		return nil // the machines have no list of API servers
+	}
+	if err != nil || !isServer && m == nil {
+		return err
+	}
+	var addresses []string
+	for _, a := range node.Status.Addresses {
+		addresses = append(addresses, a.Address)
+	}
+	if m != nil {
+		addresses = append(addresses, m.Hosts()...)
+	}
+	slices.Sort(addresses)
+	addresses = slices.DeleteFunc(slices.Compact(addresses), func(a string) bool {
+		_, err := netip.ParseAddr(a)
+		return err != nil
+	})
+	return agent.RemoveServers(ctx, o.Client, addresses)
 }

@@ -86,6 +86,42 @@ func TestRemoveMember(t *testing.T) {
 	}
 }
 
+// TestRemoveServer checks that all machines forget the API server of a control plane that is removed, and that the
+// removal of a worker changes no list.
+func TestRemoveServer(t *testing.T) {
+	own := members.Member{ID: 2, Name: "m2", Peers: []string{"https://192.0.2.22:2380"}}
+	for name, tc := range map[string]struct {
+		label   bool
+		list    []members.Member
+		removed string
+	}{
+		"worker":                {},
+		"control plane":         {label: true, removed: "192.0.2.2"},
+		"with a member of etcd": {list: []members.Member{{ID: 1, Name: "m1"}, own}, removed: "192.0.2.2,192.0.2.22"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCell(t, v1.ConditionTrue, "192.0.2.2")
+			if tc.label {
+				node := c.node()
+				node.Labels = map[string]string{ControlPlaneLabel: ""}
+				if _, err := c.Client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.remove(func(o *Options) { o.Members = &etcd{list: tc.list} }); err != nil {
+				t.Fatal(err)
+			}
+			s, err := c.Client.DiscoveryV1().EndpointSlices("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := s.Annotations["machines.keelson.dev/removed-servers"]; got != tc.removed {
+				t.Errorf("removed servers %q, want %q", got, tc.removed)
+			}
+		})
+	}
+}
+
 // TestRemoveLostMember checks that the rest of a join that has not come to an end can be removed: the member
 // of a machine that has no Node.
 func TestRemoveLostMember(t *testing.T) {

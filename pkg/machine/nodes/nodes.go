@@ -11,9 +11,11 @@
 //  2. Cordon the node, and evict its pods with kubectl's library, which respects
 //     PodDisruptionBudgets.
 //  3. Remove the machine's member of etcd, if it has one.
-//  4. Delete the node's certificate requests, also those that wait for approval. The controller
+//  4. Make all machines forget the API server of the machine, if it has one. Otherwise they would go on asking
+//     it for its epoch, and give their cluster up for one that is restored on that machine.
+//  5. Delete the node's certificate requests, also those that wait for approval. The controller
 //     manager would approve a waiting request as soon as the Node is gone.
-//  5. Delete the Node and the Machine.
+//  6. Delete the Node and the Machine.
 //
 // If there is no Node and the removal is forced, Remove takes only the third step.
 //
@@ -99,6 +101,9 @@ func Remove(ctx context.Context, name string, o Options) error {
 		return err
 	}
 	if err := o.removeMember(ctx, member); err != nil {
+		return err
+	}
+	if err := o.removeServer(ctx, node, member); err != nil {
 		return err
 	}
 	if err := o.deleteRequests(ctx, name); err != nil {
