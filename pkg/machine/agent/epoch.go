@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"keelson.dev/keelson/pkg/atomicfile"
 	"keelson.dev/keelson/pkg/balancer"
@@ -22,50 +23,70 @@ const unknown = -1
 // has restarted meanwhile.
 type epochs struct {
 	file    string
-	highest int64
-	refused map[string]bool // by server
 	log     *slog.Logger
+	refused map[string]bool // by server; used by apply only
+
+	mu   sync.Mutex
+	most int64 // the highest epoch, which is in the file
 }
 
 // newEpochs reads the file. If the cluster was restored, b uses a server only when its epoch is known.
 func newEpochs(file string, b *balancer.Balancer, log *slog.Logger) *epochs {
-	e := &epochs{file: file, highest: ReadEpoch(file), log: log}
-	if e.highest > 0 {
+	e := &epochs{file: file, most: ReadEpoch(file), log: log}
+	if e.most > 0 {
 		b.Select()
 	}
 	return e
 }
 
+// highest returns the highest epoch that the machine knows.
+func (e *epochs) highest() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.most
+}
+
+// raise takes an epoch that a server has shown. It returns an error if that is the highest one, and cannot be stored.
+// Servers with an epoch are used only after raise has returned nil: a machine that has used a restored server
+// must never go back.
+func (e *epochs) raise(shown int64) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if shown <= e.most {
+		return nil
+	}
+	if err := WriteEpoch(e.file, shown); err != nil {
+		e.log.Error("Failed to store the epoch of the cluster", "epoch", shown, "err", err)
+		return err
+	}
+	e.log.Info("The cluster was restored", "epoch", shown, "before", e.most)
+	e.most = shown
+	return nil
+}
+
 // apply takes the epochs of servers, and lets b refuse those with a lower epoch than the highest one. It
 // returns false if b knows that the cluster was restored, but no server with the highest epoch answers.
 func (e *epochs) apply(b *balancer.Balancer, servers []string, shown []int64) bool {
-	highest := slices.Max(append(shown, 0))
-	if highest > e.highest {
-		// On the disk first: a machine that has used a restored server must never go back.
-		if err := WriteEpoch(e.file, highest); err != nil {
-			e.log.Error("Failed to store the epoch of the cluster", "epoch", highest, "err", err)
-		} else {
-			e.log.Info("The cluster was restored", "epoch", highest, "before", e.highest)
-			e.highest = highest
-		}
-	}
+	best := slices.Max(append(shown, 0))
+	_ = e.raise(best) // has logged the error; the next check tries again
+	highest := e.highest()
 	refused := map[string]bool{}
 	for i, s := range servers {
 		if shown[i] == unknown {
 			refused[s] = e.refused[s]
 			continue
 		}
-		if refused[s] = shown[i] < e.highest; refused[s] && !e.refused[s] {
+		if refused[s] = shown[i] < highest; refused[s] && !e.refused[s] {
 			e.log.Warn("Refused an API server with the state before a restore", "server", s, "epoch", shown[i])
 		}
 		b.Admit(s, !refused[s])
 	}
 	e.refused = refused
-	if e.highest == 0 {
+	if highest == 0 {
 		return true
 	}
 	b.Select()
-	return highest >= e.highest
+	return best >= highest
 }
 
 // ReadEpoch reads a file that WriteEpoch has written. It returns 0 if there is none, or if it has no epoch.

@@ -323,7 +323,36 @@ func TestUnstoredEpoch(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := newEpochs(filepath.Join(blocked, "epoch"), b, discard())
-	if !e.apply(b, b.Servers(), []int64{7, 0}) || e.highest != 0 || e.refused["192.0.2.2:1"] {
+	if !e.apply(b, b.Servers(), []int64{7, 0}) || e.highest() != 0 || e.refused["192.0.2.2:1"] {
 		t.Errorf("epochs %+v", e)
+	}
+}
+
+// TestFormerServerWithUnstoredEpoch checks that the epoch of a former server is on the disk before the machine uses
+// the server.
+func TestFormerServerWithUnstoredEpoch(t *testing.T) {
+	servers := map[string]*server{"a": newServer(t), "b": newServer(t)}
+	dir := filepath.Join(t.TempDir(), "dir")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil { // nothing can be stored below it
+		t.Fatal(err)
+	}
+	m := boot(t, filepath.Join(dir, "epoch"), 0, servers)
+	defer func() { m.stop() }()
+	address := func(name string) string { return servers[name].Listener.Addr().String() }
+	m.known.use([]string{address("b")})
+	m.known.use([]string{address("a")})
+	servers["a"].code.Store(http.StatusOK)
+	servers["b"].code.Store(http.StatusOK)
+	servers["b"].epoch.Store(7)
+	m.roundFormer(t.Context(), m.known)
+	if got := m.balancer.Servers(); !slices.Equal(got, []string{address("a")}) {
+		t.Errorf("the epoch is not stored: uses %s", got)
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	m.roundFormer(t.Context(), m.known)
+	if got := m.balancer.Servers(); !slices.Equal(got, []string{address("b")}) || ReadEpoch(m.epochs.file) != 7 {
+		t.Errorf("uses %s, and has stored %d", got, ReadEpoch(m.epochs.file))
 	}
 }

@@ -130,12 +130,12 @@ func (c *checks) report(ctx context.Context, servers []string, epochs []int64, e
 	if c.seen == nil {
 		return
 	}
-	shown, highest := map[string]int64{}, int64(0)
+	shown, highest, known := map[string]int64{}, int64(0), c.epochs.highest()
 	for i, s := range servers {
 		if epochs[i] != unknown {
 			shown[s] = epochs[i]
 		}
-		if errs[i] == nil && epochs[i] == c.epochs.highest {
+		if errs[i] == nil && epochs[i] == known {
 			highest = epochs[i]
 		}
 	}
@@ -179,8 +179,8 @@ func (c *checks) roundFormer(ctx context.Context, k *known) {
 			epochs[i] = unknown
 		}
 	}
-	best, known := slices.Max(epochs), ReadEpoch(c.epochs.file)
-	if best < known || best == known && !c.lost.Load() {
+	best, highest := slices.Max(epochs), c.epochs.highest()
+	if best < highest || best == highest && !c.lost.Load() || c.epochs.raise(best) != nil {
 		return
 	}
 	var restored []string
