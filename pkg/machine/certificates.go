@@ -78,6 +78,8 @@ func certificates() (*certs.Machine, error) {
 	out := &certs.Machine{Node: node(c, of, false), EtcdFlags: argsFile(etcd), Lock: certificatesLock}
 	if hasControlPlane() {
 		out.Control = controlPlane(c, of)
+	} else {
+		out.Incomplete = notRejoining(rejoinJournal)
 	}
 	return out, nil
 }

@@ -71,7 +71,16 @@ func Rejoin(ctx context.Context, d Deps) error {
 	return rejoin.Run(ctx, rejoinJournal, m, d.Clock, d.Log, func(e *rejoin.Entry, err error) { m.report(ctx, e, err) })
 }
 
-var errRejoins = errors.New("the control plane of this machine joins a restored cluster")
+var errRejoins = errors.New("the control plane of this machine joins a restored cluster: wait for the end, and see " +
+	"\"journalctl -u keelson-rejoin\"; if it cannot join, run \"ctl reset\" and \"ctl join --control-plane\" on this machine")
+
+// notRejoining returns an error while the control plane joins a restored cluster.
+func notRejoining(j rejoin.Journal) error {
+	if e, err := j.Load(); e != nil || err != nil {
+		return errors.Join(errRejoins, err)
+	}
+	return nil
+}
 
 // oldControlPlane is a control plane with the history of its cluster before a restore.
 type oldControlPlane struct {

@@ -98,3 +98,20 @@ func TestNoRestored(t *testing.T) {
 		})
 	}
 }
+
+// TestNotRejoining checks that a machine is free for other work unless its control plane joins a restored cluster,
+// or its journal cannot be read. The error says how the machine gets out of that.
+func TestNotRejoining(t *testing.T) {
+	for content, free := range map[string]bool{"": true, "{": false, `{"epoch": 7, "step": "Join"}`: false} {
+		file := filepath.Join(t.TempDir(), "journal")
+		if content != "" {
+			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := notRejoining(rejoin.Journal(file))
+		if (err == nil) != free || err != nil && !strings.Contains(err.Error(), `run "ctl reset"`) {
+			t.Errorf("journal %q: %v", content, err)
+		}
+	}
+}

@@ -357,8 +357,8 @@ func (m *host) ControlPlane() bool { return hasControlPlane() }
 
 // Check implements upgrade.Local.
 func (m *host) Check(ctx context.Context, name string) error {
-	if e, err := rejoinJournal.Load(); e != nil || err != nil {
-		return errors.Join(errRejoins, err)
+	if err := notRejoining(rejoinJournal); err != nil {
+		return err
 	}
 	return m.releases.check(ctx, name)
 }

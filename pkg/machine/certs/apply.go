@@ -5,6 +5,7 @@ package certs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -83,7 +84,7 @@ var errIncomplete = errors.New("the control plane of this machine is not complet
 func (m *Machine) trustMain(s state) error {
 	file := filepath.Join(m.Node.Root, provision.NodeAuthorityFile)
 	if _, err := os.Stat(strings.TrimSuffix(file, bundleEnding) + keyEnding); err == nil {
-		return errIncomplete
+		return cmp.Or(m.Incomplete, errIncomplete)
 	}
 	if g := s[mainAuthority]; g != nil {
 		return replace(file, g.bundle, 0o644)

@@ -23,6 +23,9 @@ type Machine struct {
 	Node *provision.Node
 	// Control is the machine's control plane, or nil.
 	Control *provision.ControlPlane
+	// Incomplete says why a machine that has keys of authorities has no control plane. If it is nil, a command was
+	// interrupted.
+	Incomplete error
 	// EtcdFlags is the path of a file that exists if etcd is a program of its own.
 	EtcdFlags string
 	// Lock is the path of a file for [Locked].

@@ -271,6 +271,10 @@ func TestIncomplete(t *testing.T) {
 	if err := m.apply(t.Context(), s, w.sites[0].agent.secrets, w.client, w.clk); !errors.Is(err, errIncomplete) {
 		t.Errorf("error %v", err)
 	}
+	m.Incomplete = errors.New("it joins a restored cluster")
+	if err := m.apply(t.Context(), s, w.sites[0].agent.secrets, w.client, w.clk); !errors.Is(err, m.Incomplete) {
+		t.Errorf("error %v", err)
+	}
 	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(after, before) {
 		t.Errorf("the authorities have changed: %v", err)
 	}
