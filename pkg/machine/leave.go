@@ -16,6 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/members"
+	"keelson.dev/keelson/pkg/machine/nodes"
 	"keelson.dev/keelson/pkg/provision"
 )
 
@@ -24,6 +25,10 @@ import (
 // machine has no member of it, or is part of another cluster. The caller must close the client.
 func Membership(trusted []byte) (*members.Client, error) {
 	own, err := os.ReadFile(controlDir.PKI("ca.crt"))
+	// While this machine joins a restored cluster, its member may be that of the old one.
+	if notRejoining(rejoinJournal) != nil {
+		return nil, nil
+	}
 	// After a restore, the credentials may be left although the etcd is in the API server. The other members that
 	// this machine knows are then those of the old cluster.
 	member := exists(argsFile(etcd)) && exists(etcdCredentials())
@@ -45,6 +50,12 @@ func etcdURLs() []string {
 	return out
 }
 
+// mayBeMember reports whether this machine may have a member of the cluster's etcd. A control plane that joins a
+// restored cluster may have one before it has the flags of etcd.
+func mayBeMember() bool {
+	return exists(etcdCredentials()) && (exists(argsFile(etcd)) || exists(string(rejoinJournal)))
+}
+
 // leave stops this machine's control plane and removes its member of etcd, if there are others. It
 // returns an error if the member remains in the cluster.
 func leave(ctx context.Context) error {
@@ -52,20 +63,50 @@ func leave(ctx context.Context) error {
 	if err := endControlPlane(ctx); err != nil {
 		return err
 	}
-	c, _, err := installedControlPlane()
+	c, err := readConfiguration()
 	if err != nil {
 		return err
 	}
-	m, err := connectEtcd(etcdURLs()...)
+	urls, err := urlsToLeave(ctx, c)
+	if err != nil {
+		return err
+	}
+	m, err := connectEtcd(urls...)
 	if err != nil {
 		return err
 	}
 	defer m.Close() // without a connection, nothing is lost
+	return removeOwn(ctx, m, peerURL(c))
+}
+
+// urlsToLeave returns the URLs of the members of the etcd that this machine leaves. While it joins a restored
+// cluster, the servers that it knows may be those of the old one.
+func urlsToLeave(ctx context.Context, c *config.KeelsonConfiguration) ([]string, error) {
+	e, err := rejoinJournal.Load()
+	if err != nil {
+		return nil, err
+	}
+	if e == nil {
+		return etcdURLs(), nil
+	}
+	hosts, err := restoredHosts(ctx, c, e.Epoch)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, len(hosts))
+	for i, host := range hosts {
+		out[i] = etcdURL(host, config.EtcdClientPort)
+	}
+	return out, nil
+}
+
+// removeOwn removes the member with a peer URL, with or without a vote, unless it is the only one with a vote.
+func removeOwn(ctx context.Context, m nodes.Members, peer string) error {
 	list, err := m.List(ctx)
 	if err != nil {
 		return err
 	}
-	own, ok := members.WithPeer(list, peerURL(c))
+	own, ok := members.WithPeer(list, peer)
 	others := members.Without(list, own.ID)
 	if !ok || len(members.Voters(others)) == 0 {
 		return nil

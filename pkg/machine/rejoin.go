@@ -23,6 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/machines"
+	"keelson.dev/keelson/pkg/machine/members"
 	"keelson.dev/keelson/pkg/machine/nodes"
 	"keelson.dev/keelson/pkg/machine/rejoin"
 	"keelson.dev/keelson/pkg/provision"
@@ -130,9 +131,8 @@ func removeData() error {
 var (
 	errNoEtcdAuthority = errors.New("this machine has no certificates of the cluster's etcd: run \"ctl reset\" and " +
 		"\"ctl join --control-plane\"")
-	errNoRestored = errors.New("no API server of the restored cluster answers; if its machine is lost, run this here " +
-		"to continue with the state before the restore: ctl restore --from-data-dir ")
-	errStranger = errors.New("etcd of the restored cluster does not answer this machine; if this machine has other " +
+	errNoRestored = errors.New("no API server of the restored cluster answers")
+	errStranger   = errors.New("etcd of the restored cluster does not answer this machine; if this machine has other " +
 		"authorities, run \"ctl reset\" and \"ctl join --control-plane\"")
 )
 
@@ -165,13 +165,16 @@ func (m *oldControlPlane) etcdOf(ctx context.Context, epoch int64) (first string
 	if !exists(etcdCredentials()) {
 		return "", errNoEtcdAuthority
 	}
-	servers, err := m.restored(ctx, epoch)
+	hosts, err := restoredHosts(ctx, m.config, epoch)
+	if errors.Is(err, errNoRestored) {
+		return "", noRestored(storeDir, rejoinJournal)
+	}
 	if err != nil {
 		return "", err
 	}
 	var errs []error
-	for _, first := range servers {
-		err := answers(ctx, first)
+	for _, first := range hosts {
+		err := m.answers(ctx, first)
 		if err == nil {
 			return first, nil
 		}
@@ -181,8 +184,8 @@ func (m *oldControlPlane) etcdOf(ctx context.Context, epoch int64) (first string
 }
 
 // answers returns nil if etcd on a machine of the restored cluster can be reached, and accepts the credentials of
-// this machine.
-func answers(ctx context.Context, host string) error {
+// this machine. No other machine may join it at the moment.
+func (m *oldControlPlane) answers(ctx context.Context, host string) error {
 	if err := reach(ctx, host, config.EtcdClientPort, config.EtcdPeerPort); err != nil {
 		return fmt.Errorf("%w\nIf the API server there contains etcd, run \"ctl token create --control-plane\" there", err)
 	}
@@ -191,14 +194,16 @@ func answers(ctx context.Context, host string) error {
 		return err
 	}
 	defer c.Close() // without a connection, nothing is lost
-	if _, err := c.List(ctx); err != nil {
+	list, err := c.List(ctx)
+	if err != nil {
 		return fmt.Errorf("%w: %w", errStranger, err)
 	}
-	return nil
+	return members.CheckLearners(list, m.config.Node.Name, peerURL(m.config))
 }
 
-// restored returns the addresses of the machines whose API servers have an epoch and are ready.
-func (m *oldControlPlane) restored(ctx context.Context, epoch int64) (out []string, err error) {
+// restoredHosts returns the addresses of the other machines whose API servers have an epoch and are ready. c is the
+// configuration of this machine.
+func restoredHosts(ctx context.Context, c *config.KeelsonConfiguration, epoch int64) (out []string, err error) {
 	servers, err := agent.ReadServers(serverList)
 	if err != nil {
 		return nil, err
@@ -208,7 +213,7 @@ func (m *oldControlPlane) restored(ctx context.Context, epoch int64) (out []stri
 		return nil, err
 	}
 	for _, s := range servers {
-		if s == apiAddress(m.config) {
+		if s == apiAddress(c) {
 			continue
 		}
 		limited, cancel := context.WithTimeout(ctx, callLimit)
@@ -219,12 +224,13 @@ func (m *oldControlPlane) restored(ctx context.Context, epoch int64) (out []stri
 		}
 	}
 	if len(out) == 0 {
-		return nil, noRestored(storeDir, rejoinJournal)
+		return nil, errNoRestored
 	}
 	return out, nil
 }
 
-// noRestored returns errNoRestored with the directory below store that has the history before the restore.
+// noRestored returns errNoRestored with the command that continues with the history before the restore, which is in
+// the directory store or below it.
 func noRestored(store string, j rejoin.Journal) error {
 	e, err := j.Load()
 	if err != nil {
@@ -234,7 +240,8 @@ func noRestored(store string, j rejoin.Journal) error {
 	if e != nil && !e.Copied && (e.Step == rejoin.Stop || e.Step == rejoin.SetAside) && exists(filepath.Join(store, "member")) {
 		dir = store // it is not set aside yet
 	}
-	return fmt.Errorf("%w%s", errNoRestored, dir)
+	return fmt.Errorf("%w; if its machine is lost, continue with the state before the restore on this one: "+
+		"ctl restore --from-data-dir %s", errNoRestored, dir)
 }
 
 var errEpoch = errors.New("the API server has another epoch than the cluster")

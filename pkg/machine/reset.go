@@ -51,7 +51,7 @@ func Reset(ctx context.Context, d Deps) error {
 	s := &steps{Deps: d}
 	// First, because the switcher would start other programs again.
 	errs := []error{s.run("agent", func() error { return stopAgent(ctx) })}
-	remains := exists(argsFile(etcd)) && s.tryLeave(ctx)
+	remains := mayBeMember() && s.tryLeave(ctx)
 	farewell := farewell(remains)
 	for _, step := range s.removals() {
 		errs = append(errs, s.run(step.name, func() error { return step.do(ctx) }))
@@ -101,7 +101,7 @@ func farewell(isMember bool) string {
 		name = c.Node.Name
 	}
 	out := "\nKeelson's programs and files are removed from this machine. These remain:\n\n"
-	if !exists(controlDir.PKI("ca.key")) || exists(argsFile(etcd)) {
+	if !exists(controlDir.PKI("ca.key")) || mayBeMember() {
 		out += "  - the Node in the cluster. To remove it, run on a control plane:\n\n" +
 			"      ctl node remove --force " + name + "\n\n"
 	}

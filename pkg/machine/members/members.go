@@ -14,6 +14,7 @@
 package members
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,7 +209,13 @@ func (c *Client) Replace(ctx context.Context, name, peer string) ([]Member, erro
 			return nil, err
 		}
 	}
-	return c.AddLearner(ctx, peer)
+	list, err = c.AddLearner(ctx, peer)
+	if errors.Is(err, rpctypes.ErrTooManyLearners) {
+		if now, listErr := c.List(ctx); listErr == nil {
+			return nil, cmp.Or(CheckLearners(now, name, peer), err)
+		}
+	}
+	return list, err
 }
 
 // ErrNameInUse is the error of Replace if another machine has the name.

@@ -155,6 +155,10 @@ func TestMembers(t *testing.T) {
 	if err := client.Status(t.Context(), own); !errors.Is(err, errNotStarted) {
 		t.Errorf("status of a member that has not started: %v", err)
 	}
+	_, err = client.Replace(t.Context(), "m3", peers[2].String())
+	if !errors.Is(err, ErrLearner) || !strings.HasSuffix(err.Error(), "ctl node remove --force 127.0.0.1") {
+		t.Errorf("a learner is in the way: %v", err)
+	}
 	// An attempt that was interrupted is repeated. Within a second, the ID of the new member would be that
 	// of the old one.
 	c.eventually("replace a learner", func() error {
@@ -271,5 +275,29 @@ func TestRules(t *testing.T) {
 		if got := Quorum(n); got != want {
 			t.Errorf("quorum of %d: %d", n, got)
 		}
+	}
+}
+
+// TestCheckLearners checks which learners are in the way of a machine that joins.
+func TestCheckLearners(t *testing.T) {
+	const own = "https://192.0.2.9:2380"
+	voter := Member{ID: 1, Name: "m1", Peers: []string{"https://192.0.2.1:2380"}}
+	for name, tc := range map[string]struct {
+		learner Member
+		want    string // the end of the error
+	}{
+		"none":                   {},
+		"its own":                {learner: Member{ID: 2, Learner: true, Peers: []string{own}}},
+		"its own, by the name":   {learner: Member{ID: 2, Name: "m9", Learner: true, Peers: []string{"https://192.0.2.8:2380"}}},
+		"one that has started":   {Member{ID: 2, Name: "m2", Learner: true, Peers: []string{"https://192.0.2.2:2380"}}, " m2"},
+		"one that has no name":   {Member{ID: 2, Learner: true, Peers: []string{"https://[2001:db8::2]:2380"}}, " 2001:db8::2"},
+		"a member that may vote": {learner: Member{ID: 2, Name: "m2", Peers: []string{"https://192.0.2.2:2380"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := CheckLearners([]Member{voter, tc.learner}, "m9", own)
+			if (err != nil) != (tc.want != "") || err != nil && (!errors.Is(err, ErrLearner) || !strings.HasSuffix(err.Error(), tc.want)) {
+				t.Errorf("error %v", err)
+			}
+		})
 	}
 }

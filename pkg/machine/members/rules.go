@@ -4,8 +4,11 @@
 package members
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Stale returns the members of list that a machine without data replaces: those with the machine's name
@@ -14,6 +17,23 @@ func Stale(list []Member, name, peer string) []Member {
 	return slices.DeleteFunc(slices.Clone(list), func(m Member) bool {
 		return m.Name != name && !slices.Contains(m.Peers, peer)
 	})
+}
+
+// ErrLearner is the error while a learner of another machine prevents that a machine joins.
+var ErrLearner = errors.New("etcd accepts one member without a vote at a time")
+
+// CheckLearners returns ErrLearner if list has a learner that a machine with a name and a peer URL does not replace.
+func CheckLearners(list []Member, name, peer string) error {
+	stale := Stale(list, name, peer)
+	for _, m := range list {
+		if !m.Learner || slices.ContainsFunc(stale, func(s Member) bool { return s.ID == m.ID }) {
+			continue
+		}
+		who := cmp.Or(m.Name, strings.Join(m.Hosts(), ","))
+		return fmt.Errorf("%w, and that of the machine %s joins: wait for it; if it never comes up, run on a machine of a "+
+			"control plane: ctl node remove --force %s", ErrLearner, who, who)
+	}
+	return nil
 }
 
 // WithPeer returns the member of list with a peer URL.
