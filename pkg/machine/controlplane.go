@@ -228,27 +228,37 @@ func (s *steps) joinEtcd(ctx context.Context, c *config.KeelsonConfiguration, fi
 		return nil, err
 	}
 	defer m.Close() // without a connection, nothing is lost
+	own, err := s.joinLearner(ctx, c, m)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.await(ctx, catchUpTimeout, func(ctx context.Context) error { return m.Promote(ctx, own) }); err != nil {
+		return nil, err
+	}
+	return m.List(ctx)
+}
+
+// joinLearner makes this machine's etcd a member without a vote, unless it is one already, and returns its ID. m is
+// a client of the cluster; it uses only the other members afterwards.
+func (s *steps) joinLearner(ctx context.Context, c *config.KeelsonConfiguration, m *members.Client) (uint64, error) {
 	list, err := m.List(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("etcd does not answer; it needs more than half of its members to add one: %w", err)
+		return 0, fmt.Errorf("etcd does not answer; it needs more than half of its members to add one: %w", err)
 	}
-	if !exists(filepath.Join(storeDir, "member")) {
+	if !exists(filepath.Join(storeDir, storeData)) {
 		if list, err = s.addMember(ctx, c, m); err != nil {
-			return nil, err
+			return 0, err
 		}
 	}
 	own, ok := members.WithPeer(list, peerURL(c))
 	if !ok {
-		return nil, errForeignData
+		return 0, errForeignData
 	}
 	if err := s.startLearner(ctx); err != nil {
-		return nil, err
+		return 0, err
 	}
 	m.UseOnly(members.Without(list, own.ID))
-	if err := s.await(ctx, catchUpTimeout, func(ctx context.Context) error { return m.Promote(ctx, own.ID) }); err != nil {
-		return nil, err
-	}
-	return m.List(ctx)
+	return own.ID, nil
 }
 
 // startLearner starts this machine's member of etcd, and waits until it answers clients, so that a member

@@ -36,6 +36,8 @@ const (
 	controlDir = provision.Dir("/etc/kubernetes")
 	auditLog   = "/var/log/kubernetes/audit.log"
 	storeDir   = "/var/lib/etcd"
+	// storeData is the directory below storeDir with the data of etcd. etcd has chosen the name.
+	storeData = "member"
 	// storePrefix is the prefix of all keys in the store, which is the API server's default.
 	storePrefix = "registry"
 )

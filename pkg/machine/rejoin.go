@@ -4,13 +4,17 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +24,7 @@ import (
 
 	"keelson.dev/api/machines/v1alpha1"
 	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/epoch"
 	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/machines"
@@ -38,9 +43,11 @@ const (
 	rejoinJournal = rejoin.Journal(state + "/rejoin.json")
 	// storeEpoch has the epoch of this machine's own store.
 	storeEpoch = rejoin.StoreEpoch(state + "/store-epoch")
-	// elsewhere is the name of the directories with what a control plane had before its cluster was restored on
-	// another machine. It is replaced each time.
-	elsewhere = oldPrefix + "elsewhere"
+	// elsewhere is the prefix of the names of directories with what a control plane had before its cluster was
+	// restored on another machine. The epoch of that restore follows.
+	elsewhere = oldPrefix + "elsewhere-"
+	// keptAside is how many of these directories are kept, so that they do not fill the disk.
+	keptAside = 2
 )
 
 // newWatch returns what notices that the store of this machine is older than the cluster.
@@ -95,34 +102,64 @@ var _ rejoin.Machine = (*oldControlPlane)(nil)
 func (m *oldControlPlane) Highest() int64 { return agent.ReadEpoch(epochFile) }
 
 // Stop implements rejoin.Machine. The switcher must not run, because it restarts programs.
-func (m *oldControlPlane) Stop(ctx context.Context) error {
+func (m *oldControlPlane) Stop(ctx context.Context, epoch int64) error {
 	if err := notSwitching(); err != nil {
 		return err
 	}
-	if err := moveAside(ownConfig, elsewhere, controlFlags()); err != nil {
+	if err := moveAside(ownConfig, asideOf(epoch), controlFlags()); err != nil {
 		return err
 	}
 	return endControlPrograms(ctx, m.Clock)
 }
 
 // SetAside implements rejoin.Machine.
-func (m *oldControlPlane) SetAside(_ context.Context, copied bool) error {
-	const data = "member"
-	switch {
-	case !exists(filepath.Join(storeDir, data)):
-		return nil
-	case copied:
+func (m *oldControlPlane) SetAside(_ context.Context, epoch int64, copied bool) error {
+	if copied {
 		return removeData()
 	}
-	if err := os.RemoveAll(filepath.Join(storeDir, elsewhere)); err != nil {
-		return fmt.Errorf("older store: %w", err)
+	if err := moveAside(storeDir, asideOf(epoch), []string{storeData}); err != nil {
+		return err
 	}
-	return moveAside(storeDir, elsewhere, []string{data})
+	return errors.Join(pruneAside(storeDir), pruneAside(ownConfig))
+}
+
+// asideOf returns the name of the directories with what this machine had before a restore elsewhere.
+func asideOf(number int64) string { return elsewhere + epoch.Format(number) }
+
+// asides returns the paths of the directories below dir with what this machine had before restores elsewhere, the
+// latest last.
+func asides(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("old files: %w", err)
+	}
+	numbers := map[string]int64{}
+	for _, e := range entries {
+		text, ok := strings.CutPrefix(e.Name(), elsewhere)
+		if number, err := epoch.Parse(text); ok && err == nil {
+			numbers[filepath.Join(dir, e.Name())] = number
+		}
+	}
+	return slices.SortedFunc(maps.Keys(numbers), func(a, b string) int { return cmp.Compare(numbers[a], numbers[b]) }), nil
+}
+
+// pruneAside removes all but the latest directories with what this machine had before restores elsewhere.
+func pruneAside(dir string) error {
+	all, err := asides(dir)
+	if err != nil {
+		return err
+	}
+	for _, old := range all[:max(len(all)-keptAside, 0)] {
+		if err := os.RemoveAll(old); err != nil {
+			return fmt.Errorf("old files: %w", err)
+		}
+	}
+	return nil
 }
 
 // removeData removes the data of this machine's etcd.
 func removeData() error {
-	if err := os.RemoveAll(filepath.Join(storeDir, "member")); err != nil {
+	if err := os.RemoveAll(filepath.Join(storeDir, storeData)); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	return atomicfile.SyncDir(storeDir)
@@ -149,15 +186,34 @@ func (m *oldControlPlane) Join(ctx context.Context, epoch int64) error {
 	if err != nil {
 		return err
 	}
-	_, err = m.joinEtcd(ctx, m.config, first)
-	if errors.Is(err, errForeignData) {
-		// An administrator has removed the member before it had a vote. Its data are a copy.
-		return errors.Join(err, stopUnits(ctx, unit(etcd)), removeData())
-	}
+	client, err := connectEtcd(etcdURL(first, config.EtcdClientPort))
 	if err != nil {
 		return err
 	}
+	defer client.Close() // without a connection, nothing is lost
+	_, err = m.joinLearner(ctx, m.config, client)
+	return dropRemoved(ctx, err)
+}
+
+// Vote implements rejoin.Machine.
+func (m *oldControlPlane) Vote(ctx context.Context, epoch int64) error {
+	first, err := m.etcdOf(ctx, epoch)
+	if err != nil {
+		return err
+	}
+	if _, err := m.joinEtcd(ctx, m.config, first); err != nil {
+		return dropRemoved(ctx, err)
+	}
 	return storeEpoch.Write(epoch)
+}
+
+// dropRemoved removes the data of etcd if err is errForeignData: an administrator has removed this machine's member
+// from the restored cluster, which has all that its data have.
+func dropRemoved(ctx context.Context, err error) error {
+	if !errors.Is(err, errForeignData) {
+		return err
+	}
+	return errors.Join(err, stopUnits(ctx, unit(etcd)), removeData())
 }
 
 // etcdOf returns the address of a machine whose API server has an epoch, and whose etcd answers this machine.
@@ -236,10 +292,17 @@ func noRestored(store string, j rejoin.Journal) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(store, elsewhere)
-	if e != nil && !e.Copied && (e.Step == rejoin.Stop || e.Step == rejoin.SetAside) && exists(filepath.Join(store, "member")) {
-		dir = store // it is not set aside yet
+	kept, err := asides(store)
+	if err != nil {
+		return err
 	}
+	if e != nil && !e.Copied && (e.Step == rejoin.Stop || e.Step == rejoin.SetAside) && exists(filepath.Join(store, storeData)) {
+		kept = []string{store} // it is not set aside yet
+	}
+	if len(kept) == 0 {
+		return errNoRestored // there was no store
+	}
+	dir := kept[len(kept)-1]
 	return fmt.Errorf("%w; if its machine is lost, continue with the state before the restore on this one: "+
 		"ctl restore --from-data-dir %s", errNoRestored, dir)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,18 +75,18 @@ func TestNoRestored(t *testing.T) {
 	}{
 		"nothing has happened":      {entry: &rejoin.Entry{Step: rejoin.Stop}, want: "/"},
 		"stopped":                   {entry: &rejoin.Entry{Step: rejoin.SetAside}, want: "/"},
-		"set aside":                 {entry: &rejoin.Entry{Step: rejoin.Join}, gone: true, want: "/" + elsewhere},
-		"joining":                   {entry: &rejoin.Entry{Step: rejoin.Join}, want: "/" + elsewhere},
-		"restored again, set aside": {entry: &rejoin.Entry{Step: rejoin.Stop}, gone: true, want: "/" + elsewhere},
-		"restored again, copied":    {entry: &rejoin.Entry{Step: rejoin.SetAside, Copied: true}, want: "/" + elsewhere},
+		"set aside":                 {entry: &rejoin.Entry{Step: rejoin.Join}, gone: true, want: "/before-restore-elsewhere-10"},
+		"joining":                   {entry: &rejoin.Entry{Step: rejoin.Join}, want: "/before-restore-elsewhere-10"},
+		"restored again, set aside": {entry: &rejoin.Entry{Step: rejoin.Stop}, gone: true, want: "/before-restore-elsewhere-10"},
+		"restored again, copied":    {entry: &rejoin.Entry{Step: rejoin.SetAside, Copied: true}, want: "/before-restore-elsewhere-10"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
+			names := []string{"before-restore-elsewhere-9", "before-restore-elsewhere-10", "before-restore-20261201T000000Z"}
 			if !tc.gone {
-				if err := os.Mkdir(filepath.Join(dir, "member"), 0o700); err != nil {
-					t.Fatal(err)
-				}
+				names = append(names, storeData)
 			}
+			mkdirs(t, dir, names...)
 			j := rejoin.Journal(filepath.Join(dir, "journal"))
 			if err := j.Save(tc.entry); err != nil {
 				t.Fatal(err)
@@ -97,6 +98,43 @@ func TestNoRestored(t *testing.T) {
 			}
 		})
 	}
+}
+
+func mkdirs(t *testing.T, dir string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := os.MkdirAll(filepath.Join(dir, name, "x"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestPruneAside checks that the latest two stores from before restores elsewhere are kept, and everything else.
+func TestPruneAside(t *testing.T) {
+	dir := t.TempDir()
+	keeps := func(want ...string) {
+		t.Helper()
+		if err := pruneAside(dir); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range entries {
+			got = append(got, e.Name())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("kept %q, want %q", got, want)
+		}
+	}
+	keeps()
+	mkdirs(t, dir, "before-restore-20261201T000000Z", "before-restore-elsewhere-x", "member", asideOf(9))
+	keeps("before-restore-20261201T000000Z", "before-restore-elsewhere-9", "before-restore-elsewhere-x", "member")
+	mkdirs(t, dir, asideOf(10), asideOf(8), asideOf(100))
+	keeps("before-restore-20261201T000000Z", "before-restore-elsewhere-10", "before-restore-elsewhere-100",
+		"before-restore-elsewhere-x", "member")
 }
 
 // TestNotRejoining checks that a machine is free for other work unless its control plane joins a restored cluster,

@@ -57,7 +57,8 @@ const RestoreWarning = `This brings the cluster back to the state of the backup,
   - Pods of StatefulSets wait until all nodes in the backup have reported. Name the nodes that joined
     after it with --also-nodes.
   - Other control planes of the cluster stop as soon as they reach a machine of the restored one. They keep
-    their old stores in /var/lib/etcd/before-restore-elsewhere, and join by themselves.
+    their old stores in /var/lib/etcd/before-restore-elsewhere-EPOCH, the last two of them, and join by
+    themselves.
 `
 
 var (
@@ -368,10 +369,10 @@ func (r *restore) replace(ctx context.Context) error {
 	if err := moveAside(ownConfig, r.stamp, controlFlags()); err != nil {
 		return err
 	}
-	if err := moveAside(storeDir, r.stamp, []string{"member"}); err != nil {
+	if err := moveAside(storeDir, r.stamp, []string{storeData}); err != nil {
 		return err
 	}
-	if err := os.Rename(filepath.Join(restoringStore, "member"), filepath.Join(storeDir, "member")); err != nil {
+	if err := os.Rename(filepath.Join(restoringStore, storeData), filepath.Join(storeDir, storeData)); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	if err := atomicfile.SyncDir(storeDir); err != nil {

@@ -297,7 +297,7 @@ func TestRestoreCutOff(t *testing.T) {
 	c.works("first", c.control...)
 	c.once()
 	for _, m := range c.control[1:] {
-		c.run(m, "test -d /var/lib/etcd/before-restore-elsewhere/member && ! test -e /var/lib/keelson/rejoin.json")
+		c.run(m, "test -d /var/lib/etcd/before-restore-elsewhere-*/member && ! test -e /var/lib/keelson/rejoin.json")
 		c.run(c.first, fmt.Sprintf(`ctl wait machine/%s --for=condition=Rejoined --timeout=30s
 			ctl get node %[1]s --output=jsonpath='{.metadata.labels}' | grep -q control-plane`, m.Name()))
 	}
@@ -338,7 +338,11 @@ func TestRestoreCutOff(t *testing.T) {
 
 	t.Log("from the store that a control plane has kept, on that one")
 	c.first = c.control[1]
-	c.timed(c.first, "restore", `ctl restore --force --from-data-dir=/var/lib/etcd/before-restore-elsewhere
+	kept := strings.Fields(c.run(c.first, "ls -d /var/lib/etcd/before-restore-elsewhere-* | sort --version-sort"))
+	if len(kept) != 2 {
+		t.Fatalf("m2 has kept %q, want the stores of the last two of three restores", kept)
+	}
+	c.timed(c.first, "restore", `ctl restore --force --from-data-dir=`+kept[1]+`
 		ctl node fence m3 --force; ctl node remove m3 --delete-emptydir-data`)
 	c.rejoined(time.Now(), cluster, c.control...)
 	c.works("fourth", c.control...)

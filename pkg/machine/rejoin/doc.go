@@ -11,8 +11,9 @@
 //  1. Stop: the flags of the control plane's programs are moved aside, so that nothing starts them, and the
 //     programs end.
 //  2. SetAside: the old data of etcd are moved aside.
-//  3. Join: the machine's etcd becomes a member of the restored cluster.
-//  4. Start: the programs get new flags and start.
+//  3. Join: the machine's etcd becomes a member of the restored cluster, without a vote.
+//  4. Vote: the member gets a vote.
+//  5. Start: the programs get new flags and start.
 //
 // Invariants:
 //
@@ -23,7 +24,7 @@
 //   - As long as the restored cluster cannot be joined, nothing stops and no data are moved: its etcd must answer
 //     this machine before each of the first two steps.
 //   - No program of the old control plane runs when its data are moved.
-//   - Old data are moved aside and kept. An incomplete copy of a cluster that was restored again meanwhile is
-//     deleted instead.
+//   - Old data are moved aside and kept. The copy of a member that never had a vote is deleted instead, if its
+//     cluster was restored again meanwhile.
 //   - If the cluster is restored again meanwhile, all steps are repeated for the new epoch.
 package rejoin

@@ -21,6 +21,7 @@ const (
 	Stop     Step = "Stop"
 	SetAside Step = "SetAside"
 	Join     Step = "Join"
+	Vote     Step = "Vote"
 	Start    Step = "Start"
 )
 

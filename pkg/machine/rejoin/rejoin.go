@@ -28,12 +28,15 @@ type Machine interface {
 	Joinable(ctx context.Context, epoch int64) error
 	// Stop ends the control plane's programs and prevents that they start again. When it returns nil, none
 	// of them runs.
-	Stop(ctx context.Context) error
+	Stop(ctx context.Context, epoch int64) error
 	// SetAside moves the data of etcd aside, if there are any. If copied is true, it deletes them.
-	SetAside(ctx context.Context, copied bool) error
-	// Join makes the machine's etcd a member of the cluster that was restored with an epoch. Data of etcd
-	// are from an earlier call.
+	SetAside(ctx context.Context, epoch int64, copied bool) error
+	// Join makes the machine's etcd a member without a vote of the cluster that was restored with an epoch.
+	// Data of etcd are from an earlier call.
 	Join(ctx context.Context, epoch int64) error
+	// Vote gives the member a vote when it has caught up. If an administrator has removed the member meanwhile,
+	// Vote makes another one.
+	Vote(ctx context.Context, epoch int64) error
 	// Start starts the control plane's programs, and waits until they work.
 	Start(ctx context.Context, epoch int64) error
 }
@@ -88,12 +91,14 @@ func advance(ctx context.Context, j Journal, e *Entry, m Machine) error {
 	switch {
 	case err != nil:
 	case e.Step == Stop:
-		next.Step, err = SetAside, m.Stop(ctx)
+		next.Step, err = SetAside, m.Stop(ctx, e.Epoch)
 	case e.Step == SetAside:
-		next.Step, err = Join, m.SetAside(ctx, e.Copied)
+		next.Step, err = Join, m.SetAside(ctx, e.Epoch, e.Copied)
 		next.Copied = false
 	case e.Step == Join:
-		next.Step, err = Start, m.Join(ctx, e.Epoch)
+		next.Step, err = Vote, m.Join(ctx, e.Epoch)
+	case e.Step == Vote:
+		next.Step, err = Start, m.Vote(ctx, e.Epoch)
 	case e.Step == Start:
 		if err := m.Start(ctx, e.Epoch); err != nil {
 			return fmt.Errorf("%s: %w", e.Step, err)
@@ -108,8 +113,8 @@ func advance(ctx context.Context, j Journal, e *Entry, m Machine) error {
 	return j.Save(&next)
 }
 
-// again returns the entry after a further restore of the cluster. As soon as the machine has joined the
-// cluster of the earlier one, its data count as a history of its own.
+// again returns the entry after a further restore of the cluster. A member without a vote has at most what others
+// have. As soon as it may have a vote, its data count as a history of its own.
 func again(e *Entry, epoch int64) *Entry {
 	return &Entry{Epoch: epoch, Step: Stop, Copied: e.Copied || e.Step == Join}
 }

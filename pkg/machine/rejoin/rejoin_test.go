@@ -32,6 +32,7 @@ type model struct {
 	runs  bool // the old control plane, or the new one
 	flags bool
 	store string   // the data of etcd
+	votes bool     // the member has a vote in the restored cluster
 	aside []string // the data that were moved aside, the oldest first
 
 	// In the cluster:
@@ -78,11 +79,11 @@ func (m *model) Joinable(context.Context, int64) error {
 	return nil
 }
 
-func (m *model) Stop(context.Context) error {
+func (m *model) Stop(context.Context, int64) error {
 	return m.all(func() { m.flags = false }, func() { m.runs = false })
 }
 
-func (m *model) SetAside(_ context.Context, copied bool) error {
+func (m *model) SetAside(_ context.Context, _ int64, copied bool) error {
 	return m.change(func() {
 		if m.runs || m.flags {
 			m.t.Error("the data are moved while the control plane can run")
@@ -90,10 +91,10 @@ func (m *model) SetAside(_ context.Context, copied bool) error {
 		if m.store != "" && !copied {
 			m.aside = append(m.aside, m.store)
 		}
-		if copied && m.store == lost {
-			m.t.Error("the lost history is deleted")
+		if copied && (m.store == lost || m.votes) {
+			m.t.Errorf("a history of its own is deleted: %s", m.store)
 		}
-		m.store = ""
+		m.store, m.votes = "", false
 	})
 }
 
@@ -106,10 +107,19 @@ func (m *model) Join(_ context.Context, epoch int64) error {
 	}, func() { m.store = restored(epoch) })
 }
 
+func (m *model) Vote(_ context.Context, epoch int64) error {
+	return m.change(func() {
+		if m.store != restored(epoch) {
+			m.t.Errorf("votes with %q", m.store)
+		}
+		m.votes = true
+	})
+}
+
 func (m *model) Start(_ context.Context, epoch int64) error {
 	return m.all(func() {
-		if m.store != restored(epoch) {
-			m.t.Errorf("starts with %q", m.store)
+		if m.store != restored(epoch) || !m.votes {
+			m.t.Errorf("starts with %q, votes: %t", m.store, m.votes)
 		}
 		m.flags = true
 	}, func() { m.runs = true })
@@ -142,7 +152,7 @@ func (m *model) joined(j Journal, aside ...string) {
 // TestKilled ends the process before each change on the machine in turn, and once more after any further
 // number of changes, and starts it again.
 func TestKilled(t *testing.T) {
-	const changes = 7
+	const changes = 8
 	for first := range changes {
 		for second := range changes {
 			m := newModel(t, 7)
@@ -184,7 +194,7 @@ func TestFaults(t *testing.T) {
 // TestRestoredAgain restores the cluster once more after any number of changes. The machine joins the latest
 // cluster, and keeps each history that it has had as a whole.
 func TestRestoredAgain(t *testing.T) {
-	const changes = 7
+	const changes = 8
 	for n := range changes + 1 {
 		m := newModel(t, 7)
 		j := Journal(filepath.Join(t.TempDir(), "journal"))
@@ -207,7 +217,7 @@ func TestRestoredAgain(t *testing.T) {
 			if err := w.Seen(t.Context(), nil, 9); err != nil {
 				t.Fatal(err)
 			}
-		} else if e.Step == Start {
+		} else if e.Step == Vote || e.Step == Start {
 			aside = append(aside, restored(7))
 		}
 		m.steps = -1
@@ -230,7 +240,7 @@ func TestRandomly(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range r.IntN(10) {
-			m.steps = r.IntN(8)
+			m.steps = r.IntN(9)
 			if err := m.run(j); err == nil {
 				break
 			}
