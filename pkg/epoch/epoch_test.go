@@ -5,6 +5,8 @@ package epoch_test
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -47,6 +49,35 @@ func TestKey(t *testing.T) {
 	for _, prefix := range []string{"registry", "/registry", "/registry/"} {
 		if got := epoch.Key(prefix); got != "/registry/machines.keelson.dev/epoch" {
 			t.Errorf("%q: %s", prefix, got)
+		}
+	}
+}
+
+func TestFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "epoch")
+	f := epoch.File(file)
+	for _, content := range []string{"", "x", "-1", "1e3"} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, known := f.Read(); got != 0 || known {
+			t.Errorf("%q: %d, %t", content, got, known)
+		}
+	}
+	for _, want := range []int64{42, 0} {
+		if err := f.Write(want); err != nil {
+			t.Fatal(err)
+		}
+		if got, known := f.Read(); got != want || !known {
+			t.Errorf("%d: %d, %t", want, got, known)
+		}
+	}
+	for range 2 {
+		if err := f.Remove(); err != nil {
+			t.Fatal(err)
+		}
+		if got, known := f.Read(); got != 0 || known {
+			t.Errorf("without a file: %d, %t", got, known)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func RunAgent(ctx context.Context, node string, d Deps) error {
 	group.Go(func() error {
 		return agent.Run(ctx, agent.Config{
 			Node: node, Listener: sockets.listener, Connections: sockets.connections, HandOver: keeper(),
-			Servers: serverList, Former: formerList, Epoch: epochFile, Version: daemon.Version,
+			Servers: serverList, Former: formerList, Epoch: string(epochFile), Version: daemon.Version,
 			Kubeconfig: provision.KubeletKubeconfig, ProxyPair: provision.AgentProxyPair, Clock: d.Clock, Log: d.Log,
 			Seen: func(ctx context.Context, shown map[string]int64, highest int64) {
 				if err := watch.Seen(ctx, shown, highest); err != nil && ctx.Err() == nil {

@@ -111,7 +111,7 @@ func JoinControlPlane(ctx context.Context, c *config.KeelsonConfiguration, i *In
 	s := &steps{Deps: d}
 	err = s.run("certificates and configuration", func() error {
 		// The agent must not find an older store here, and join a restored cluster by itself.
-		if err := errors.Join(stopAgent(ctx), rejoinJournal.Remove(), storeEpoch.Forget()); err != nil {
+		if err := errors.Join(stopAgent(ctx), rejoinJournal.Remove(), storeEpoch.Remove()); err != nil {
 			return err
 		}
 		if err := writeControlPlane(ctx, dir, c, p, a, d.Clock, i.Server, apiAddress(c)); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"keelson.dev/keelson/pkg/epoch"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/provision"
 )
@@ -30,7 +31,7 @@ const (
 	state      = "/var/lib/keelson"
 	serverList = state + "/servers.json"
 	formerList = state + "/former-servers.json"
-	epochFile  = state + "/epoch"
+	epochFile  = epoch.File(state + "/epoch")
 	unitsDir   = "/etc/systemd/system"
 
 	controlDir = provision.Dir("/etc/kubernetes")

@@ -42,7 +42,7 @@ const (
 	// rejoinJournal exists while the control plane has not joined yet.
 	rejoinJournal = rejoin.Journal(state + "/rejoin.json")
 	// storeEpoch has the epoch of this machine's own store.
-	storeEpoch = rejoin.StoreEpoch(state + "/store-epoch")
+	storeEpoch = epoch.File(state + "/store-epoch")
 	// elsewhere is the prefix of the names of directories with what a control plane had before its cluster was
 	// restored on another machine. The epoch of that restore follows.
 	elsewhere = oldPrefix + "elsewhere-"
@@ -99,7 +99,10 @@ type oldControlPlane struct {
 var _ rejoin.Machine = (*oldControlPlane)(nil)
 
 // Highest implements rejoin.Machine.
-func (m *oldControlPlane) Highest() int64 { return agent.ReadEpoch(epochFile) }
+func (m *oldControlPlane) Highest() int64 {
+	highest, _ := epochFile.Read()
+	return highest
+}
 
 // Stop implements rejoin.Machine. The switcher must not run, because it restarts programs.
 func (m *oldControlPlane) Stop(ctx context.Context, epoch int64) error {

@@ -25,7 +25,6 @@ import (
 	"keelson.dev/keelson/pkg/backup"
 	"keelson.dev/keelson/pkg/backup/offline"
 	"keelson.dev/keelson/pkg/epoch"
-	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/certs"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/pki"
@@ -150,7 +149,8 @@ func (r *restore) prepare(ctx context.Context, o *RestoreOptions) (*provision.Cl
 		return nil, err
 	}
 	return of, r.run("store", func() (err error) {
-		r.epoch = epoch.Next(r.Clock.Now(), r.known, agent.ReadEpoch(epochFile))
+		seen, _ := epochFile.Read()
+		r.epoch = epoch.Next(r.Clock.Now(), r.known, seen)
 		store := offline.Options{Prefix: storePrefix, Epoch: r.epoch}
 		if r.several {
 			store.Name, store.Peer = r.config.Node.Name, peerURL(r.config)
@@ -391,7 +391,7 @@ func (r *restore) replace(ctx context.Context) error {
 	}
 	// From here on, this machine has the restored store. Before, it had no flags, so the agent does not make it
 	// join another one.
-	return errors.Join(storeEpoch.Write(r.epoch), agent.WriteEpoch(epochFile, r.epoch), clearRestoring())
+	return errors.Join(storeEpoch.Write(r.epoch), epochFile.Write(r.epoch), clearRestoring())
 }
 
 // place writes a file of the backup, and keeps an old file with another content. At a place that other programs may

@@ -5,12 +5,9 @@ package agent
 
 import (
 	"log/slog"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 
-	"keelson.dev/keelson/pkg/atomicfile"
 	"keelson.dev/keelson/pkg/balancer"
 	"keelson.dev/keelson/pkg/epoch"
 )
@@ -22,7 +19,7 @@ const unknown = -1
 // the highest epoch that a server has shown in a file, because these servers can come back when the machine
 // has restarted meanwhile.
 type epochs struct {
-	file    string
+	file    epoch.File
 	log     *slog.Logger
 	refused map[string]bool // by server; used by apply only
 
@@ -32,8 +29,8 @@ type epochs struct {
 
 // newEpochs reads the file. If the cluster was restored, b uses a server only when its epoch is known.
 func newEpochs(file string, b *balancer.Balancer, log *slog.Logger) *epochs {
-	e := &epochs{file: file, most: ReadEpoch(file), log: log}
-	if e.most > 0 {
+	e := &epochs{file: epoch.File(file), log: log}
+	if e.most, _ = e.file.Read(); e.most > 0 {
 		b.Select()
 	}
 	return e
@@ -55,7 +52,7 @@ func (e *epochs) raise(shown int64) error {
 	if shown <= e.most {
 		return nil
 	}
-	if err := WriteEpoch(e.file, shown); err != nil {
+	if err := e.file.Write(shown); err != nil {
 		e.log.Error("Failed to store the epoch of the cluster", "epoch", shown, "err", err)
 		return err
 	}
@@ -87,22 +84,4 @@ func (e *epochs) apply(b *balancer.Balancer, servers []string, shown []int64) bo
 	}
 	b.Select()
 	return best >= highest
-}
-
-// ReadEpoch reads a file that WriteEpoch has written. It returns 0 if there is none, or if it has no epoch.
-func ReadEpoch(file string) int64 {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return 0
-	}
-	highest, err := epoch.Parse(strings.TrimSpace(string(data)))
-	if err != nil {
-		return 0 // the agent learns it again from the API servers
-	}
-	return highest
-}
-
-// WriteEpoch stores the highest epoch that this machine knows, and returns when it is on the disk.
-func WriteEpoch(file string, highest int64) error {
-	return atomicfile.WriteDurably(file, []byte(epoch.Format(highest)+"\n"), 0o600)
 }

@@ -23,25 +23,8 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/balancer"
+	"keelson.dev/keelson/pkg/epoch"
 )
-
-func TestEpochFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "epoch")
-	for _, content := range []string{"", "x", "-1", "1e3"} {
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if got := ReadEpoch(file); got != 0 {
-			t.Errorf("%q: %d", content, got)
-		}
-	}
-	if err := WriteEpoch(file, 42); err != nil || ReadEpoch(file) != 42 {
-		t.Error(ReadEpoch(file), err)
-	}
-	if got := ReadEpoch(file + ".none"); got != 0 {
-		t.Errorf("without a file: %d", got)
-	}
-}
 
 // testMachine is a machine with a balancer and its checks, whose API servers are named a and b.
 type testMachine struct {
@@ -135,7 +118,7 @@ func TestEpochs(t *testing.T) {
 	}
 	step("never restored", "ab", 0, 0)
 	step("restored on b", "b", 0, 7)
-	if got := ReadEpoch(file); got != 7 {
+	if got, _ := epoch.File(file).Read(); got != 7 {
 		t.Errorf("the file has %d", got)
 	}
 	step("a has joined b", "ab", 7, 7)
@@ -352,7 +335,8 @@ func TestFormerServerWithUnstoredEpoch(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.roundFormer(t.Context(), m.known)
-	if got := m.balancer.Servers(); !slices.Equal(got, []string{address("b")}) || ReadEpoch(m.epochs.file) != 7 {
-		t.Errorf("uses %s, and has stored %d", got, ReadEpoch(m.epochs.file))
+	stored, _ := m.epochs.file.Read()
+	if got := m.balancer.Servers(); !slices.Equal(got, []string{address("b")}) || stored != 7 {
+		t.Errorf("uses %s, and has stored %d", got, stored)
 	}
 }

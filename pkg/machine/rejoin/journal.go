@@ -3,15 +3,7 @@
 
 package rejoin
 
-import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-
-	"keelson.dev/keelson/pkg/atomicfile"
-)
+import "keelson.dev/keelson/pkg/machine/journal"
 
 // Step is what a control plane that joins a restored cluster does next.
 type Step string
@@ -36,37 +28,4 @@ type Entry struct {
 }
 
 // Journal is the file with the state. It exists only while the control plane has not joined.
-type Journal string
-
-// Load returns the entry of the journal, or nil if there is none.
-func (j Journal) Load() (*Entry, error) {
-	data, err := os.ReadFile(string(j))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
-	}
-	e := &Entry{}
-	if err := json.Unmarshal(data, e); err != nil {
-		return nil, fmt.Errorf("journal %s: %w", string(j), err)
-	}
-	return e, nil
-}
-
-// Save replaces the entry of the journal. When it returns, the entry is on the disk.
-func (j Journal) Save(e *Entry) error {
-	data, err := json.Marshal(e)
-	if err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	return atomicfile.WriteDurably(string(j), append(data, '\n'), 0o600)
-}
-
-// Remove removes the journal.
-func (j Journal) Remove() error {
-	if err := os.Remove(string(j)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("journal: %w", err)
-	}
-	return nil
-}
+type Journal = journal.File[Entry]

@@ -7,41 +7,16 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
-	"strings"
 
-	"keelson.dev/keelson/pkg/atomicfile"
 	"keelson.dev/keelson/pkg/epoch"
 )
-
-// StoreEpoch is the path of the file with the epoch of this machine's own store. Without the file, the epoch
-// is not known.
-type StoreEpoch string
-
-// Read returns the epoch, and whether it is known.
-func (f StoreEpoch) Read() (number int64, known bool) {
-	data, err := os.ReadFile(string(f))
-	if err != nil {
-		return 0, false
-	}
-	text := strings.TrimSpace(string(data))
-	number, err = epoch.Parse(text)
-	return number, err == nil && text != ""
-}
-
-// Write stores the epoch. When it returns, it is on the disk.
-func (f StoreEpoch) Write(number int64) error {
-	return atomicfile.WriteDurably(string(f), []byte(epoch.Format(number)+"\n"), 0o600)
-}
-
-// Forget makes the epoch unknown.
-func (f StoreEpoch) Forget() error { return Journal(f).Remove() }
 
 // Watch notices that the store of this machine has the history before a restore.
 type Watch struct {
 	// Server returns HOST:PORT of this machine's API server, or "" if it has none.
-	Server  func() string
-	Store   StoreEpoch
+	Server func() string
+	// Store is the file with the epoch of this machine's own store.
+	Store   epoch.File
 	Journal Journal
 	// Start makes systemd start the program that calls Run, and does not wait for it.
 	Start func(ctx context.Context) error

@@ -8,13 +8,15 @@ import (
 	"log/slog"
 	"path/filepath"
 	"testing"
+
+	"keelson.dev/keelson/pkg/epoch"
 )
 
 // watch returns a Watch of a machine whose store has an epoch, or an unknown one if it is negative.
 func (m *model) watch(j Journal, own int64) *Watch {
 	m.t.Helper()
 	w := &Watch{
-		Server: func() string { return "own" }, Store: StoreEpoch(filepath.Join(m.t.TempDir(), "store-epoch")),
+		Server: func() string { return "own" }, Store: epoch.File(filepath.Join(m.t.TempDir(), "store-epoch")),
 		Journal: j, Start: func(context.Context) error { return nil }, Log: slog.New(slog.DiscardHandler),
 	}
 	if own >= 0 {

@@ -3,15 +3,7 @@
 
 package upgrade
 
-import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-
-	"keelson.dev/keelson/pkg/atomicfile"
-)
+import "keelson.dev/keelson/pkg/machine/journal"
 
 // Entry is the last switch of a machine.
 type Entry struct {
@@ -53,29 +45,4 @@ func (e *Entry) Previous() string {
 }
 
 // Journal is the file with the last switch of a machine.
-type Journal string
-
-// Load returns the entry of the journal, or nil if there has been no switch.
-func (j Journal) Load() (*Entry, error) {
-	data, err := os.ReadFile(string(j))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
-	}
-	e := &Entry{}
-	if err := json.Unmarshal(data, e); err != nil {
-		return nil, fmt.Errorf("journal %s: %w", string(j), err)
-	}
-	return e, nil
-}
-
-// Save replaces the entry of the journal. When it returns, the entry is on the disk.
-func (j Journal) Save(e *Entry) error {
-	data, err := json.Marshal(e)
-	if err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	return atomicfile.WriteDurably(string(j), append(data, '\n'), 0o600)
-}
+type Journal = journal.File[Entry]
