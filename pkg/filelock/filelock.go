@@ -29,6 +29,16 @@ func TryLock(path string) (unlock func(), err error) {
 	return unlock, err
 }
 
+// While calls f while it has the lock (see Lock).
+func While(path string, f func() error) error {
+	unlock, err := Lock(path)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return f()
+}
+
 func lock(path string, how int) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o600)
 	if err != nil {

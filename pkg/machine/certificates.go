@@ -51,7 +51,7 @@ func keepCertificates(ctx context.Context, d Deps) {
 }
 
 // certificatesLock is the path of the file that locks the certificates and keys of this machine (see
-// certs.Locked). It is in a directory that writeConfiguration makes.
+// certs.Machine). It is in a directory that writeConfiguration makes.
 const certificatesLock = state + "/certificates.lock"
 
 var errForeignCertificates = errors.New("this machine's certificates are kubeadm's: list them with \"kubeadm certs " +

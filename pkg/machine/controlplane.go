@@ -20,7 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson.dev/keelson/pkg/machine/certs"
+	"keelson.dev/keelson/pkg/filelock"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/members"
 	"keelson.dev/keelson/pkg/provision"
@@ -38,10 +38,19 @@ const (
 // InviteControlPlane returns what other machines need to join the cluster as control planes, with a new
 // token. It runs on the machine of a control plane. If that has the only etcd of the cluster in its API
 // server, InviteControlPlane makes a unit of it, so that other members can join it.
-func InviteControlPlane(ctx context.Context, o provision.TokenOptions, d Deps) (*Invitation, error) {
-	if err := notSwitching(); err != nil {
-		return nil, err
-	}
+func InviteControlPlane(ctx context.Context, o provision.TokenOptions, d Deps) (out *Invitation, err error) {
+	err = exclusively(func() error {
+		if err := errors.Join(notSwitching(), notRejoining(rejoinJournal)); err != nil {
+			return err
+		}
+		out, err = inviteControlPlane(ctx, o, d)
+		return err
+	})
+	return out, err
+}
+
+// inviteControlPlane is InviteControlPlane after the checks whether other work runs.
+func inviteControlPlane(ctx context.Context, o provision.TokenOptions, d Deps) (*Invitation, error) {
 	c, p, err := installedControlPlane()
 	if err != nil {
 		return nil, err
@@ -51,7 +60,7 @@ func InviteControlPlane(ctx context.Context, o provision.TokenOptions, d Deps) (
 		return nil, err
 	}
 	var authorities provision.Authorities
-	err = certs.Locked(certificatesLock, func() (err error) {
+	err = filelock.While(certificatesLock, func() (err error) {
 		authorities, err = p.ReadAuthorities()
 		return err
 	})
@@ -89,6 +98,17 @@ func FetchAuthorities(ctx context.Context, i *Invitation, authority []byte, toke
 // node is ready. If this machine was a member of the cluster's etcd and has lost its data, the member is
 // replaced.
 func JoinControlPlane(ctx context.Context, c *config.KeelsonConfiguration, i *Invitation, a provision.Authorities,
+	d Deps) error {
+	return exclusively(func() error {
+		if err := notSwitching(); err != nil {
+			return err
+		}
+		return joinControlPlane(ctx, c, i, a, d)
+	})
+}
+
+// joinControlPlane is JoinControlPlane after the checks whether other work runs.
+func joinControlPlane(ctx context.Context, c *config.KeelsonConfiguration, i *Invitation, a provision.Authorities,
 	d Deps) error {
 	dir, err := release()
 	if err != nil {

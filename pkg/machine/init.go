@@ -28,8 +28,8 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/filelock"
 	"keelson.dev/keelson/pkg/machine/agent"
-	"keelson.dev/keelson/pkg/machine/certs"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/nodes"
 	"keelson.dev/keelson/pkg/provision"
@@ -120,7 +120,7 @@ func writeControlPlane(ctx context.Context, dir string, c *config.KeelsonConfigu
 		return err
 	}
 	// The agent may run: since before a restore, or since an earlier attempt.
-	err := certs.Locked(certificatesLock, func() error { return writeCertificates(p, n, a, clk) })
+	err := filelock.While(certificatesLock, func() error { return writeCertificates(p, n, a, clk) })
 	if err != nil {
 		return err
 	}

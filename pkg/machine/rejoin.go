@@ -60,6 +60,14 @@ func newWatch(d Deps) *rejoin.Watch {
 			return ""
 		},
 		Store: storeEpoch, Journal: rejoinJournal, Log: d.Log,
+		Exclusively: func(begin func() error) error {
+			return exclusively(func() error {
+				if err := notSwitching(); err != nil {
+					return err
+				}
+				return begin()
+			})
+		},
 		Start: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, callLimit) // the checks of API servers wait for it
 			defer cancel()
@@ -79,17 +87,6 @@ func Rejoin(ctx context.Context, d Deps) error {
 	return rejoin.Run(ctx, rejoinJournal, m, d.Clock, d.Log, func(e *rejoin.Entry, err error) { m.report(ctx, e, err) })
 }
 
-var errRejoins = errors.New("the control plane of this machine joins a restored cluster: wait for the end, and see " +
-	"\"journalctl -u keelson-rejoin\"; if it cannot join, run \"ctl reset\" and \"ctl join --control-plane\" on this machine")
-
-// notRejoining returns an error while the control plane joins a restored cluster.
-func notRejoining(j rejoin.Journal) error {
-	if e, err := j.Load(); e != nil || err != nil {
-		return errors.Join(errRejoins, err)
-	}
-	return nil
-}
-
 // oldControlPlane is a control plane with the history of its cluster before a restore.
 type oldControlPlane struct {
 	*steps
@@ -104,11 +101,8 @@ func (m *oldControlPlane) Highest() int64 {
 	return highest
 }
 
-// Stop implements rejoin.Machine. The switcher must not run, because it restarts programs.
+// Stop implements rejoin.Machine. The switcher does not run: as long as the journal exists, no switch begins.
 func (m *oldControlPlane) Stop(ctx context.Context, epoch int64) error {
-	if err := notSwitching(); err != nil {
-		return err
-	}
 	if err := moveAside(ownConfig, asideOf(epoch), controlFlags()); err != nil {
 		return err
 	}

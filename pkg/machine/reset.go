@@ -48,6 +48,11 @@ func Reset(ctx context.Context, d Deps) error {
 	if err := NotAdopted(); err != nil {
 		return err
 	}
+	return exclusively(func() error { return reset(ctx, d) })
+}
+
+// reset is Reset while no other command changes the control plane.
+func reset(ctx context.Context, d Deps) error {
 	s := &steps{Deps: d}
 	// First, because the switcher would start other programs again.
 	errs := []error{s.run("agent", func() error { return stopAgent(ctx) })}

@@ -25,7 +25,7 @@ import (
 	"keelson.dev/keelson/pkg/backup"
 	"keelson.dev/keelson/pkg/backup/offline"
 	"keelson.dev/keelson/pkg/epoch"
-	"keelson.dev/keelson/pkg/machine/certs"
+	"keelson.dev/keelson/pkg/filelock"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/pki"
 	"keelson.dev/keelson/pkg/provision"
@@ -108,9 +108,16 @@ func controlPrograms() []string {
 // API server starts with half of the files, because the flags of the control plane's programs are removed
 // first and written last.
 func Restore(ctx context.Context, o *RestoreOptions, d Deps) error {
-	if err := errors.Join(notSwitching(), NotAdopted()); err != nil {
-		return err
-	}
+	return exclusively(func() error {
+		if err := errors.Join(notSwitching(), NotAdopted()); err != nil {
+			return err
+		}
+		return restoreTo(ctx, o, d)
+	})
+}
+
+// restoreTo is Restore after the checks whether other work runs.
+func restoreTo(ctx context.Context, o *RestoreOptions, d Deps) error {
 	dir, err := release()
 	if err != nil {
 		return err
@@ -234,17 +241,10 @@ func (r *restore) readMember(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
-// stopControlPlane stops the control plane of this machine, and what could start it again. It stops nothing
-// if the machine switches to another release.
+// stopControlPlane stops the control plane of this machine, and what could start it again.
 func (r *restore) stopControlPlane(ctx context.Context) error {
-	if err := notSwitching(); err != nil {
-		return err
-	}
 	if err := stopAgent(ctx); err != nil {
 		return err
-	}
-	if err := notSwitching(); err != nil { // the switch has begun meanwhile; the agent continues it
-		return errors.Join(err, systemctl(ctx, "start", unit(agentName)))
 	}
 	return endControlPrograms(ctx, r.Clock) // without a quorum, an API server takes a minute
 }
@@ -378,7 +378,7 @@ func (r *restore) replace(ctx context.Context) error {
 	if err := atomicfile.SyncDir(storeDir); err != nil {
 		return err
 	}
-	err := certs.Locked(certificatesLock, func() error {
+	err := filelock.While(certificatesLock, func() error {
 		for _, f := range r.files {
 			if err := r.place(f); err != nil {
 				return err

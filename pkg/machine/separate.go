@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"keelson.dev/keelson/pkg/features"
-	"keelson.dev/keelson/pkg/machine/certs"
+	"keelson.dev/keelson/pkg/filelock"
 	"keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/members"
 	"keelson.dev/keelson/pkg/provision"
@@ -138,7 +138,7 @@ func separated(p *provision.ControlPlane) (bool, error) {
 // convert does the work of separateEtcd. Only one process at a time can use the directory of etcd, so the
 // API server stands still for some seconds.
 func (s *steps) convert(ctx context.Context, c *config.KeelsonConfiguration, p *provision.ControlPlane) error {
-	err := certs.Locked(certificatesLock, func() error { return p.IssueCertificates(false, s.Clock) })
+	err := filelock.While(certificatesLock, func() error { return p.IssueCertificates(false, s.Clock) })
 	if err := errors.Join(err, writeManagerArgs(p)); err != nil {
 		return err
 	}

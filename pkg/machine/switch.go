@@ -70,24 +70,6 @@ func SwitchRelease(ctx context.Context, d Deps) error {
 	return nil
 }
 
-var errSwitching = errors.New("this machine switches to another release: wait for the end, and see " +
-	"\"journalctl -u keelson-switch\"")
-
-// notSwitching returns an error while the machine switches. The switcher restarts programs, so no other
-// command may need one to stand still.
-func notSwitching() error {
-	if exists(switching) {
-		return errSwitching
-	}
-	return nil
-}
-
-// stopAgent stops the agent and the units that it starts: it prevents that a switch begins, and ends the switcher
-// of one that runs. The agent ends first, because it would start these units again.
-func stopAgent(ctx context.Context) error {
-	return errors.Join(stopUnits(ctx, unit(agentName)), stopUnits(ctx, unit(switcher), unit(rejoiner)))
-}
-
 // host is this machine.
 type host struct {
 	Deps
@@ -356,11 +338,16 @@ func (m *host) Releases(ctx context.Context) ([]v1alpha1.Release, error) { retur
 func (m *host) ControlPlane() bool { return hasControlPlane() }
 
 // Check implements upgrade.Local.
-func (m *host) Check(ctx context.Context, name string) error {
-	if err := notRejoining(rejoinJournal); err != nil {
-		return err
-	}
-	return m.releases.check(ctx, name)
+func (m *host) Check(ctx context.Context, name string) error { return m.releases.check(ctx, name) }
+
+// Begin implements upgrade.Local.
+func (m *host) Begin(e *upgrade.Entry) error {
+	return exclusively(func() error {
+		if err := notRejoining(rejoinJournal); err != nil {
+			return err
+		}
+		return switchJournal.Save(e)
+	})
 }
 
 // Switch implements upgrade.Local. The switcher's unit starts only if the link exists.

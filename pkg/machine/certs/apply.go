@@ -21,6 +21,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/atomicfile"
+	"keelson.dev/keelson/pkg/filelock"
 	"keelson.dev/keelson/pkg/pki"
 	"keelson.dev/keelson/pkg/provision"
 )
@@ -34,7 +35,7 @@ type secrets func(context.Context) (*v1.Secret, error)
 // apply changes the machine's files to a state: the authorities, and all certificates that another
 // authority has signed. node is a client with the kubelet's credentials.
 func (m *Machine) apply(ctx context.Context, s state, keys secrets, node kubernetes.Interface, clk clock.Clock) error {
-	if err := Locked(m.Lock, func() error { return m.applyAuthorities(ctx, s, keys, clk) }); err != nil {
+	if err := filelock.While(m.Lock, func() error { return m.applyAuthorities(ctx, s, keys, clk) }); err != nil {
 		return err
 	}
 	right := func(file string) bool { return signedBy(file, s.signerOf(file)) }

@@ -6,7 +6,6 @@ package certs
 import (
 	"context"
 	"crypto/x509"
-	"fmt"
 	"path/filepath"
 	"time"
 
@@ -28,7 +27,8 @@ type Machine struct {
 	Incomplete error
 	// EtcdFlags is the path of a file that exists if etcd is a program of its own.
 	EtcdFlags string
-	// Lock is the path of a file for [Locked].
+	// Lock is the path of a file. While it is locked, no other process reads or writes certificates or keys of
+	// authorities (see package filelock).
 	Lock string
 
 	// request requests a certificate again; see the function of this name. Tests replace it.
@@ -92,29 +92,18 @@ func (m *Machine) Renew(clk clock.Clock) error {
 	if m.Control == nil {
 		return nil
 	}
-	return Locked(m.Lock, func() error { return m.Control.Renew(clk) })
+	return filelock.While(m.Lock, func() error { return m.Control.Renew(clk) })
 }
 
 // Reissue issues all certificates of the machine again, except those of authorities. node is a client with
 // the kubelet's credentials. Programs read the new files by themselves.
 func (m *Machine) Reissue(ctx context.Context, node kubernetes.Interface, clk clock.Clock) error {
 	if m.Control != nil {
-		if err := Locked(m.Lock, func() error { return m.Control.Reissue(clk) }); err != nil {
+		if err := filelock.While(m.Lock, func() error { return m.Control.Reissue(clk) }); err != nil {
 			return err
 		}
 	}
 	return m.requestNode(ctx, node, func(string) bool { return false })
-}
-
-// Locked calls f while no other process that locks the file at path reads or writes certificates or keys of
-// authorities. f must not call Locked.
-func Locked(path string, f func() error) error {
-	unlock, err := filelock.Lock(path)
-	if err != nil {
-		return fmt.Errorf("certificates: %w", err)
-	}
-	defer unlock()
-	return f()
 }
 
 // signedBy reports whether an authority has signed the first certificate in a file.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/filelock"
 	"keelson.dev/keelson/pkg/machine/nodes"
 	"keelson.dev/keelson/pkg/pki"
 )
@@ -141,7 +142,7 @@ func (r *Rotation) end(ctx context.Context, uid types.UID) (err error) {
 // the ConfigMap was written, only the state has its authority.
 func (r *Rotation) read(ctx context.Context, client kubernetes.Interface) (state, *v1.ConfigMap, error) {
 	var present state
-	err := Locked(r.Machine.Lock, func() (err error) {
+	err := filelock.While(r.Machine.Lock, func() (err error) {
 		present, err = r.Machine.present()
 		return err
 	})

@@ -18,6 +18,9 @@ type Watch struct {
 	// Store is the file with the epoch of this machine's own store.
 	Store   epoch.File
 	Journal Journal
+	// Exclusively calls a function while nothing else that stops or restarts programs of this machine has begun, or
+	// can begin. Otherwise it returns an error.
+	Exclusively func(func() error) error
 	// Start makes systemd start the program that calls Run, and does not wait for it.
 	Start func(ctx context.Context) error
 	Log   *slog.Logger
@@ -35,11 +38,11 @@ func (w *Watch) Seen(ctx context.Context, shown map[string]int64, highest int64)
 		if e, err = w.begin(shown, highest); e == nil || err != nil {
 			return err
 		}
-		w.Log.Warn("The cluster was restored elsewhere: the control plane of this machine joins it",
-			"epoch", highest)
-		if err := w.Journal.Save(e); err != nil {
+		if err := w.Exclusively(func() error { return w.Journal.Save(e) }); err != nil {
 			return err
 		}
+		w.Log.Warn("The cluster was restored elsewhere: the control plane of this machine joins it",
+			"epoch", highest)
 	}
 	if err := w.Start(ctx); err != nil {
 		return fmt.Errorf("join the restored cluster: %w", err)

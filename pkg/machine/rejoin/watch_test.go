@@ -5,6 +5,7 @@ package rejoin
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"testing"
@@ -17,7 +18,7 @@ func (m *model) watch(j Journal, own int64) *Watch {
 	m.t.Helper()
 	w := &Watch{
 		Server: func() string { return "own" }, Store: epoch.File(filepath.Join(m.t.TempDir(), "store-epoch")),
-		Journal: j, Start: func(context.Context) error { return nil }, Log: slog.New(slog.DiscardHandler),
+		Journal: j, Exclusively: func(f func() error) error { return f() }, Start: func(context.Context) error { return nil }, Log: slog.New(slog.DiscardHandler),
 	}
 	if own >= 0 {
 		if err := w.Store.Write(own); err != nil {
@@ -77,5 +78,27 @@ func TestWatch(t *testing.T) {
 				t.Errorf("the epoch of the store is %d, %t; want %d", now, known, tc.then)
 			}
 		})
+	}
+}
+
+var errBusy = errors.New("a switch of releases runs")
+
+// TestWatchExcluded checks that a control plane begins to join only when nothing else restarts its programs.
+func TestWatchExcluded(t *testing.T) {
+	m := newModel(t, 7)
+	j := Journal(filepath.Join(t.TempDir(), "journal"))
+	w := m.watch(j, 0)
+	started := false
+	w.Start = func(context.Context) error { started = true; return nil }
+	w.Exclusively = func(func() error) error { return errBusy }
+	if err := w.Seen(t.Context(), nil, 7); !errors.Is(err, errBusy) || started {
+		t.Errorf("error %v, started: %t", err, started)
+	}
+	if e, err := j.Load(); e != nil || err != nil {
+		t.Errorf("journal %+v, %v", e, err)
+	}
+	w.Exclusively = func(f func() error) error { return f() }
+	if err := w.Seen(t.Context(), nil, 7); err != nil || !started {
+		t.Errorf("at its end: error %v, started: %t", err, started)
 	}
 }

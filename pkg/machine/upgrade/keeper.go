@@ -39,6 +39,9 @@ type Local interface {
 	ControlPlane() bool
 	// Check returns an error if the machine cannot run a release. It changes nothing.
 	Check(ctx context.Context, release string) error
+	// Begin writes the entry of a switch to the journal. It returns an error instead if other work of the machine
+	// excludes a switch.
+	Begin(e *Entry) error
 	// Switch starts the switcher, if it does not run.
 	Switch(ctx context.Context, e *Entry) error
 }
@@ -108,11 +111,11 @@ func (k *Keeper) round(ctx context.Context, wanted *v1alpha1.Machine) (done bool
 	var refusal error
 	if next := decide(wanted, entry, current); next != nil {
 		if refusal = k.Local.Check(ctx, next.To); refusal == nil {
+			refusal = k.Local.Begin(next)
+		}
+		if refusal == nil {
 			entry = next
 			k.Log.Info("Switching to another release", "from", next.From, "to", next.To)
-			if err := k.Journal.Save(next); err != nil {
-				return false, err
-			}
 		}
 	}
 	if entry != nil && !entry.Done {

@@ -92,7 +92,17 @@ func (l *fakeLocal) Check(_ context.Context, name string) error {
 	return nil
 }
 
-var errMissing = errors.New("is missing")
+var (
+	errMissing = errors.New("is missing")
+	errOther   = errors.New("other work runs")
+)
+
+func (l *fakeLocal) Begin(e *Entry) error {
+	if e.To == "excluded" {
+		return errOther
+	}
+	return l.journal.Save(e)
+}
 
 func (l *fakeLocal) Switch(_ context.Context, e *Entry) error {
 	l.mu.Lock()
@@ -146,6 +156,11 @@ func TestKeeper(t *testing.T) {
 	reports("1", "", v1alpha1.ReasonCurrent, "")
 	wants("missing")
 	reports("1", "", v1alpha1.ReasonRefused, "is missing")
+	wants("excluded")
+	reports("1", "", v1alpha1.ReasonRefused, "other work runs")
+	if e, err := journal.Load(); e != nil || err != nil {
+		t.Errorf("journal %+v, %v", e, err)
+	}
 	wants("2")
 	reports("2", "1", v1alpha1.ReasonCurrent, "")
 	wants("broken")
