@@ -59,7 +59,7 @@ func newWatch(d Deps) *rejoin.Watch {
 			}
 			return ""
 		},
-		Store: storeEpoch, Journal: rejoinJournal, Log: d.Log,
+		Store: storeEpoch, Journal: rejoinJournal, Clock: d.Clock, Log: d.Log,
 		Exclusively: func(begin func() error) error {
 			return exclusively(func() error {
 				if err := notSwitching(); err != nil {

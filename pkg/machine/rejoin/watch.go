@@ -7,7 +7,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/epoch"
 )
 
@@ -23,8 +25,15 @@ type Watch struct {
 	Exclusively func(func() error) error
 	// Start makes systemd start the program that calls Run, and does not wait for it.
 	Start func(ctx context.Context) error
+	Clock clock.Clock
 	Log   *slog.Logger
+
+	next time.Time // when Start may be called again for the same journal
 }
+
+// startPause is the time between two calls of Start for one journal. systemd restarts the program by itself; the
+// repetition is for a machine that has booted, and for a program that an operator has stopped.
+const startPause = 30 * time.Second
 
 // Seen takes the epochs that API servers have shown, and the highest one that a server of the cluster has
 // ever shown to this machine, or 0 if no server with that one is ready: then there is nothing to join. If the
@@ -43,7 +52,13 @@ func (w *Watch) Seen(ctx context.Context, shown map[string]int64, highest int64)
 		}
 		w.Log.Warn("The cluster was restored elsewhere: the control plane of this machine joins it",
 			"epoch", highest)
+		w.next = time.Time{}
 	}
+	now := w.Clock.Now()
+	if now.Before(w.next) {
+		return nil
+	}
+	w.next = now.Add(startPause)
 	if err := w.Start(ctx); err != nil {
 		return fmt.Errorf("join the restored cluster: %w", err)
 	}

@@ -9,6 +9,9 @@ import (
 	"log/slog"
 	"path/filepath"
 	"testing"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
 
 	"keelson.dev/keelson/pkg/epoch"
 )
@@ -18,7 +21,8 @@ func (m *model) watch(j Journal, own int64) *Watch {
 	m.t.Helper()
 	w := &Watch{
 		Server: func() string { return "own" }, Store: epoch.File(filepath.Join(m.t.TempDir(), "store-epoch")),
-		Journal: j, Exclusively: func(f func() error) error { return f() }, Start: func(context.Context) error { return nil }, Log: slog.New(slog.DiscardHandler),
+		Journal: j, Exclusively: func(f func() error) error { return f() }, Start: func(context.Context) error { return nil },
+		Clock: testclock.NewFakeClock(time.Now()), Log: slog.New(slog.DiscardHandler),
 	}
 	if own >= 0 {
 		if err := w.Store.Write(own); err != nil {
@@ -71,7 +75,7 @@ func TestWatch(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if joins := e != nil && *e == (Entry{Epoch: tc.highest, Step: Stop}) && started == 2; joins != tc.joins {
+			if joins := e != nil && *e == (Entry{Epoch: tc.highest, Step: Stop}) && started == 1; joins != tc.joins {
 				t.Errorf("journal %+v, started %d times", e, started)
 			}
 			if now, known := w.Store.Read(); known != (tc.then >= 0) || known && now != tc.then {
@@ -100,5 +104,38 @@ func TestWatchExcluded(t *testing.T) {
 	w.Exclusively = func(f func() error) error { return f() }
 	if err := w.Seen(t.Context(), nil, 7); err != nil || !started {
 		t.Errorf("at its end: error %v, started: %t", err, started)
+	}
+}
+
+// TestWatchPauses checks that systemd is not asked again and again to start the program, which it restarts by itself,
+// and that a program for another restore starts at once.
+func TestWatchPauses(t *testing.T) {
+	m := newModel(t, 7)
+	j := Journal(filepath.Join(t.TempDir(), "journal"))
+	w := m.watch(j, 0)
+	clk := testclock.NewFakeClock(time.Now())
+	w.Clock = clk
+	started := 0
+	w.Start = func(context.Context) error { started++; return nil }
+	for _, step := range []struct {
+		after  time.Duration
+		joined bool
+		want   int
+	}{
+		{want: 1},
+		{after: startPause / 2, want: 1},
+		{after: startPause / 2, want: 2},
+		{joined: true, want: 3},
+		{want: 3},
+	} {
+		clk.Step(step.after)
+		if step.joined { // the program has come to its end, and the cluster was restored again
+			if err := j.Remove(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Seen(t.Context(), nil, 7); err != nil || started != step.want {
+			t.Errorf("%+v: started %d times, %v", step, started, err)
+		}
 	}
 }
