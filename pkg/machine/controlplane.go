@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -39,28 +38,29 @@ const (
 // token. It runs on the machine of a control plane. If that has the only etcd of the cluster in its API
 // server, InviteControlPlane makes a unit of it, so that other members can join it.
 func InviteControlPlane(ctx context.Context, o provision.TokenOptions, d Deps) (out *Invitation, err error) {
+	c, p, err := installedControlPlane()
+	if err != nil {
+		return nil, err
+	}
 	err = exclusively(func() error {
 		if err := errors.Join(notSwitching(), notRejoining(rejoinJournal)); err != nil {
 			return err
 		}
-		out, err = inviteControlPlane(ctx, o, d)
+		out, err = inviteControlPlane(ctx, c, p, o, d)
 		return err
 	})
 	return out, err
 }
 
 // inviteControlPlane is InviteControlPlane after the checks whether other work runs.
-func inviteControlPlane(ctx context.Context, o provision.TokenOptions, d Deps) (*Invitation, error) {
-	c, p, err := installedControlPlane()
-	if err != nil {
-		return nil, err
-	}
+func inviteControlPlane(ctx context.Context, c *config.KeelsonConfiguration, p *provision.ControlPlane,
+	o provision.TokenOptions, d Deps) (*Invitation, error) {
 	s := &steps{Deps: d}
 	if err := s.separateEtcd(ctx, c, p); err != nil {
 		return nil, err
 	}
 	var authorities provision.Authorities
-	err = filelock.While(certificatesLock, func() (err error) {
+	err := filelock.While(certificatesLock, func() (err error) {
 		authorities, err = p.ReadAuthorities()
 		return err
 	})
@@ -166,7 +166,7 @@ func joinControlPlane(ctx context.Context, c *config.KeelsonConfiguration, i *In
 	}
 	fmt.Fprintf(d.Out, "\nThis machine is a control plane and the node %s of the cluster %s.\n", c.Node.Name,
 		c.ClusterName)
-	printSurvival(d.Out, len(members.Voters(list)))
+	fmt.Fprintf(d.Out, "\n%s\n", survival(len(members.Voters(list))))
 	return nil
 }
 
@@ -325,20 +325,17 @@ func (s *steps) addMember(ctx context.Context, c *config.KeelsonConfiguration, m
 	return list, writeArgs(etcd, args)
 }
 
-// printSurvival says how many control planes a cluster with n of them can lose.
-func printSurvival(out io.Writer, n int) {
+// survival says how many control planes a cluster with n of them can lose.
+func survival(n int) string {
 	can := n - members.Quorum(n)
+	out := fmt.Sprintf("The cluster has %d control planes and survives the loss of %d.", n, can)
 	switch {
 	case can == 0:
-		fmt.Fprintf(out, `
-The cluster has %d control planes and survives the loss of none of them: etcd needs more than half of its
-members. Add another control plane now.
-`, n)
+		return fmt.Sprintf("The cluster has %d control planes and survives the loss of none of them: etcd needs more than "+
+			"half of its members. Add another control plane now.", n)
 	case n%2 == 0:
-		fmt.Fprintf(out, `
-The cluster has %d control planes and survives the loss of %d. It would survive the loss of %d with one more.
-`, n, can, can+1)
+		return fmt.Sprintf("%s It would survive the loss of %d with one more.", out, can+1)
 	default:
-		fmt.Fprintf(out, "\nThe cluster has %d control planes and survives the loss of %d.\n", n, can)
+		return out
 	}
 }

@@ -4,7 +4,6 @@
 package machine
 
 import (
-	"bytes"
 	"errors"
 	"net"
 	"net/netip"
@@ -117,15 +116,13 @@ func TestControlPlaneCommand(t *testing.T) {
 	}
 }
 
-func TestPrintSurvival(t *testing.T) {
+func TestSurvival(t *testing.T) {
 	for n, want := range map[int]string{
-		2: "survives the loss of none of them", 3: "survives the loss of 1.\n",
-		4: "survives the loss of 1. It would survive the loss of 2 with one more", 5: "survives the loss of 2.\n",
+		2: "members. Add another control plane now.", 3: "survives the loss of 1.",
+		4: "survives the loss of 1. It would survive the loss of 2 with one more.", 5: "survives the loss of 2.",
 	} {
-		var out bytes.Buffer
-		printSurvival(&out, n)
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("%d control planes: %s", n, out.String())
+		if got := survival(n); !strings.HasSuffix(got, want) || !strings.HasPrefix(got, "The cluster has ") {
+			t.Errorf("%d control planes: %s", n, got)
 		}
 	}
 }

@@ -84,7 +84,31 @@ func Rejoin(ctx context.Context, d Deps) error {
 		return err
 	}
 	m := &oldControlPlane{steps: &steps{Deps: d}, config: c}
-	return rejoin.Run(ctx, rejoinJournal, m, d.Clock, d.Log, func(e *rejoin.Entry, err error) { m.report(ctx, e, err) })
+	return rejoin.Run(ctx, rejoinJournal, m, d.Clock, d.Log, func(e *rejoin.Entry, err error) {
+		voters := 0
+		if e == nil {
+			voters = countVoters(ctx)
+		}
+		c := rejoinCondition(e, err, m.Highest(), voters)
+		if e == nil {
+			d.Log.Info("Control plane has joined", "state", c.Message)
+		}
+		m.report(ctx, c)
+	})
+}
+
+// countVoters returns how many members of the cluster's etcd have a vote, or 0 if this machine's does not answer.
+func countVoters(ctx context.Context) int {
+	m, err := connectEtcd(localEtcd)
+	if err != nil {
+		return 0
+	}
+	defer m.Close() // without a connection, nothing is lost
+	list, err := m.List(ctx)
+	if err != nil {
+		return 0
+	}
+	return len(members.Voters(list))
 }
 
 // oldControlPlane is a control plane with the history of its cluster before a restore.
@@ -371,15 +395,11 @@ func (a administrator) keepNode(ctx context.Context, c *config.KeelsonConfigurat
 	return err
 }
 
-// reportLimit is how long a report may take.
-const reportLimit = 2 * time.Second
-
-// report writes into the machine's object what the control plane does. Nothing depends on it.
-func (m *oldControlPlane) report(ctx context.Context, e *rejoin.Entry, err error) {
-	ctx, cancel := context.WithTimeout(ctx, reportLimit)
-	defer cancel()
+// rejoinCondition says what the control plane does, after a step with an error or nil. e is nil when it has joined the
+// cluster with the highest epoch, whose etcd has a number of members with a vote, or 0 if that is unknown.
+func rejoinCondition(e *rejoin.Entry, err error, highest int64, voters int) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.Rejoined, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonMember,
-		Message: fmt.Sprintf("the control plane has joined the cluster that was restored with the epoch %d", m.Highest())}
+		Message: fmt.Sprintf("the control plane has joined the cluster that was restored with the epoch %d", highest)}
 	if e != nil {
 		c.Status, c.Reason = metav1.ConditionFalse, string(e.Step)
 		c.Message = fmt.Sprintf("the control plane joins the cluster that was restored with the epoch %d", e.Epoch)
@@ -387,18 +407,31 @@ func (m *oldControlPlane) report(ctx context.Context, e *rejoin.Entry, err error
 	if err != nil {
 		c.Message += ": " + err.Error()
 	}
-	rc, clientErr := kubeletConfig()
-	if clientErr != nil {
+	if voters > 0 {
+		c.Message += ". " + survival(voters)
+	}
+	return c
+}
+
+// reportLimit is how long a report may take.
+const reportLimit = 2 * time.Second
+
+// report writes a condition into the machine's object. Nothing depends on it.
+func (m *oldControlPlane) report(ctx context.Context, c metav1.Condition) {
+	ctx, cancel := context.WithTimeout(ctx, reportLimit)
+	defer cancel()
+	rc, err := kubeletConfig()
+	if err != nil {
 		return
 	}
-	client, clientErr := machines.NewClient(rc)
-	if clientErr != nil {
+	client, err := machines.NewClient(rc)
+	if err != nil {
 		return
 	}
-	clientErr = client.SetStatus(ctx, m.config.Node.Name, func(o *v1alpha1.Machine) {
+	err = client.SetStatus(ctx, m.config.Node.Name, func(o *v1alpha1.Machine) {
 		meta.SetStatusCondition(&o.Status.Conditions, c)
 	})
-	if clientErr != nil {
-		m.Log.Info("Failed to report the state of the control plane", "err", clientErr)
+	if err != nil {
+		m.Log.Info("Failed to report the state of the control plane", "err", err)
 	}
 }

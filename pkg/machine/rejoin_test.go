@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson.dev/api/machines/v1alpha1"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/machine/nodes"
 	"keelson.dev/keelson/pkg/machine/rejoin"
@@ -95,6 +96,30 @@ func TestNoRestored(t *testing.T) {
 			want := "ctl restore --from-data-dir " + strings.TrimSuffix(dir+tc.want, "/")
 			if !errors.Is(err, errNoRestored) || !strings.HasSuffix(err.Error(), want) {
 				t.Errorf("%v, want %q", err, want)
+			}
+		})
+	}
+}
+
+// TestRejoinCondition checks that the condition has the step and its error, and at the end how many control planes the
+// cluster can lose, as "ctl join --control-plane" prints it.
+func TestRejoinCondition(t *testing.T) {
+	for name, tc := range map[string]struct {
+		entry  *rejoin.Entry
+		err    error
+		voters int
+		reason string
+		want   string // in the message
+	}{
+		"a step":     {entry: &rejoin.Entry{Epoch: 7, Step: rejoin.Vote}, reason: "Vote", want: "joins the cluster that was restored with the epoch 7"},
+		"a failure":  {entry: &rejoin.Entry{Epoch: 7, Step: rejoin.Stop}, err: errNoEtcdAuthority, reason: "Stop", want: `run "ctl reset"`},
+		"one of two": {voters: 2, reason: v1alpha1.ReasonMember, want: "the epoch 9. " + survival(2)},
+		"unknown":    {reason: v1alpha1.ReasonMember, want: "has joined the cluster that was restored with the epoch 9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := rejoinCondition(tc.entry, tc.err, 9, tc.voters)
+			if c.Reason != tc.reason || (c.Status == metav1.ConditionTrue) != (tc.entry == nil) || !strings.Contains(c.Message, tc.want) {
+				t.Errorf("condition %+v", c)
 			}
 		})
 	}
