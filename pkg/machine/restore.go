@@ -108,8 +108,11 @@ func controlPrograms() []string {
 // API server starts with half of the files, because the flags of the control plane's programs are removed
 // first and written last.
 func Restore(ctx context.Context, o *RestoreOptions, d Deps) error {
+	if err := NotAdopted(); err != nil {
+		return err
+	}
 	return exclusively(func() error {
-		if err := errors.Join(notSwitching(), NotAdopted()); err != nil {
+		if err := notSwitching(); err != nil {
 			return err
 		}
 		return restoreTo(ctx, o, d)
