@@ -26,7 +26,8 @@ var (
 	errSwitching = errors.New("this machine switches to another release: wait for the end, and see " +
 		"\"journalctl -u keelson-switch\"")
 	errRejoins = errors.New("the control plane of this machine joins a restored cluster: wait for the end, and see " +
-		"\"journalctl -u keelson-rejoin\"; if it cannot join, run \"ctl reset\" and \"ctl join --control-plane\" on this machine")
+		"\"journalctl -u keelson-rejoin\"; if it cannot join, run \"ctl reset\" and \"ctl join --control-plane\" on this " +
+		"machine")
 )
 
 // exclusively calls f while no other command changes the control plane of this machine, and the agent begins

@@ -317,8 +317,8 @@ func noRestored(store string, j rejoin.Journal) error {
 	if err != nil {
 		return err
 	}
-	if e != nil && !e.Copied && (e.Step == rejoin.Stop || e.Step == rejoin.SetAside) && exists(filepath.Join(store, storeData)) {
-		kept = []string{store} // it is not set aside yet
+	if e != nil && e.HasOld() && exists(filepath.Join(store, storeData)) {
+		kept = []string{store}
 	}
 	if len(kept) == 0 {
 		return errNoRestored // there was no store

@@ -69,6 +69,7 @@ func TestKeepNode(t *testing.T) {
 // TestNoRestored checks that the remedy for a restored machine that is gone again names the directory with the
 // history before the restore, wherever the control plane is on its way.
 func TestNoRestored(t *testing.T) {
+	const latest = "/before-restore-elsewhere-10"
 	for name, tc := range map[string]struct {
 		entry *rejoin.Entry
 		gone  bool // the store was moved, and not replaced
@@ -76,14 +77,14 @@ func TestNoRestored(t *testing.T) {
 	}{
 		"nothing has happened":      {entry: &rejoin.Entry{Step: rejoin.Stop}, want: "/"},
 		"stopped":                   {entry: &rejoin.Entry{Step: rejoin.SetAside}, want: "/"},
-		"set aside":                 {entry: &rejoin.Entry{Step: rejoin.Join}, gone: true, want: "/before-restore-elsewhere-10"},
-		"joining":                   {entry: &rejoin.Entry{Step: rejoin.Join}, want: "/before-restore-elsewhere-10"},
-		"restored again, set aside": {entry: &rejoin.Entry{Step: rejoin.Stop}, gone: true, want: "/before-restore-elsewhere-10"},
-		"restored again, copied":    {entry: &rejoin.Entry{Step: rejoin.SetAside, Copied: true}, want: "/before-restore-elsewhere-10"},
+		"set aside":                 {entry: &rejoin.Entry{Step: rejoin.Join}, gone: true, want: latest},
+		"joining":                   {entry: &rejoin.Entry{Step: rejoin.Join}, want: latest},
+		"restored again, set aside": {entry: &rejoin.Entry{Step: rejoin.Stop}, gone: true, want: latest},
+		"restored again, copied":    {entry: &rejoin.Entry{Step: rejoin.SetAside, Copied: true}, want: latest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			names := []string{"before-restore-elsewhere-9", "before-restore-elsewhere-10", "before-restore-20261201T000000Z"}
+			names := []string{asideOf(9), asideOf(10), "before-restore-20261201T000000Z"}
 			if !tc.gone {
 				names = append(names, storeData)
 			}
@@ -111,14 +112,17 @@ func TestRejoinCondition(t *testing.T) {
 		reason string
 		want   string // in the message
 	}{
-		"a step":     {entry: &rejoin.Entry{Epoch: 7, Step: rejoin.Vote}, reason: "Vote", want: "joins the cluster that was restored with the epoch 7"},
-		"a failure":  {entry: &rejoin.Entry{Epoch: 7, Step: rejoin.Stop}, err: errNoEtcdAuthority, reason: "Stop", want: `run "ctl reset"`},
+		"a step": {entry: &rejoin.Entry{Epoch: 7, Step: rejoin.Vote}, reason: "Vote",
+			want: "joins the cluster that was restored with the epoch 7"},
+		"a failure": {entry: &rejoin.Entry{Epoch: 7, Step: rejoin.Stop}, err: errNoEtcdAuthority, reason: "Stop",
+			want: `run "ctl reset"`},
 		"one of two": {voters: 2, reason: v1alpha1.ReasonMember, want: "the epoch 9. " + survival(2)},
 		"unknown":    {reason: v1alpha1.ReasonMember, want: "has joined the cluster that was restored with the epoch 9"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := rejoinCondition(tc.entry, tc.err, 9, tc.voters)
-			if c.Reason != tc.reason || (c.Status == metav1.ConditionTrue) != (tc.entry == nil) || !strings.Contains(c.Message, tc.want) {
+			joined := c.Status == metav1.ConditionTrue
+			if joined != (tc.entry == nil) || c.Reason != tc.reason || !strings.Contains(c.Message, tc.want) {
 				t.Errorf("condition %+v", c)
 			}
 		})

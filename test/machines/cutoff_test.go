@@ -325,8 +325,8 @@ func TestRestoreCutOff(t *testing.T) {
 	c.timed(c.first, "restore", "ctl restore --force --from-data-dir=/var/lib/etcd")
 	c.run(c.first, "ctl node fence m3 --force; ctl node remove m3 --delete-emptydir-data")
 	for _, m := range c.workers { // a restore on the removed machine must not concern them
-		c.run(m, fmt.Sprintf("cd /var/lib/keelson; timeout 60 sh -c 'while grep %s:6443 servers.json former-servers.json; do "+
-			"sleep 0.2; done'", c.control[2].Address()))
+		c.run(m, fmt.Sprintf(`cd /var/lib/keelson
+			timeout 60 sh -c 'while grep %s:6443 servers.json former-servers.json; do sleep 0.2; done'`, c.control[2].Address()))
 	}
 	began = time.Now()
 	if err := c.control[1].PowerOn(c.within()); err != nil {

@@ -280,23 +280,25 @@ func TestRules(t *testing.T) {
 
 // TestCheckLearners checks which learners are in the way of a machine that joins.
 func TestCheckLearners(t *testing.T) {
-	const own = "https://192.0.2.9:2380"
+	const own, other = "https://192.0.2.9:2380", "https://192.0.2.2:2380"
 	voter := Member{ID: 1, Name: "m1", Peers: []string{"https://192.0.2.1:2380"}}
 	for name, tc := range map[string]struct {
-		learner Member
-		want    string // the end of the error
+		member Member
+		want   string // the end of the error
 	}{
-		"none":                   {},
-		"its own":                {learner: Member{ID: 2, Learner: true, Peers: []string{own}}},
-		"its own, by the name":   {learner: Member{ID: 2, Name: "m9", Learner: true, Peers: []string{"https://192.0.2.8:2380"}}},
-		"one that has started":   {Member{ID: 2, Name: "m2", Learner: true, Peers: []string{"https://192.0.2.2:2380"}}, " m2"},
-		"one that has no name":   {Member{ID: 2, Learner: true, Peers: []string{"https://[2001:db8::2]:2380"}}, " 2001:db8::2"},
-		"a member that may vote": {learner: Member{ID: 2, Name: "m2", Peers: []string{"https://192.0.2.2:2380"}}},
+		"its own":              {member: Member{ID: 2, Learner: true, Peers: []string{own}}},
+		"its own, by the name": {member: Member{ID: 2, Name: "m9", Learner: true, Peers: []string{other}}},
+		"a started one":        {Member{ID: 2, Name: "m2", Learner: true, Peers: []string{other}}, "--force m2"},
+		"one without a name":   {Member{ID: 2, Learner: true, Peers: []string{other}}, "--force 192.0.2.2"},
+		"one with a vote":      {member: Member{ID: 2, Name: "m2", Peers: []string{other}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := CheckLearners([]Member{voter, tc.learner}, "m9", own)
-			if (err != nil) != (tc.want != "") || err != nil && (!errors.Is(err, ErrLearner) || !strings.HasSuffix(err.Error(), tc.want)) {
-				t.Errorf("error %v", err)
+			err := CheckLearners([]Member{voter, tc.member}, "m9", own)
+			if tc.want == "" && err == nil {
+				return
+			}
+			if !errors.Is(err, ErrLearner) || tc.want == "" || !strings.HasSuffix(err.Error(), tc.want) {
+				t.Errorf("error %v, want %q", err, tc.want)
 			}
 		})
 	}

@@ -27,5 +27,8 @@ type Entry struct {
 	Copied bool `json:"copied,omitempty"`
 }
 
+// HasOld reports whether the machine's store is not set aside yet, if it has one.
+func (e *Entry) HasOld() bool { return !e.Copied && (e.Step == Stop || e.Step == SetAside) }
+
 // Journal is the file with the state. It exists only while the control plane has not joined.
 type Journal = journal.File[Entry]
