@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// removedAnnotation of the EndpointSlice default/kubernetes has the IP addresses of API servers that were removed
-// from the cluster, separated by commas, the latest last. API servers that update the endpoints keep it.
-const removedAnnotation = "machines.keelson.dev/removed-servers"
+// RemovedServers is an annotation of the EndpointSlice default/kubernetes. It has the IP addresses of API servers that
+// were removed from the cluster, separated by commas, the latest last. API servers that update the endpoints keep it.
+const RemovedServers = "machines.keelson.dev/removed-servers"
 
 // maxRemoved is how many addresses of removed servers a cluster keeps. Machines remember fewer earlier servers.
 const maxRemoved = 2 * maxFormer
@@ -30,7 +30,7 @@ func removedIn(s *discoveryv1.EndpointSlice) []string {
 }
 
 func annotated(s *discoveryv1.EndpointSlice) []string {
-	return strings.FieldsFunc(s.Annotations[removedAnnotation], func(r rune) bool { return r == ',' })
+	return strings.FieldsFunc(s.Annotations[RemovedServers], func(r rune) bool { return r == ',' })
 }
 
 // hasHost reports whether one of the servers, which are HOST:PORT, has an address.
@@ -77,7 +77,7 @@ func changeRemoved(ctx context.Context, client kubernetes.Interface, change func
 		if slices.Equal(before, after) {
 			return nil
 		}
-		metav1.SetMetaDataAnnotation(&s.ObjectMeta, removedAnnotation, strings.Join(after, ","))
+		metav1.SetMetaDataAnnotation(&s.ObjectMeta, RemovedServers, strings.Join(after, ","))
 		_, err = api.Update(ctx, s, metav1.UpdateOptions{})
 		return err
 	})

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson.dev/keelson/pkg/machine/agent"
 	"keelson.dev/keelson/pkg/machine/members"
 )
 
@@ -115,7 +116,7 @@ func TestRemoveServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := s.Annotations["machines.keelson.dev/removed-servers"]; got != tc.removed {
+			if got := s.Annotations[agent.RemovedServers]; got != tc.removed {
 				t.Errorf("removed servers %q, want %q", got, tc.removed)
 			}
 		})
