@@ -282,6 +282,10 @@ func TestRules(t *testing.T) {
 func TestCheckLearners(t *testing.T) {
 	const own, other = "https://192.0.2.9:2380", "https://192.0.2.2:2380"
 	voter := Member{ID: 1, Name: "m1", Peers: []string{"https://192.0.2.1:2380"}}
+	learner := Member{ID: 3, Name: "m3", Learner: true, Peers: []string{other}}
+	if err := CheckLearners([]Member{voter, {ID: 2, Name: "m9", Peers: []string{own}}, learner}, "m9", own); err != nil {
+		t.Errorf("the machine is a member already: %v", err)
+	}
 	for name, tc := range map[string]struct {
 		member Member
 		want   string // the end of the error

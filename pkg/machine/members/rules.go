@@ -23,7 +23,11 @@ func Stale(list []Member, name, peer string) []Member {
 var ErrLearner = errors.New("etcd accepts one member without a vote at a time")
 
 // CheckLearners returns ErrLearner if list has a learner that a machine with a name and a peer URL does not replace.
+// A machine that is a member already does not need that.
 func CheckLearners(list []Member, name, peer string) error {
+	if _, ok := WithPeer(list, peer); ok {
+		return nil
+	}
 	stale := Stale(list, name, peer)
 	for _, m := range list {
 		if !m.Learner || slices.ContainsFunc(stale, func(s Member) bool { return s.ID == m.ID }) {
