@@ -13,16 +13,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	testclock "k8s.io/utils/clock/testing"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/balancer"
+	"keelson.dev/keelson/pkg/controllers/controllertest"
 	"keelson.dev/keelson/pkg/epoch"
 )
 
@@ -339,4 +342,31 @@ func TestFormerServerWithUnstoredEpoch(t *testing.T) {
 	if got := m.balancer.Servers(); !slices.Equal(got, []string{address("b")}) || stored != 7 {
 		t.Errorf("uses %s, and has stored %d", got, stored)
 	}
+}
+
+// TestFormerServersAreNotAskedAtOnce checks that an agent has time to read which servers were removed while it did not
+// run before it asks earlier servers.
+func TestFormerServersAreNotAskedAtOnce(t *testing.T) {
+	servers := map[string]*server{"a": newServer(t), "b": newServer(t)}
+	m := boot(t, filepath.Join(t.TempDir(), "epoch"), 0, servers)
+	clk := testclock.NewFakeClock(time.Now())
+	m.clock = clk
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	defer func() { cancel(); <-ended; m.stop() }()
+	servers["b"].code.Store(http.StatusOK)
+	servers["b"].epoch.Store(7)
+	m.known.use([]string{servers["b"].Listener.Addr().String()})
+	m.known.use([]string{servers["a"].Listener.Addr().String()})
+	go func() { defer close(ended); m.runFormer(ctx, m.known) }()
+	uses := func(name string) (any, bool) {
+		got := m.balancer.Servers()
+		return got, slices.Equal(got, []string{servers[name].Listener.Addr().String()})
+	}
+	controllertest.Eventually(t, "the pause", func(context.Context) (any, bool) { return nil, clk.HasWaiters() })
+	if got, ok := uses("a"); !ok {
+		t.Errorf("at once: uses %v", got)
+	}
+	clk.Step(checkInterval)
+	controllertest.Eventually(t, "the first round", func(context.Context) (any, bool) { return uses("b") })
 }

@@ -144,14 +144,15 @@ func (c *checks) report(ctx context.Context, servers []string, epochs []int64, e
 
 // runFormer asks the earlier servers in k for their epochs periodically until ctx ends. If one of them has
 // a higher epoch than the machine knows, the cluster was restored there, and the machine uses it. It also
-// uses one with the highest epoch if the balancer has none.
+// uses one with the highest epoch if the balancer has none. The first round is not at once, so that the agent has
+// usually read which servers were removed while it did not run.
 func (c *checks) runFormer(ctx context.Context, k *known) {
 	for {
-		c.roundFormer(ctx, k)
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.clock.After(checkInterval):
+			c.roundFormer(ctx, k)
 		}
 	}
 }
