@@ -250,7 +250,8 @@ func (c *cutOff) once() {
 // as the majority of the old store. Nothing on the side of the restored one listens to them. When the links
 // are healed, they join the restored cluster by themselves. Then the cluster is restored from the store of
 // one control plane, first while the others are cut off, and are killed while they join, and then while they
-// are off. At last, another control plane restores the store that it has kept, so that the first one joins.
+// are off. Then another control plane restores the store that it has kept, so that the first one joins. At last, that
+// one stops nothing while it cannot join, is reset while it joins, and leaves nothing in etcd.
 func TestRestoreCutOff(t *testing.T) {
 	c := newCutOff(t, "restorecutoff")
 	c.startInformer(c.workers[0])
@@ -344,13 +345,26 @@ func TestRestoreCutOff(t *testing.T) {
 	}
 	c.timed(c.first, "restore", `ctl restore --force --from-data-dir=`+kept[1]+`
 		ctl node fence m3 --force; ctl node remove m3 --delete-emptydir-data`)
-	c.rejoined(time.Now(), cluster, c.control...)
+	cluster = c.rejoined(time.Now(), cluster, c.control...)
 	c.works("fourth", c.control...)
 	out = c.run(c.first, "ctl get configmap second-m1 third-m1 2>&1 || true")
 	if !strings.Contains(out, "second-m1 ") || !strings.Contains(out, `"third-m1" not found`) {
 		t.Errorf("the store that m2 has kept is not back: %s", out)
 	}
 	c.once()
+
+	t.Log("with a control plane that cannot join, and is reset while it joins")
+	const credentials = "/etc/kubernetes/pki/apiserver-etcd-client.crt"
+	c.run(c.control[0], "mv "+credentials+" /root/client.crt")
+	c.timed(c.first, "restore", "ctl restore --force --from-data-dir=/var/lib/etcd")
+	c.run(c.first, `timeout 60 sh -c 'until ctl get machine m1 \
+		--output=jsonpath="{.status.conditions[?(@.type==\"Rejoined\")].message}" | grep "no certificates"; do sleep 0.2; done'`)
+	c.run(c.control[0], `systemctl is-active keelson-etcd keelson-apiserver
+		test -d /var/lib/etcd/member
+		mv /root/client.crt `+credentials)
+	c.resetRejoin(c.control[0])
+	c.run(c.first, "ctl node fence m1 --force; ctl node remove m1 --force")
+	c.rejoined(time.Now(), cluster, c.first)
 }
 
 // untilRejoins waits until a machine has begun to join.
@@ -363,6 +377,17 @@ func (c *cell) killRejoin(m *lab.Machine) {
 			sleep $i
 			systemctl kill --signal=KILL keelson-rejoin keelson-agent || true
 		done`)
+}
+
+// resetRejoin resets a machine as soon as its etcd is about to be a member of the restored cluster without a vote.
+func (c *cell) resetRejoin(m *lab.Machine) {
+	c.Helper()
+	out := c.run(m, `timeout 90 sh -c 'until grep --quiet "Join\|Vote" /var/lib/keelson/rejoin.json; do sleep 0.02; done'
+		cat /var/lib/keelson/rejoin.json
+		ctl reset --force`)
+	if c.Log(out); strings.Contains(out, "etcd: ") || strings.Contains(out, "membership") {
+		c.Error("the machine remains a member of etcd")
+	}
 }
 
 // failRejoin turns a machine off and on while its control plane joins.
