@@ -328,14 +328,13 @@ func (s *steps) addMember(ctx context.Context, c *config.KeelsonConfiguration, m
 // survival says how many control planes a cluster with n of them can lose.
 func survival(n int) string {
 	can := n - members.Quorum(n)
-	out := fmt.Sprintf("The cluster has %d control planes and survives the loss of %d.", n, can)
-	switch {
-	case can == 0:
+	if can == 0 {
 		return fmt.Sprintf("The cluster has %d control planes and survives the loss of none of them: etcd needs more than "+
 			"half of its members. Add another control plane now.", n)
-	case n%2 == 0:
-		return fmt.Sprintf("%s It would survive the loss of %d with one more.", out, can+1)
-	default:
-		return out
 	}
+	out := fmt.Sprintf("The cluster has %d control planes and survives the loss of %d.", n, can)
+	if n%2 == 0 {
+		out += fmt.Sprintf(" It would survive the loss of %d with one more.", can+1)
+	}
+	return out
 }
