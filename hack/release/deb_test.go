@@ -98,3 +98,35 @@ func TestRemoval(t *testing.T) {
 		})
 	}
 }
+
+// TestRemovalUnpins checks that the images of a removed version, and no others, lose their pins, and that a
+// machine without containerd does not prevent the removal.
+func TestRemovalUnpins(t *testing.T) {
+	const list = `--namespace k8s.io images ls --quiet labels."machines.keelson.dev/release"=="0.2.0"` + "\n"
+	const label = "--namespace k8s.io images label a:1 io.cri-containerd.pinned= machines.keelson.dev/release=\n"
+	for name, c := range map[string]struct{ ctr, action, want string }{
+		"removed":               {`case "$*" in *" ls "*) echo a:1; esac`, "remove", list + label},
+		"containerd is stopped": {"exit 1", "remove", list},
+		"renewed":               {"", "upgrade", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			dir := filepath.Join(root, "usr/lib/keelson")
+			calls := filepath.Join(root, "calls")
+			err := errors.Join(os.MkdirAll(filepath.Join(dir, "0.3.0/tools"), 0o755),
+				os.Symlink("0.3.0", filepath.Join(dir, "current")), os.WriteFile(calls, nil, 0o600),
+				os.WriteFile(filepath.Join(dir, "0.3.0/tools/ctr"), []byte("#!/bin/sh\necho \"$*\" >>"+calls+"\n"+c.ctr+"\n"), 0o755))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command("sh", "prerm", c.action)
+			cmd.Env = append(os.Environ(), "DPKG_ROOT="+root, "DPKG_MAINTSCRIPT_PACKAGE=keelson-0.2.0")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+			if got, err := os.ReadFile(calls); err != nil || string(got) != c.want {
+				t.Errorf("calls %q, %v, want %q", got, err, c.want)
+			}
+		})
+	}
+}

@@ -169,9 +169,10 @@ func LoadImages(ctx context.Context, c *Config, archives []string) error {
 			continue
 		}
 		group.Go(func() error {
+			socket := fmt.Sprintf("/proc/%d/root%s", n.Pid, provision.ContainerdSocket)
+			loaded := provision.Images{Tools: c.ToolsDir, Socket: socket}
 			for _, a := range archives {
-				socket := fmt.Sprintf("/proc/%d/root%s", n.Pid, provision.ContainerdSocket)
-				if err := provision.ImportImage(ctx, c.ToolsDir, socket, a); err != nil {
+				if err := loaded.Import(ctx, a); err != nil {
 					return fmt.Errorf("node %s: %w", n.Name, err)
 				}
 			}

@@ -72,7 +72,7 @@ func ensureSeed(ctx context.Context, c *Config, deps Deps) error {
 }
 
 // archiveDigest returns a hash of the names, sizes and modification times of the image archives in
-// dir, and the archives' paths.
+// dir and of the label that their images get, and the archives' paths.
 func archiveDigest(dir string) (string, []string, error) {
 	archives, err := filepath.Glob(filepath.Join(dir, "*.tar"))
 	if err != nil || len(archives) == 0 {
@@ -80,6 +80,7 @@ func archiveDigest(dir string) (string, []string, error) {
 	}
 	slices.Sort(archives)
 	h := sha256.New()
+	fmt.Fprintln(h, provision.Pinned)
 	for _, a := range archives {
 		info, err := os.Stat(a)
 		if err != nil {
@@ -144,8 +145,9 @@ func SeedHost(ctx context.Context, tools, images, root string, deps Deps) error 
 	if err != nil {
 		return err
 	}
+	seeded := provision.Images{Tools: tools, Socket: provision.ContainerdSocket}
 	for _, a := range archives {
-		if err := provision.ImportImage(ctx, tools, provision.ContainerdSocket, a); err != nil {
+		if err := seeded.Import(ctx, a, provision.Pinned); err != nil { // a node may have no registry
 			return err
 		}
 	}

@@ -152,7 +152,7 @@ func joinControlPlane(ctx context.Context, c *config.KeelsonConfiguration, i *In
 			if err := startUnits(ctx, containerd, agentName); err != nil {
 				return err
 			}
-			return importImages(ctx)
+			return importOwnImages(ctx)
 		},
 		"etcd": func(ctx context.Context) (err error) {
 			list, err = s.joinEtcd(ctx, c, first)

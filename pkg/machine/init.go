@@ -13,7 +13,6 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -198,22 +197,6 @@ func writeConfiguration(c *config.KeelsonConfiguration) error {
 	return atomicfile.WriteDurably(configFile, own.Bytes(), 0o600)
 }
 
-// importImages imports the images of the release into containerd. They are pinned, because a machine may
-// have no registry from which it could get them again.
-func importImages(ctx context.Context) error {
-	archives, err := filepath.Glob(filepath.Join(current, "images", "*.tar*"))
-	if err != nil {
-		return fmt.Errorf("images: %w", err)
-	}
-	for _, a := range archives {
-		err := provision.ImportImage(ctx, filepath.Join(current, "tools"), provision.ContainerdSocket, a, provision.Pinned)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // administrator is a client of the cluster with all rights.
 type administrator struct {
 	client  kubernetes.Interface
@@ -225,7 +208,7 @@ type administrator struct {
 func (s *steps) startControlPlane(ctx context.Context) (administrator, error) {
 	var api administrator
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.run("images", func() error { return importImages(ctx) }) })
+	group.Go(func() error { return s.run("images", func() error { return importOwnImages(ctx) }) })
 	group.Go(func() error {
 		return s.run("control plane", func() (err error) {
 			err = startUnits(ctx, agentName, provision.APIServer, provision.ControllerManager, provision.Scheduler)

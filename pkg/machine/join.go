@@ -80,7 +80,7 @@ func Join(ctx context.Context, c *config.KeelsonConfiguration, i *Invitation, au
 	if err := s.run("containerd", func() error { return startUnits(ctx, containerd, agentName) }); err != nil {
 		return err
 	}
-	if err := s.run("images", func() error { return importImages(ctx) }); err != nil {
+	if err := s.run("images", func() error { return importOwnImages(ctx) }); err != nil {
 		return err
 	}
 	err = s.run("node "+c.Node.Name, func() error {

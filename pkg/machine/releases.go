@@ -54,15 +54,13 @@ func newReleaseDirs(dir string) *releaseDirs {
 
 // list returns the installed releases, sorted by name.
 func (r *releaseDirs) list(ctx context.Context) ([]v1alpha1.Release, error) {
-	entries, err := os.ReadDir(r.dir)
+	names, err := installedReleases(r.dir)
 	if err != nil {
-		return nil, fmt.Errorf("releases: %w", err)
+		return nil, err
 	}
 	var out []v1alpha1.Release
-	for _, e := range entries {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
-			out = append(out, v1alpha1.Release{Name: e.Name(), Kubernetes: r.version(ctx, e.Name())})
-		}
+	for _, name := range names {
+		out = append(out, v1alpha1.Release{Name: name, Kubernetes: r.version(ctx, name)})
 	}
 	return out, nil
 }

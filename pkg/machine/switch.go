@@ -52,6 +52,8 @@ const (
 	// that have nothing to do with the release.
 	unreachable = 10 * time.Second
 	callLimit   = 5 * time.Second
+	// importLimit limits the import of the images of a release, which takes some seconds.
+	importLimit = 2 * time.Minute
 )
 
 // SwitchRelease ends the switch to another release that the agent has begun, if there is one.
@@ -109,6 +111,20 @@ func older(v, than string) bool {
 	}
 	b, err := version.ParseSemantic(than)
 	return err == nil && a.Minor() < b.Minor()
+}
+
+// Import implements upgrade.Machine.
+func (m *host) Import(ctx context.Context, name string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, importLimit)
+	defer cancel()
+	if st, err := showUnit(ctx, containerd); err != nil || !st.active {
+		m.Log.Warn("The images of the release are not imported yet, because containerd does not run", "err", err)
+		return false, nil
+	}
+	if err := importImages(ctx, name); err != nil {
+		return false, fmt.Errorf("images of release %s: %w", name, err)
+	}
+	return true, nil
 }
 
 // Use implements upgrade.Machine.
@@ -323,13 +339,7 @@ func reachability(err error) error {
 }
 
 // Current implements upgrade.Local.
-func (m *host) Current() (string, error) {
-	dir, err := os.Readlink(current)
-	if err != nil {
-		return "", fmt.Errorf("link to the release: %w", err)
-	}
-	return filepath.Base(dir), nil
-}
+func (m *host) Current() (string, error) { return currentRelease() }
 
 // Releases implements upgrade.Local.
 func (m *host) Releases(ctx context.Context) ([]v1alpha1.Release, error) { return m.releases.list(ctx) }

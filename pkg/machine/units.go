@@ -150,6 +150,15 @@ func command(ctx context.Context, name string, args ...string) error {
 // useRelease makes the release in dir the one that the machine uses.
 func useRelease(dir string) error { return replaceLink(current, dir) }
 
+// currentRelease returns the name of the release that the machine uses.
+func currentRelease() (string, error) {
+	dir, err := os.Readlink(current)
+	if err != nil {
+		return "", fmt.Errorf("link to the release: %w", err)
+	}
+	return filepath.Base(dir), nil
+}
+
 // replaceLink makes link a symbolic link to target. The link is never missing meanwhile.
 func replaceLink(link, target string) error {
 	if old, err := os.Readlink(link); err == nil && old == target {

@@ -37,7 +37,8 @@ func (c *cell) awaitReleases(m *lab.Machine, name string, machines ...*lab.Machi
 	}
 }
 
-// runs checks that all programs of machines are those of a release, and that no unit has failed.
+// runs checks that all programs of machines are those of a release, that its images are pinned, and that no unit
+// has failed.
 func (c *cell) runs(release string, machines ...*lab.Machine) {
 	c.Helper()
 	for _, m := range machines {
@@ -50,6 +51,13 @@ func (c *cell) runs(release string, machines ...*lab.Machine) {
 			if !strings.HasPrefix(strings.TrimSpace(line)+"/", "/usr/lib/keelson/"+release+"/") {
 				c.Errorf("%s: want only programs of release %s:\n%s", m.Name(), release, out)
 				break
+			}
+		}
+		images := c.run(m, `/usr/lib/keelson/current/tools/ctr --namespace k8s.io images ls --quiet \
+			'labels."io.cri-containerd.pinned",labels."machines.keelson.dev/release"=="`+release+`"'`)
+		for _, image := range []string{"/coredns:", "/ingress:", "/pause:"} {
+			if !strings.Contains(images, image) {
+				c.Errorf("%s: image %s of release %s is not pinned:\n%s", m.Name(), image, release, images)
 			}
 		}
 	}

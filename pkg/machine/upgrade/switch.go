@@ -15,6 +15,9 @@ type Machine interface {
 	// Programs returns the programs that the machine runs, in the order in which they are restarted to get
 	// from one release to another.
 	Programs(ctx context.Context, from, to string) ([]string, error)
+	// Import imports the images of a release and pins them, so that its add-ons need no registry. It returns
+	// false if that is not possible now because the container runtime does not run.
+	Import(ctx context.Context, release string) (imported bool, err error)
 	// Use makes a release the one whose programs systemd starts from now on. When it returns, this is
 	// on the disk. Running programs go on.
 	Use(ctx context.Context, release string) error
@@ -84,9 +87,14 @@ func forward(ctx context.Context, journal Journal, e *Entry, m Machine) error {
 	return journal.Save(e)
 }
 
-// bring brings all programs to the new release, one after the other. It stops at the first failure.
+// bring brings all programs to the new release, one after the other. It stops at the first failure. The images
+// come before anything stops, unless only the new release can run the container runtime.
 func bring(ctx context.Context, e *Entry, m Machine) error {
 	programs, err := m.Programs(ctx, e.From, e.To)
+	if err != nil {
+		return err
+	}
+	imported, err := m.Import(ctx, e.To)
 	if err != nil {
 		return err
 	}
@@ -98,7 +106,10 @@ func bring(ctx context.Context, e *Entry, m Machine) error {
 			return fmt.Errorf("%s: %w", p, err)
 		}
 	}
-	return nil
+	if !imported {
+		_, err = m.Import(ctx, e.To)
+	}
+	return err
 }
 
 var errOld = errors.New("it could not be restarted")
@@ -155,6 +166,13 @@ func back(ctx context.Context, e *Entry, m Machine, log *slog.Logger) error {
 			log.Error("A program of the old release is not healthy", "program", p, "err", err)
 			failed = append(failed, fmt.Errorf("%s: %w", p, err))
 		}
+	}
+	// The new release may have other images of the same names.
+	if _, err := m.Import(ctx, e.From); err != nil {
+		failed = append(failed, err)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	if len(failed) > 0 {
 		e.Failure += "; after the return to " + e.From + ": " + errors.Join(failed...).Error()

@@ -24,6 +24,7 @@ type fakeMachine struct {
 	runs     map[string]string // the release of each program
 	restarts map[string]int
 	order    []string        // the programs that were restarted
+	images   []string        // the releases whose images were imported, and how many programs were restarted before
 	broken   map[string]bool // PROGRAM/RELEASE: programs that never are healthy
 	// left is how many calls succeed until the switcher is killed, negative for all. die ends its context.
 	left int
@@ -64,6 +65,21 @@ func (m *fakeMachine) Programs(_ context.Context, _, to string) ([]string, error
 		slices.Reverse(out)
 	}
 	return out, nil
+}
+
+// Import needs containerd.
+func (m *fakeMachine) Import(_ context.Context, release string) (bool, error) {
+	if err := m.call(); err != nil {
+		return false, err
+	}
+	if m.broken["images/"+release] {
+		return false, errBroken
+	}
+	runs := !m.broken["containerd/"+m.runs["containerd"]]
+	if runs {
+		m.images = append(m.images, fmt.Sprintf("%s after %d", release, len(m.order)))
+	}
+	return runs, nil
 }
 
 func (m *fakeMachine) Use(_ context.Context, release string) error {
@@ -149,10 +165,13 @@ func TestRun(t *testing.T) {
 		failure string // a part of it; empty if the new release works
 		not     string // a part that the failure must not have
 	}{
-		"good":                     {nil, "", ""},
-		"first program broken":     {[]string{"apiserver/new"}, "apiserver: not healthy", "return"},
-		"last program broken":      {[]string{"agent/new"}, "agent: not healthy", "return"},
-		"broken in both":           {[]string{"kubelet/new", "kubelet/old"}, "after the return to old: kubelet: ", ""},
+		"good":                 {nil, "", ""},
+		"first program broken": {[]string{"apiserver/new"}, "apiserver: not healthy", "return"},
+		"last program broken":  {[]string{"agent/new"}, "agent: not healthy", "return"},
+		"broken in both":       {[]string{"kubelet/new", "kubelet/old"}, "after the return to old: kubelet: ", ""},
+		"images broken":        {[]string{"images/new"}, "not healthy", "return"},
+		"images of the old release broken": {[]string{"kubelet/new", "images/old"}, "after the return to old: not healthy",
+			""},
 		"another one broken later": {[]string{"kubelet/new", "apiserver/old"}, "after the return to old: apiserver: ", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,6 +208,28 @@ func TestOrder(t *testing.T) {
 		}
 		if got := strings.Join(m.order, " "); got != want {
 			t.Errorf("%q is broken: restarted %s, want %s", broken, got, want)
+		}
+	}
+}
+
+// TestImages checks that the images of a release are there before a program stops, if containerd runs, that those
+// of the old release replace them after a return, and that nothing changes if they cannot be imported.
+func TestImages(t *testing.T) {
+	for name, tc := range map[string]struct {
+		broken []string
+		want   string
+	}{
+		"good":                           {nil, "new after 0"},
+		"a return":                       {[]string{"kubelet/new"}, "new after 0, old after 6"},
+		"containerd does not run before": {[]string{"containerd/old"}, "new after 4"},
+		"the images cannot be imported":  {[]string{"images/new"}, "old after 0"},
+	} {
+		m, j := newFake(tc.broken...), newJournal(t, &Entry{From: from, To: to})
+		if !m.run(t, j, -1) {
+			t.Fatalf("%s: the switch has not ended", name)
+		}
+		if got := strings.Join(m.images, ", "); got != tc.want {
+			t.Errorf("%s: imported %q, want %q", name, got, tc.want)
 		}
 	}
 }
