@@ -61,7 +61,8 @@ something prevents the upgrade.`,
 		Long: `Upgrade all machines to an installed release, one after the other, control planes first.
 The agent of each machine restarts its programs; containers keep running. A machine on
 which a program does not become healthy returns to its old release by itself, and the
-command stops. If the command is interrupted, the present machine finishes its work; run
+command stops. Afterwards, the command updates the add-ons, if it is the program of the
+same release. If the command is interrupted, the present machine finishes its work; run
 the command again to go on with the others.`,
 		Example: "  ctl upgrade apply 0.3.0",
 		Args:    cobra.ExactArgs(1),
@@ -70,7 +71,10 @@ the command again to go on with the others.`,
 			if err != nil {
 				return err
 			}
-			return u.Apply(c.Context(), p)
+			if err := u.Apply(c.Context(), p); err != nil {
+				return err
+			}
+			return u.updateAddons(c.Context(), args[0])
 		},
 	}
 	rollback := &cobra.Command{
@@ -157,7 +161,30 @@ func (u *upgrades) rollback(ctx context.Context) error {
 	if err := u.report(p); err != nil {
 		return err
 	}
-	return u.Apply(ctx, p)
+	if err := u.Apply(ctx, p); err != nil || len(p.Steps) == 0 {
+		return err
+	}
+	return u.updateAddons(ctx, p.Steps[0].To)
+}
+
+// updateAddons brings the add-ons to a release, which all machines run. This program knows only those of its own
+// release.
+func (u *upgrades) updateAddons(ctx context.Context, release string) error {
+	if own := machine.OwnRelease(); own != release {
+		_, err := fmt.Fprintf(u.Out, "The add-ons are unchanged, because this program belongs to release %s. To update them, "+
+			"run \"ctl upgrade apply %s\" with the program of release %s, for example %s.\n", own, release, release,
+			machine.Program(release))
+		return err
+	}
+	kept, err := machine.UpdateAddons(ctx, u.config, u.Clock)
+	if err != nil {
+		return err
+	}
+	for _, k := range kept {
+		fmt.Fprintf(u.Out, "Another client has changed an add-on, so it was not updated: %s\n", k)
+	}
+	_, err = fmt.Fprintln(u.Out, "The add-ons are those of release "+release+".")
+	return err
 }
 
 // checkUpgrade checks whether something prevents an upgrade of a cluster of "ctl cluster" to the programs

@@ -19,6 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/backup"
 	"keelson.dev/keelson/pkg/cluster"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
+	"keelson.dev/keelson/pkg/machine"
+	machineconfig "keelson.dev/keelson/pkg/machine/config"
 	"keelson.dev/keelson/pkg/machine/machines"
 	"keelson.dev/keelson/pkg/machine/machinestest"
 	"keelson.dev/keelson/pkg/provision"
@@ -62,13 +64,37 @@ func TestUpgradeCommands(t *testing.T) {
 		"m1        1         2\n" {
 		t.Errorf("plan: %q, %v", out, err)
 	}
-	if out, err := execute(t, "upgrade", "apply", "1", config); err != nil || out != "All machines run this release.\n" {
+	if out, err := execute(t, "upgrade", "apply", "1", config); err != nil || !strings.HasPrefix(out,
+		"All machines run this release.\nThe add-ons are unchanged, because this program belongs to release ") {
 		t.Errorf("apply of what runs: %q, %v", out, err)
 	}
 	fails("release 3 is not installed on m1", "upgrade", "plan", "3")
+	own := machine.OwnRelease()
+	if err := client.SetStatus(t.Context(), "m1", func(m *v1alpha1.Machine) { m.Status.Release = own }); err != nil {
+		t.Fatal(err)
+	}
+	fails("keelson-config", "upgrade", "apply", own) // nothing says what the add-ons need
+	shareConfiguration(t, s)
+	if out, err := execute(t, "upgrade", "apply", own, config); err != nil || out != "All machines run this release.\n"+
+		"The add-ons are those of release "+own+".\n" {
+		t.Errorf("apply of the add-ons: %q, %v", out, err)
+	}
 	fails("--ignore-preflight-errors=Release", "upgrade", "apply", "3")
 	fails("nothing to return to", "upgrade", "rollback")
 	fails("accepts 1 arg", "upgrade", "plan")
+}
+
+// shareConfiguration creates what "ctl init" stores about a cluster.
+func shareConfiguration(t *testing.T, s *testserver.Server) {
+	t.Helper()
+	const shared = "apiVersion: " + machineconfig.APIVersion + "\nkind: " + machineconfig.Kind + "\nclusterName: c\n" +
+		"network: {dnsDomain: cluster.local, podCIDRs: [10.244.0.0/16], serviceCIDRs: [10.96.0.0/16]}\n"
+	_, err := s.Client.CoreV1().ConfigMaps("kube-system").Create(t.Context(), &v1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "keelson-config"}, Data: map[string]string{"config.yaml": shared},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestCheckClusterUpgrade checks that "ctl cluster upgrade" finds a node that is not ready, unless the

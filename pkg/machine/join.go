@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -52,14 +51,8 @@ func Discover(ctx context.Context, i *Invitation) (shared *config.KeelsonConfigu
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, configMap, metav1.GetOptions{})
-	if err != nil {
-		return nil, nil, fmt.Errorf("configuration of the cluster: %w", err)
-	}
-	if shared, err = config.Decode([]byte(m.Data[configKey])); err != nil {
-		return nil, nil, fmt.Errorf("configuration of the cluster: %w", err)
-	}
-	return shared, authority, nil
+	shared, err = sharedConfiguration(ctx, client)
+	return shared, authority, err
 }
 
 // Join makes this machine a node of the cluster that has sent the invitation. c is valid, has all

@@ -145,9 +145,9 @@ func createAddon(ctx context.Context, client dynamic.Interface, o *unstructured.
 		present, err := objects.Get(ctx, o.GetName(), metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			_, err = objects.Create(ctx, o, metav1.CreateOptions{FieldManager: "ctl"})
+			_, err = objects.Create(ctx, o, metav1.CreateOptions{FieldManager: addonManager})
 		case err == nil && updateRights(present, o):
-			_, err = objects.Update(ctx, present, metav1.UpdateOptions{FieldManager: "ctl"})
+			_, err = objects.Update(ctx, present, metav1.UpdateOptions{FieldManager: addonManager})
 		}
 		if err == nil || apierrors.IsAlreadyExists(err) {
 			return nil

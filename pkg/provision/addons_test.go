@@ -4,6 +4,7 @@
 package provision
 
 import (
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"keelson.dev/api/clock"
@@ -101,6 +103,62 @@ func TestApplyAddons(t *testing.T) {
 	}
 	if role, err = roles.Get(t.Context(), role.Name, metav1.GetOptions{}); err != nil || len(role.Rules) == 0 {
 		t.Errorf("rights: %v, %v", role.Rules, err)
+	}
+}
+
+// TestUpdateAddons changes objects as an earlier release, an operator and an autoscaler do, and checks what the
+// update changes.
+func TestUpdateAddons(t *testing.T) {
+	c := exampleCluster()
+	c.Machines, c.Ingress = true, true
+	s := testserver.Start(t, testserver.Options{Configure: func(cfg *config.Config) {
+		cfg.ServiceClusterIPRanges = []netip.Prefix{c.Families[0].Services, c.Families[1].Services}
+	}})
+	client, err := dynamic.NewForConfig(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ApplyAddons(t.Context(), client, clock.Real()); err != nil {
+		t.Fatal(err)
+	}
+	change := func(name, manager, patch string, more ...string) {
+		t.Helper()
+		_, err := s.Client.AppsV1().Deployments("kube-system").Patch(t.Context(), name, types.StrategicMergePatchType,
+			[]byte(patch), metav1.PatchOptions{FieldManager: manager}, more...)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const image = `{"spec":{"template":{"spec":{"containers":[{"name":"%s","image":"%s"}]}}}}`
+	change("coredns", addonManager, fmt.Sprintf(image, "coredns", "old")) // as an earlier release has created it
+	change("coredns", addonManager, `{"metadata":{"labels":{"of-earlier-release":"x"}}}`)
+	change("coredns", "autoscaler", `{"spec":{"replicas":5}}`)
+	change("coredns", "operator", `{"spec":{"template":{"metadata":{"annotations":{"of-operator":"x"}}}}}`)
+	change("ingress", "operator", fmt.Sprintf(image, "ingress", "mine"))
+	const mine = `Deployment ingress: .spec.template.spec.containers[name="ingress"].image`
+	for range 2 {
+		kept, err := c.UpdateAddons(t.Context(), client, clock.Real())
+		if err != nil || len(kept) != 1 || kept[0] != mine {
+			t.Fatalf("kept %q, %v, want %q", kept, err, mine)
+		}
+	}
+	dns, err := s.Client.AppsV1().Deployments("kube-system").Get(t.Context(), "coredns", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &dns.Spec.Template
+	if !strings.HasPrefix(pod.Spec.Containers[0].Image, "registry.k8s.io/coredns/coredns:") || *dns.Spec.Replicas != 5 ||
+		pod.Annotations["of-operator"] != "x" || dns.Labels["of-earlier-release"] != "" {
+		t.Errorf("image %s, %d replicas, annotations %v, labels %v", pod.Spec.Containers[0].Image, *dns.Spec.Replicas,
+			pod.Annotations, dns.Labels)
+	}
+	before := dns.Generation
+	if _, err := c.UpdateAddons(t.Context(), client, clock.Real()); err != nil {
+		t.Fatal(err)
+	}
+	dns, err = s.Client.AppsV1().Deployments("kube-system").Get(t.Context(), "coredns", metav1.GetOptions{})
+	if err != nil || dns.Generation != before {
+		t.Errorf("an update that was repeated has changed CoreDNS: generation %d, %v, want %d", dns.Generation, err, before)
 	}
 }
 

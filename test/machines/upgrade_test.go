@@ -113,7 +113,11 @@ func TestUpgrade(t *testing.T) {
 	c.run(first, "timeout -s KILL 5 ctl upgrade apply test2 || true")
 	all.Go(func() {
 		began := time.Now()
-		c.Logf("apply, repeated: %s\n%.1f s", c.run(first, "ctl upgrade apply test2"), time.Since(began).Seconds())
+		out := c.run(first, "/usr/lib/keelson/test2/bin/ctl upgrade apply test2")
+		c.Logf("apply, repeated: %s\n%.1f s", out, time.Since(began).Seconds())
+		if !strings.Contains(out, "The add-ons are those of release test2.") {
+			t.Error("the add-ons were not updated")
+		}
 	})
 	c.run(worker, `until systemctl --quiet is-active keelson-switch; do sleep 0.1; done
 		systemctl kill --signal=KILL keelson-switch
