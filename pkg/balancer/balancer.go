@@ -16,8 +16,11 @@
 //   - Connections to a machine whose link is cut are closed within seconds, also if nothing is sent.
 //   - After SetAge, older servers get no new connections as long as a server that is not older works.
 //   - When a balancer ends, it hands all connections over to the next one, if its caller can do that
-//     (HandOver). No byte is lost, and neither side notices more than a delay. Otherwise it closes each
-//     connection as soon as no request is in the middle of it, and all of them after two seconds.
+//     (HandOver). No byte is lost, and neither side notices more than a delay. Otherwise, or if there will
+//     be no next one (ErrStopped), it closes each connection as soon as no request is in the middle of it,
+//     and all of them after two seconds.
+//   - Connections that were handed over follow the same rules as others, except that LeaveOlder spares
+//     those that a balancer of another release has opened.
 //   - The number of open connections is limited. More clients wait in the listener's queue.
 //
 // The package does not interpret the traffic: clients see the certificates of the servers. It does
@@ -77,6 +80,10 @@ type Balancer struct {
 	selective bool
 	// keep receives the connections when the balancer ends. It may be nil.
 	keep func(Connection) error
+	// release is that of this balancer, in connections that are handed over.
+	release string
+	// limit is the maximum number of open connections of a listener.
+	limit int
 }
 
 // server is an API server in the list of a balancer. Its fields are guarded by Balancer.mu.
@@ -85,7 +92,7 @@ type server struct {
 	unusable bool
 	admitted bool
 	age      Age
-	// conns has the open connections to the server. The value is true if this balancer has opened it.
+	// conns has the open connections to the server. The value is true if a balancer of this release has opened it.
 	conns map[net.Conn]bool
 }
 
@@ -109,7 +116,7 @@ func (s *server) rank() Age {
 
 // New returns a balancer without servers.
 func New(clk clock.Clock, log *slog.Logger) *Balancer {
-	return &Balancer{clock: clk, log: log, patience: patience}
+	return &Balancer{clock: clk, log: log, patience: patience, limit: maxConnections}
 }
 
 // SetServers replaces the list of servers. Each is HOST:PORT. New servers are usable. Servers that
@@ -167,7 +174,7 @@ func (b *Balancer) SetAge(address string, age Age) {
 }
 
 // LeaveOlder closes idle connections to older servers, if one that is not older is usable. They were opened
-// when there was none. It does not close connections that were handed over by another balancer: their
+// when there was none. It does not close connections that a balancer of another release has opened: their
 // clients may be as old as the server.
 func (b *Balancer) LeaveOlder() {
 	b.mu.Lock()
@@ -252,10 +259,15 @@ func (b *Balancer) Serve(ctx context.Context, l net.Listener, inherited ...Conne
 	var open sync.WaitGroup
 	defer open.Wait()
 	defer cancel()
+	free := make(chan struct{}, max(b.limit, len(inherited)))
 	for _, c := range inherited {
-		open.Go(func() { b.resume(ctx, c) })
+		free <- struct{}{}
+		open.Go(func() {
+			b.resume(ctx, c)
+			<-free
+		})
 	}
-	for free := make(chan struct{}, maxConnections); ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -264,7 +276,7 @@ func (b *Balancer) Serve(ctx context.Context, l net.Listener, inherited ...Conne
 		client, err := l.Accept()
 		if err == nil {
 			open.Go(func() {
-				b.forward(ctx, client)
+				b.forward(ctx, Connection{Client: client})
 				<-free
 			})
 			continue
@@ -287,29 +299,29 @@ func (b *Balancer) Serve(ctx context.Context, l net.Listener, inherited ...Conne
 
 // forward connects a client with a server, and copies bytes between them until one of them closes
 // its connection.
-func (b *Balancer) forward(ctx context.Context, client net.Conn) {
-	defer client.Close()
-	upstream, done := b.connect(ctx)
-	if upstream == nil {
-		if ctx.Err() != nil {
-			b.handOver(client, nil)
-		}
+func (b *Balancer) forward(ctx context.Context, c Connection) {
+	defer c.Client.Close()
+	server, done := b.connect(ctx)
+	if server == nil {
+		b.handOver(ctx, c)
 		return
 	}
 	defer done()
-	b.join(ctx, client, upstream)
+	c.Server, c.Release = server, b.release
+	b.join(ctx, c)
 }
 
 // join copies bytes between a client and a server until one of them closes its connection, or until ctx
 // has ended and the connection is handed over or idle. The caller closes both.
-func (b *Balancer) join(ctx context.Context, client, upstream net.Conn) {
+func (b *Balancer) join(ctx context.Context, c Connection) {
+	client, upstream := c.Client, c.Server
 	both, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	// When one side ends, close both, because HTTPS does not use half-closed connections.
 	closing := context.AfterFunc(both, func() { _, _ = client.Close(), upstream.Close() })
 	defer closing()
 	defer context.AfterFunc(ctx, func() {
-		if b.keep != nil {
+		if b.handsOver(ctx) {
 			b.pause(both, client, upstream)
 		} else {
 			b.drain(both, upstream)
@@ -322,7 +334,7 @@ func (b *Balancer) join(ctx context.Context, client, upstream net.Conn) {
 	pausedDown := transfer(client, upstream, cancel)
 	up.Wait()
 	if pausedUp && pausedDown && closing() {
-		b.handOver(client, upstream)
+		b.handOver(ctx, c)
 	}
 }
 

@@ -5,3 +5,6 @@ package balancer
 
 // Impatient makes clients not wait if no server accepts their connections.
 func (b *Balancer) Impatient() { b.patience = 0 }
+
+// Limit limits the number of open connections.
+func (b *Balancer) Limit(n int) { b.limit = n }

@@ -5,34 +5,38 @@ package balancer
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 )
 
 // Connection is a forwarded connection that one balancer hands over to the next.
 type Connection struct {
-	Client *net.TCPConn
-	Server *net.TCPConn // nil if the balancer had not yet connected to a server
+	Client net.Conn
+	Server net.Conn // nil if the balancer had not yet connected to a server
+	// Release is that of the balancer that has connected to the server, or empty.
+	Release string
 }
 
-// HandOver makes Serve pass its open connections to keep when it ends, instead of closing them. keep must
-// duplicate the sockets, because Serve closes its own. HandOver must be called before Serve.
-func (b *Balancer) HandOver(keep func(Connection) error) { b.keep = keep }
+// ErrStopped is the cause of the end of Serve's context if no balancer follows. Connections are closed then.
+var ErrStopped = errors.New("the load balancer is stopped")
 
-// handOver passes a connection to the next balancer. server is nil if there is none yet.
-func (b *Balancer) handOver(client, server net.Conn) {
-	if b.keep == nil {
+// HandOver makes Serve pass its open connections to keep when it ends, instead of closing them. keep must
+// duplicate the sockets, because Serve closes its own. release is that of this balancer. HandOver must be called
+// before Serve.
+func (b *Balancer) HandOver(release string, keep func(Connection) error) {
+	b.release, b.keep = release, keep
+}
+
+// handsOver reports whether open connections are handed over, when ctx has ended.
+func (b *Balancer) handsOver(ctx context.Context) bool {
+	return b.keep != nil && ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrStopped)
+}
+
+// handOver passes a connection to the next balancer, if ctx has ended and there is one.
+func (b *Balancer) handOver(ctx context.Context, c Connection) {
+	if !b.handsOver(ctx) {
 		return
-	}
-	var c Connection
-	var ok bool
-	if c.Client, ok = client.(*net.TCPConn); !ok {
-		return
-	}
-	if server != nil {
-		if c.Server, ok = server.(*net.TCPConn); !ok {
-			return
-		}
 	}
 	if err := b.keep(c); err != nil {
 		b.log.Warn("Load balancer closes a connection, because it cannot be handed over", "err", err)
@@ -53,31 +57,50 @@ func (b *Balancer) pause(both context.Context, client, server net.Conn) {
 // resume goes on with a connection that another balancer has handed over.
 func (b *Balancer) resume(ctx context.Context, c Connection) {
 	if c.Server == nil {
-		b.forward(ctx, c.Client)
+		b.forward(ctx, c)
 		return
 	}
 	defer c.Client.Close()
 	defer c.Server.Close()
-	done, ok := b.adopt(c.Server)
-	if !ok {
+	done := b.adopt(ctx, c)
+	if done == nil {
+		b.handOver(ctx, c)
 		return
 	}
 	defer done()
-	b.join(ctx, c.Client, c.Server)
+	b.join(ctx, c)
 }
 
-// adopt records a connection to a server that was handed over. The server was admitted when it was opened;
-// Admit and Select close it if that has changed. ok is false if the server has left the list.
-func (b *Balancer) adopt(conn *net.TCPConn) (leave func(), ok bool) {
+// adopt records the server of a connection that was handed over. While the server is refused, adopt waits as long as
+// new connections do: after a restart, no server is admitted before it has been checked. It returns nil if the
+// server is still refused then, if it has left the list, if the connection has ended, or if ctx has ended.
+func (b *Balancer) adopt(ctx context.Context, c Connection) (leave func()) {
+	tcp, ok := c.Server.(*net.TCPConn)
 	// The package net has set its own interval when it took the socket.
-	if err := conn.SetKeepAliveConfig(keepAlive()); err != nil || conn.RemoteAddr() == nil {
-		return nil, false // the server has ended it meanwhile
+	if !ok || tcp.SetKeepAliveConfig(keepAlive()) != nil || tcp.RemoteAddr() == nil {
+		return nil // the server has ended it meanwhile
 	}
+	address := tcp.RemoteAddr().String()
+	for end := b.clock.Now().Add(b.patience); ; {
+		leave, refused := b.readmit(address, c)
+		if !refused || !b.clock.Now().Before(end) {
+			return leave
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-b.clock.After(retryPause):
+		}
+	}
+}
+
+// readmit records a connection to a server, unless the server has left the list or is refused.
+func (b *Balancer) readmit(address string, c Connection) (leave func(), refused bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := b.find(conn.RemoteAddr().String())
-	if s == nil {
-		return nil, false
+	s := b.find(address)
+	if s == nil || b.refuses(s) {
+		return nil, s != nil
 	}
-	return b.record(s, conn, false), true
+	return b.record(s, c.Server, c.Release == b.release), false
 }

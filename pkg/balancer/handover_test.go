@@ -17,6 +17,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/balancer"
@@ -26,32 +27,42 @@ import (
 type chain struct {
 	*testing.T
 	servers []string
-	kept    *os.File // the listener
+	release string
+	setUp   func(*balancer.Balancer) // called before the next balancer serves
+	front   *os.File                 // the listener
 	address string
+	*balancer.Balancer
 
 	mu    sync.Mutex
-	files [][]*os.File // the connections
-	stop  context.CancelFunc
+	kept  []keptConnection
+	stop  context.CancelCauseFunc
 	ended chan error
+}
+
+// keptConnection has the sockets of a connection.
+type keptConnection struct {
+	files   []*os.File
+	release string
 }
 
 func newChain(t *testing.T, servers ...string) *chain {
 	t.Helper()
 	l := listen(t)
-	kept, err := l.(*net.TCPListener).File()
+	front, err := l.(*net.TCPListener).File()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = kept.Close() })
-	c := &chain{T: t, servers: servers, kept: kept, address: l.Addr().String()}
-	_ = l.Close() // kept is a copy of it
+	t.Cleanup(func() { _ = front.Close() })
+	c := &chain{T: t, servers: servers, release: "1", front: front, address: l.Addr().String(),
+		setUp: func(*balancer.Balancer) {}}
+	_ = l.Close() // front is a copy of it
 	c.start()
 	t.Cleanup(func() {
 		c.end()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for _, files := range c.files {
-			for _, f := range files {
+		for _, k := range c.kept {
+			for _, f := range k.files {
 				_ = f.Close()
 			}
 		}
@@ -62,11 +73,11 @@ func newChain(t *testing.T, servers ...string) *chain {
 // keep is the function that the balancer calls for each connection when it ends.
 func (c *chain) keep(conn balancer.Connection) error {
 	var files []*os.File
-	for _, tcp := range []*net.TCPConn{conn.Client, conn.Server} {
+	for _, tcp := range []net.Conn{conn.Client, conn.Server} {
 		if tcp == nil {
 			continue
 		}
-		f, err := tcp.File()
+		f, err := tcp.(*net.TCPConn).File()
 		if err != nil {
 			return err
 		}
@@ -74,44 +85,46 @@ func (c *chain) keep(conn balancer.Connection) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.files = append(c.files, files)
+	c.kept = append(c.kept, keptConnection{files, conn.Release})
 	return nil
 }
 
 // start starts the next balancer with what the last one has handed over.
 func (c *chain) start() {
 	c.Helper()
-	l, err := net.FileListener(c.kept)
+	l, err := net.FileListener(c.front)
 	if err != nil {
 		c.Fatal(err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var inherited []balancer.Connection
-	for _, files := range c.files {
-		var conns [2]*net.TCPConn
-		for i, f := range files {
-			conn, err := net.FileConn(f)
-			if err != nil {
+	for _, k := range c.kept {
+		var conns [2]net.Conn
+		for i, f := range k.files {
+			if conns[i], err = net.FileConn(f); err != nil {
 				c.Fatal(err)
 			}
 			_ = f.Close()
-			conns[i], _ = conn.(*net.TCPConn)
 		}
-		inherited = append(inherited, balancer.Connection{Client: conns[0], Server: conns[1]})
+		inherited = append(inherited, balancer.Connection{Client: conns[0], Server: conns[1], Release: k.release})
 	}
-	c.files = nil
+	c.kept = nil
 	b := balancer.New(clock.Real(), slog.New(slog.DiscardHandler))
-	b.HandOver(c.keep)
+	b.HandOver(c.release, c.keep)
 	b.SetServers(c.servers)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(c.Context()))
-	c.stop, c.ended = cancel, make(chan error, 1)
-	go func() { c.ended <- b.Serve(ctx, l, inherited...) }()
+	c.setUp(b)
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(c.Context()))
+	c.Balancer, c.stop, c.ended = b, cancel, make(chan error, 1)
+	go func(ended chan<- error) { ended <- b.Serve(ctx, l, inherited...) }(c.ended)
 }
 
-func (c *chain) end() {
+func (c *chain) end() { c.endWith(nil) }
+
+// endWith ends the balancer for a reason.
+func (c *chain) endWith(cause error) {
 	c.Helper()
-	c.stop()
+	c.stop(cause)
 	if err := <-c.ended; err != nil {
 		c.Error(err)
 	}
@@ -221,4 +234,167 @@ func TestHandOverWithoutServer(t *testing.T) {
 	c.servers = []string{two}
 	c.start()
 	client{Conn: conn}.ends(t)
+}
+
+// dial connects to the balancer, and waits for the server's name, which must be want.
+func (c *chain) dial(want string) client {
+	c.Helper()
+	conn, err := net.Dial("tcp", c.address)
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(func() { _ = conn.Close() })
+	name := make([]byte, 1)
+	if _, err := io.ReadFull(conn, name); err != nil || string(name) != want {
+		c.Fatalf("server %q, %v, want %s", name, err, want)
+	}
+	return client{Conn: conn, server: want}
+}
+
+// watchedListener calls a function whenever a connection is to be accepted.
+type watchedListener struct {
+	net.Listener
+	accepts func()
+}
+
+func (l watchedListener) Accept() (net.Conn, error) {
+	l.accepts()
+	return l.Listener.Accept()
+}
+
+// TestInheritedConnectionsCount checks that connections that were handed over count to the maximum.
+func TestInheritedConnectionsCount(t *testing.T) {
+	one, _ := talker(t, "1")
+	var near []client
+	var inherited []balancer.Connection
+	for range 2 {
+		front := listen(t)
+		conn, err := net.Dial("tcp", front.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted, err := front.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, err := net.Dial("tcp", one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(server, make([]byte, 1)); err != nil { // its name
+			t.Fatal(err)
+		}
+		near = append(near, client{Conn: conn, server: "1"})
+		inherited = append(inherited, balancer.Connection{Client: accepted, Server: server})
+	}
+	b := balancer.New(clock.Real(), slog.New(slog.DiscardHandler))
+	b.Limit(2)
+	b.SetServers([]string{one})
+	var free atomic.Bool
+	accepts := make(chan bool, 10)
+	l := watchedListener{listen(t), func() { accepts <- free.Load() }}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- b.Serve(ctx, l, inherited...) }()
+	for range 100 { // time for a balancer that does not count them
+		near[0].echoes(t)
+		near[1].echoes(t)
+	}
+	free.Store(true)
+	_ = near[0].Close()
+	if !<-accepts {
+		t.Error("more connections than the maximum")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestInheritedConnectionToOlderServer checks that a connection to an older server moves to a better one after a
+// hand-over, but not if the client may be as old as the server, because a balancer of another release opened it.
+func TestInheritedConnectionToOlderServer(t *testing.T) {
+	a, _ := talker(t, "a")
+	b, _ := talker(t, "b")
+	c := newChain(t, a)
+	of1 := c.dial("a")
+	c.end()
+	c.release = "2"
+	c.start()
+	of2 := c.dial("a")
+	c.end()
+	c.servers = []string{a, b}
+	c.start()
+	of1.echoes(t)
+	of2.echoes(t)
+	c.SetAge(a, balancer.Older)
+	c.SetAge(b, balancer.NotOlder)
+	for done := false; !done; { // until it is idle
+		c.LeaveOlder()
+		_ = of2.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		_, err := of2.Read(make([]byte, 1))
+		done = errors.Is(err, io.EOF)
+	}
+	c.LeaveOlder() // the other one has been idle for longer
+	of1.echoes(t)
+	c.dial("b").echoes(t)
+}
+
+// TestInheritedConnectionToRefusedServer checks that a connection goes on after a hand-over only when its server
+// is admitted, and that it is closed if the server is not admitted in time.
+func TestInheritedConnectionToRefusedServer(t *testing.T) {
+	a, _ := talker(t, "a")
+	b, _ := talker(t, "b")
+	c := newChain(t, a)
+	toA := c.dial("a")
+	c.end()
+	c.servers = []string{b}
+	c.start() // closes the connection
+	toA.ends(t)
+
+	toB := c.dial("b")
+	c.end()
+	admitted := make(chan struct{})
+	c.setUp = func(b *balancer.Balancer) { b.Select() }
+	c.start()
+	if _, err := io.WriteString(toB, "x"); err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan error, 1)
+	go func() {
+		_, err := io.ReadFull(toB, make([]byte, 1))
+		select {
+		case <-admitted:
+		default:
+			t.Error("a server that was not admitted has answered")
+		}
+		heard <- err
+	}()
+	c.end() // hands the waiting connection over again
+	c.start()
+	close(admitted)
+	c.Admit(b, true)
+	if err := <-heard; err != nil {
+		t.Error(err)
+	}
+	c.end()
+	c.setUp = func(b *balancer.Balancer) {
+		b.Impatient()
+		b.Select()
+	}
+	c.start()
+	toB.ends(t)
+}
+
+// TestStop checks that a balancer without a successor closes its connections instead of handing them over.
+func TestStop(t *testing.T) {
+	one, _ := talker(t, "1")
+	c := newChain(t, one)
+	conn := c.dial("1")
+	c.endWith(balancer.ErrStopped)
+	conn.ends(t)
+	if len(c.kept) != 0 {
+		t.Errorf("%d connections were handed over", len(c.kept))
+	}
+	c.start()
 }

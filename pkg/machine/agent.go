@@ -25,6 +25,8 @@ func RunAgent(ctx context.Context, node string, d Deps) error {
 	if err != nil {
 		return fmt.Errorf("load balancer: %w", err)
 	}
+	ctx, cancel := untilEnd(ctx, d.Log)
+	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { keepCertificates(ctx, d); return nil })
 	group.Go(func() error { return keepRelease(ctx, node, d) })

@@ -10,9 +10,11 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"keelson.dev/keelson/pkg/balancer"
 	"keelson.dev/keelson/pkg/fdstore"
@@ -22,10 +24,12 @@ import (
 // storedListener is the name under which systemd keeps the listener of the load balancer.
 const storedListener = "api"
 
-// Both sockets of a connection have the same name, followed by one of these.
+// Both sockets of a connection have the same name, followed by one of these. After releaseMark, the name has the
+// release of the agent that has connected to the server.
 const (
 	clientEnding = "-client"
 	serverEnding = "-server"
+	releaseMark  = "@"
 )
 
 // sockets are the sockets of the load balancer. systemd keeps them while the agent is restarted, so that new
@@ -82,20 +86,20 @@ func (s *sockets) take(f fdstore.File, halves map[string]*balancer.Connection) e
 	if err != nil {
 		return err
 	}
-	tcp, ok := conn.(*net.TCPConn)
 	name, isClient := strings.CutSuffix(f.Name, clientEnding)
 	name, isServer := strings.CutSuffix(name, serverEnding)
-	if !ok || isClient == isServer {
+	if isClient == isServer {
 		_ = conn.Close()
 		return fmt.Errorf("%s: %w", f.Name, errForeign)
 	}
 	if halves[name] == nil {
-		halves[name] = &balancer.Connection{}
+		_, release, _ := strings.Cut(name, releaseMark)
+		halves[name] = &balancer.Connection{Release: release}
 	}
 	if isClient {
-		halves[name].Client = tcp
+		halves[name].Client = conn
 	} else {
-		halves[name].Server = tcp
+		halves[name].Server = conn
 	}
 	return nil
 }
@@ -107,14 +111,53 @@ func keeper() func(balancer.Connection) error {
 	var last atomic.Int64
 	return func(c balancer.Connection) error {
 		// Sockets of an earlier process may still be there, so the name has the ID of this one.
-		name := fmt.Sprintf("%d-%d", os.Getpid(), last.Add(1))
+		name := fmt.Sprintf("%d-%d%s%s", os.Getpid(), last.Add(1), releaseMark, c.Release)
 		// The server's socket first: if systemd keeps only that, the next process closes it. A client without a
 		// server would get another server in the middle of its connection.
 		if c.Server != nil {
-			if err := fdstore.Store(name+serverEnding, c.Server); err != nil {
+			if err := store(name+serverEnding, c.Server); err != nil {
 				return err
 			}
 		}
-		return fdstore.Store(name+clientEnding, c.Client)
+		return store(name+clientEnding, c.Client)
 	}
+}
+
+// store lets systemd keep a socket.
+func store(name string, conn net.Conn) error {
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return errForeign
+	}
+	return fdstore.Store(name, socket)
+}
+
+// untilEnd returns a context that ends with ctx. Its cause is balancer.ErrStopped if systemd stops the agent and does
+// not start it again: systemd then closes what it would keep, in the middle of requests.
+func untilEnd(ctx context.Context, log *slog.Logger) (context.Context, context.CancelFunc) {
+	until, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
+		defer cancel()
+		out, err := exec.CommandContext(limited, "systemctl", "list-jobs", "--plain", "--no-legend", "--full").Output()
+		if err != nil {
+			log.Warn("systemd does not say whether it restarts the agent", "err", err)
+		}
+		if stops(string(out), unit(agentName)) {
+			end(balancer.ErrStopped)
+		}
+		end(context.Cause(ctx))
+	})
+	return until, func() { stop(); end(nil) }
+}
+
+// stops reports whether lines with the number, the unit, and the type of each job of systemd have a job that stops a
+// unit. To restart it, systemd has one of another type.
+func stops(lines, unit string) bool {
+	for line := range strings.Lines(lines) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[1] == unit && fields[2] == "stop" {
+			return true
+		}
+	}
+	return false
 }

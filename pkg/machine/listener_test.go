@@ -89,7 +89,8 @@ func TestSockets(t *testing.T) {
 	waiting, early := pair(t, l)
 	orphan, lost := pair(t, l)
 	keep := keeper()
-	for _, c := range []balancer.Connection{{Client: accepted, Server: dialled}, {Client: early}} {
+	for _, c := range []balancer.Connection{{Client: accepted, Server: dialled, Release: "v1.37.2+keelson.0.3.0-rc.1"},
+		{Client: early}} {
 		if err := keep(c); err != nil {
 			t.Fatal(err)
 		}
@@ -128,6 +129,9 @@ func TestSockets(t *testing.T) {
 		if c.Server != nil {
 			passes(t, c.Client, client)
 			passes(t, c.Server, server)
+			if c.Release != "v1.37.2+keelson.0.3.0-rc.1" {
+				t.Errorf("release %q", c.Release)
+			}
 			_ = c.Server.Close()
 		} else {
 			passes(t, c.Client, waiting)
@@ -147,5 +151,19 @@ func passes(t *testing.T, from, to net.Conn) {
 	}
 	if _, err := io.ReadFull(to, make([]byte, 1)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestStops checks in which jobs of systemd the agent has no successor.
+func TestStops(t *testing.T) {
+	for jobs, want := range map[string]bool{
+		"": false, // a signal: systemd starts it again
+		"12 keelson-agent.service restart running":                                        false,
+		"13 keelson-kubelet.service stop running\n12 keelson-agent.service stop running":  true,
+		"13 keelson-kubelet.service stop running\n12 keelson-agent.service start waiting": false,
+	} {
+		if got := stops(jobs, "keelson-agent.service"); got != want {
+			t.Errorf("%q: %t", jobs, got)
+		}
 	}
 }

@@ -18,7 +18,7 @@
 //   - The agent has no rights of its own: it uses the credentials of the machine's kubelet, as soon
 //     as the kubelet has some.
 //   - If the agent ends, pods and the other programs go on running. Their connections to API servers end
-//     only if the agent is not started again.
+//     only if the agent is not started again. If that is known, each ends between two requests if possible.
 //
 // It does not start or stop programs; systemd does.
 package agent
@@ -61,7 +61,8 @@ type Config struct {
 	Listener net.Listener
 	// Connections are those that the agent's last process has passed to HandOver.
 	Connections []balancer.Connection
-	// HandOver, if not nil, receives the open connections when Run ends, as in package balancer.
+	// HandOver, if not nil, receives the open connections when Run ends, unless the cause of that is
+	// balancer.ErrStopped.
 	HandOver func(balancer.Connection) error
 	// Servers is the file with the addresses of the API servers: a JSON list of HOST:PORT. The agent
 	// replaces it when the servers change.
@@ -70,7 +71,8 @@ type Config struct {
 	Former string
 	// Epoch is the file with the highest epoch of the cluster that the machine knows.
 	Epoch string
-	// Version is the version of Kubernetes of this machine's release. Older API servers are avoided.
+	// Version is the version of Kubernetes of this machine's release, with that of Keelson. Older API servers are
+	// avoided.
 	Version string
 	// Seen is called after each check of the API servers with the epochs of those that have answered, and with
 	// the highest epoch that the machine knows, or 0 if no server with it is ready. It may be nil.
@@ -97,7 +99,7 @@ func Run(ctx context.Context, c Config) error {
 	b := balancer.New(c.Clock, c.Log)
 	epochs := newEpochs(c.Epoch, b, c.Log)
 	b.SetServers(servers)
-	b.HandOver(c.HandOver)
+	b.HandOver(c.Version, c.HandOver)
 	known := newKnown(c, b)
 	c.Log.Info("Load balancer of the API servers started", "address", c.Listener.Addr(), "servers", servers,
 		"connections", len(c.Connections))
