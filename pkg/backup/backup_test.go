@@ -44,7 +44,7 @@ func sealed(t *testing.T, store string, to age.Recipient) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := filepath.Join(dir, "c-20261130T210000Z.keelson-backup"); path != want {
+	if want := filepath.Join(dir, "c_m1-20261130T210000Z.keelson-backup"); path != want {
 		t.Errorf("the file is %s, want %s", path, want)
 	}
 	info, err := os.Stat(path)

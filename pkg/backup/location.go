@@ -75,9 +75,12 @@ func OpenPath(ctx context.Context, path string) (io.ReadCloser, error) {
 type Listed struct {
 	Path    string
 	Cluster string
-	Time    time.Time
-	Size    int64
-	name    string
+	// Node is the name of the node on which the backup was made. It is empty if the name of the file does not have
+	// it: earlier versions made such names.
+	Node string
+	Time time.Time
+	Size int64
+	name string
 }
 
 // List returns the backups in a location, the newest first. It ignores files with other names.
@@ -104,23 +107,30 @@ func parseName(name string) (l Listed, ok bool) {
 		return l, false
 	}
 	t, err := time.Parse(timeLayout, base[at+1:])
-	return Listed{name: name, Cluster: base[:at], Time: t}, err == nil
-}
-
-// made returns the backups of a cluster in a location that were made until now, the newest first. Others were
-// made while the clock was wrong: each of them would be the newest backup for a long time.
-func made(ctx context.Context, in Location, cluster string, now time.Time) ([]Listed, error) {
-	all, err := List(ctx, in)
-	return slices.DeleteFunc(all, func(l Listed) bool { return l.Cluster != cluster || l.Time.After(now) }), err
-}
-
-// Newest returns the newest backup of a cluster in a location, except those with a time after now. ok is
-// false if there is none, also if the directory does not exist.
-func Newest(ctx context.Context, in Location, cluster string, now time.Time) (l Listed, ok bool, err error) {
-	all, err := made(ctx, in, cluster, now)
-	if errors.Is(err, fs.ErrNotExist) {
-		return l, false, nil
+	l = Listed{name: name, Cluster: base[:at], Time: t}
+	if at = strings.LastIndex(l.Cluster, nodeMark); at > 0 {
+		l.Cluster, l.Node = l.Cluster[:at], l.Cluster[at+len(nodeMark):]
 	}
+	return l, err == nil
+}
+
+// made returns the backups in a location that a node of a cluster has made until now, the newest first. A directory
+// that does not exist has none. Others were made while the clock was wrong: each of them would be the newest backup
+// for a long time.
+func made(ctx context.Context, in Location, cluster, node string, now time.Time) ([]Listed, error) {
+	all, err := List(ctx, in)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return slices.DeleteFunc(all, func(l Listed) bool {
+		return l.Cluster != cluster || l.Node != node || l.Time.After(now)
+	}), err
+}
+
+// Newest returns the newest backup in a location that a node of a cluster has made, except those with a time after
+// now. ok is false if there is none, also if the directory does not exist.
+func Newest(ctx context.Context, in Location, cluster, node string, now time.Time) (l Listed, ok bool, err error) {
+	all, err := made(ctx, in, cluster, node, now)
 	if err != nil || len(all) == 0 {
 		return l, false, err
 	}
@@ -130,11 +140,12 @@ func Newest(ctx context.Context, in Location, cluster string, now time.Time) (l 
 // partialAge is the age from which a backup that is not complete was interrupted.
 const partialAge = 24 * time.Hour
 
-// Prune removes all backups of a cluster in a location except the newest ones and those with a time after now,
-// and returns the paths of those that it has removed. It also removes what interrupted backups have left. Its
-// error says what it could not remove.
-func Prune(ctx context.Context, in Location, cluster string, keep int, now time.Time) ([]string, error) {
-	all, err := made(ctx, in, cluster, now)
+// Prune removes all backups in a location that a node of a cluster has made, except the newest ones and those with
+// a time after now, and returns the paths of those that it has removed. Those of other nodes, and those whose name
+// has no node, stay. It also removes what interrupted backups of all nodes have left. Its error says what it could
+// not remove.
+func Prune(ctx context.Context, in Location, cluster, node string, keep int, now time.Time) ([]string, error) {
+	all, err := made(ctx, in, cluster, node, now)
 	if err != nil {
 		return nil, err
 	}

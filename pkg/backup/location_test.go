@@ -66,14 +66,14 @@ func TestLocation(t *testing.T) {
 	locations(t, func(t *testing.T, at string, in Location) {
 		ctx := t.Context()
 		now := time.Date(2026, 11, 30, 21, 0, 0, 0, time.UTC)
-		if _, ok, err := Newest(ctx, in, "a", now); ok || err != nil {
+		if _, ok, err := Newest(ctx, in, "a", "m1", now); ok || err != nil {
 			t.Error("nothing was written yet:", ok, err)
 		}
 		names := []string{"README", "a.keelson-backup", "-20261130T210000Z.keelson-backup", "a-20261130T210000Z"}
 		for i := range 4 {
-			names = append(names, Name("a", now.Add(time.Duration(i)*time.Hour)))
+			names = append(names, Name("a", "m1", now.Add(time.Duration(i)*time.Hour)))
 		}
-		names = append(names, Name("a-b", now), Name("a-b", now.Add(2*time.Hour)))
+		names = append(names, Name("a-b", "m1", now), Name("a-b", "m1", now.Add(2*time.Hour)))
 		for _, name := range names {
 			put(t, in, name, "content of "+name)
 		}
@@ -83,29 +83,59 @@ func TestLocation(t *testing.T) {
 		}
 		for _, l := range all {
 			content, err := read(ctx, l.Path)
-			if err != nil || content != "content of "+Name(l.Cluster, l.Time) || l.Size != int64(len(content)) ||
-				l.Path != at+"/"+Name(l.Cluster, l.Time) {
+			if err != nil || content != "content of "+Name(l.Cluster, l.Node, l.Time) || l.Size != int64(len(content)) ||
+				l.Path != at+"/"+Name(l.Cluster, l.Node, l.Time) {
 				t.Errorf("%+v: %q, %v", l, content, err)
 			}
 		}
 		if _, err := read(ctx, at+"/none"); !errors.Is(err, fs.ErrNotExist) {
 			t.Error("a file that does not exist:", err)
 		}
-		if l, ok, err := Newest(ctx, in, "a-b", now.Add(2*time.Hour)); !ok || err != nil || l.Cluster != "a-b" ||
+		if l, ok, err := Newest(ctx, in, "a-b", "m1", now.Add(2*time.Hour)); !ok || err != nil || l.Cluster != "a-b" ||
 			!l.Time.Equal(now.Add(2*time.Hour)) {
 			t.Error(l, ok, err)
 		}
-		if l, ok, err := Newest(ctx, in, "a-b", now.Add(time.Hour)); !ok || err != nil || !l.Time.Equal(now) {
+		if l, ok, err := Newest(ctx, in, "a-b", "m1", now.Add(time.Hour)); !ok || err != nil || !l.Time.Equal(now) {
 			t.Error("the newest one is in the future:", l, ok, err)
 		}
-		removed, err := Prune(ctx, in, "a", 1, now.Add(2*time.Hour)) // one of the four is in the future
-		want := []string{in.Path(Name("a", now.Add(time.Hour))), in.Path(Name("a", now))}
+		removed, err := Prune(ctx, in, "a", "m1", 1, now.Add(2*time.Hour)) // one of the four is in the future
+		want := []string{in.Path(Name("a", "m1", now.Add(time.Hour))), in.Path(Name("a", "m1", now))}
 		if err != nil || !slices.Equal(removed, want) {
 			t.Errorf("%v, %v; want %v", removed, err, want)
 		}
 		left := 0
 		if err := in.List(ctx, func(string, int64) { left++ }); err != nil || left != len(names)-2 {
 			t.Error(left, err)
+		}
+	})
+}
+
+// TestNodes checks that the backups of each node are kept and removed by themselves, and that those of earlier
+// versions, whose names have no node, are listed and stay.
+func TestNodes(t *testing.T) {
+	locations(t, func(t *testing.T, _ string, in Location) {
+		now := time.Date(2026, 11, 30, 21, 0, 0, 0, time.UTC)
+		const old = "a-20261130T203000Z.keelson-backup"
+		put(t, in, old, "x")
+		for i := range 3 {
+			for _, node := range []string{"m1", "m2.example.com", "m-3"} {
+				put(t, in, Name("a", node, now.Add(-time.Duration(i)*time.Hour)), "x")
+			}
+		}
+		all, err := List(t.Context(), in)
+		if err != nil || len(all) != 10 || all[3].Path != in.Path(old) || all[3].Cluster != "a" || all[3].Node != "" {
+			t.Fatal(all, err)
+		}
+		removed, err := Prune(t.Context(), in, "a", "m2.example.com", 2, now)
+		want := []string{in.Path(Name("a", "m2.example.com", now.Add(-2*time.Hour)))}
+		if err != nil || !slices.Equal(removed, want) {
+			t.Errorf("%v, %v; want %v", removed, err, want)
+		}
+		if l, ok, err := Newest(t.Context(), in, "a", "m-3", now); !ok || err != nil || l.Node != "m-3" {
+			t.Error(l, ok, err)
+		}
+		if l, ok, err := Newest(t.Context(), in, "a", "m4", now); ok || err != nil {
+			t.Error("a node without backups:", l, err)
 		}
 	})
 }
@@ -133,7 +163,7 @@ func TestWriteTwice(t *testing.T) {
 		id := key(t)
 		store := strings.Repeat("store", 10)
 		path, err := Write(t.Context(), in, manifest(), strings.NewReader(store), nil, id.Recipient())
-		if want := at + "/c-20261130T210000Z.keelson-backup"; err != nil || path != want {
+		if want := at + "/c_m1-20261130T210000Z.keelson-backup"; err != nil || path != want {
 			t.Fatalf("%s, %v; want %s", path, err, want)
 		}
 		data, err := read(t.Context(), path)
@@ -167,7 +197,7 @@ func TestPruneDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if removed, err := Prune(t.Context(), in, "a", 1, now); err != nil || len(removed) != 0 {
+	if removed, err := Prune(t.Context(), in, "a", "m1", 1, now); err != nil || len(removed) != 0 {
 		t.Error(removed, err)
 	}
 	entries, err := os.ReadDir(dir)
@@ -186,7 +216,7 @@ func TestPruneWithoutRight(t *testing.T) {
 	now := time.Date(2026, 11, 30, 21, 0, 0, 0, time.UTC)
 	var names []string
 	for i := range 4 {
-		names = append(names, Name("a", now.Add(-time.Duration(i)*time.Hour)))
+		names = append(names, Name("a", "m1", now.Add(-time.Duration(i)*time.Hour)))
 		put(t, in, names[i], "x")
 	}
 	s.Fault(func(w http.ResponseWriter, r *http.Request) bool {
@@ -196,7 +226,7 @@ func TestPruneWithoutRight(t *testing.T) {
 		s3test.Answer(w, http.StatusForbidden, "AccessDenied")
 		return true
 	})
-	removed, err := Prune(t.Context(), in, "a", 1, now)
+	removed, err := Prune(t.Context(), in, "a", "m1", 1, now)
 	want := []string{"s3://backups/" + names[1], "s3://backups/" + names[3]}
 	if err == nil || !strings.Contains(err.Error(), "remove s3://backups/"+names[2]+": the keys do not permit this") ||
 		!slices.Equal(removed, want) {

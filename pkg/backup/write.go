@@ -24,8 +24,12 @@ import (
 // Extension is the ending of the names of backups.
 const Extension = ".keelson-backup"
 
-// timeLayout is the form of the time in the names of backups. Names sort by time.
-const timeLayout = "20060102T150405Z"
+const (
+	// timeLayout is the form of the time in the names of backups. Names sort by time.
+	timeLayout = "20060102T150405Z"
+	// nodeMark is between the cluster and the node in the names of backups. Names of nodes do not have it.
+	nodeMark = "_"
+)
 
 // File is a file for a backup.
 type File struct {
@@ -34,9 +38,9 @@ type File struct {
 	Data []byte
 }
 
-// Name returns the name of the file with a backup.
-func Name(cluster string, at time.Time) string {
-	return cluster + "-" + at.UTC().Format(timeLayout) + Extension
+// Name returns the name of the file with a backup that was made on a node.
+func Name(cluster, node string, at time.Time) string {
+	return cluster + nodeMark + node + "-" + at.UTC().Format(timeLayout) + Extension
 }
 
 // Write writes a backup to a location, and returns its path. m has all fields except Format and Files. store is
@@ -47,7 +51,7 @@ func Write(
 	if err := m.describe(store, files); err != nil {
 		return "", err
 	}
-	name := Name(m.Cluster, m.Time)
+	name := Name(m.Cluster, m.Node, m.Time)
 	all, err := List(ctx, in)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err

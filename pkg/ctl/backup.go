@@ -4,6 +4,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,8 +153,8 @@ prints the path of the new file.`,
 	var o machine.BackupOptions
 	s.addFlags(c.Flags())
 	dir := addDir(c, dirUsage)
-	c.Flags().DurationVar(&o.Every, "every", 0, "do nothing if the newest backup there is younger than this")
-	c.Flags().IntVar(&o.Keep, "keep", 0, "remove all backups of the cluster there except the newest N; 0 keeps all")
+	c.Flags().DurationVar(&o.Every, "every", 0, "do nothing if the newest backup of this machine there is younger than this")
+	c.Flags().IntVar(&o.Keep, "keep", 0, "remove all backups of this machine there except the newest N; 0 keeps all")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		if o.Keep < 0 {
 			return errKeep
@@ -200,9 +201,10 @@ func backupListCommand(stdout io.Writer) *cobra.Command {
 			return err
 		}
 		w := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', 0)
-		fmt.Fprintln(w, "CLUSTER\tTIME\tSIZE\tFILE")
+		fmt.Fprintln(w, "CLUSTER\tNODE\tTIME\tSIZE\tFILE")
 		for _, l := range all {
-			fmt.Fprintf(w, "%s\t%s\t%.1f MB\t%s\n", l.Cluster, l.Time.Format(time.RFC3339), float64(l.Size)/1e6, l.Path)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%.1f MB\t%s\n", l.Cluster, cmp.Or(l.Node, "-"), l.Time.Format(time.RFC3339),
+				float64(l.Size)/1e6, l.Path)
 		}
 		return w.Flush()
 	}
@@ -250,7 +252,7 @@ file /etc/keelson/backup-s3.env, which only root can read.`,
 	s.addFlags(c.Flags())
 	dir := c.Flags().String("dir", "", dirUsage)
 	every := c.Flags().Duration("every", 24*time.Hour, "time between two backups, at least 10m")
-	keep := c.Flags().Int("keep", 14, "number of backups that remain there; 0 keeps all")
+	keep := c.Flags().Int("keep", 14, "number of backups of this machine that remain there; 0 keeps all")
 	off := c.Flags().Bool("off", false, "end the periodic backups; existing ones remain")
 	c.MarkFlagsOneRequired("dir", "off")
 	c.MarkFlagsMutuallyExclusive("dir", "off")

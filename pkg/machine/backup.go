@@ -41,10 +41,10 @@ var bucketEnv = filepath.Join(ownConfig, "backup-s3.env")
 type BackupOptions struct {
 	Location backup.Location
 	To       []age.Recipient
-	// Every is the minimum time between two backups. If the newest backup in Location is younger, no backup
-	// is made.
+	// Every is the minimum time between two backups. If the newest backup of this machine in Location is younger, no
+	// backup is made.
 	Every time.Duration
-	// Keep is the number of backups of the cluster that remain in Location, or 0 for all.
+	// Keep is the number of backups of this machine that remain in Location, or 0 for all.
 	Keep int
 }
 
@@ -56,7 +56,7 @@ func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
 	if err != nil {
 		return err
 	}
-	if newest, ok, err := backup.Newest(ctx, o.Location, c.ClusterName, d.Clock.Now()); err != nil {
+	if newest, ok, err := backup.Newest(ctx, o.Location, c.ClusterName, c.Node.Name, d.Clock.Now()); err != nil {
 		return err
 	} else if ok && d.Clock.Since(newest.Time) < o.Every {
 		_, err := fmt.Fprintf(d.Out, "The newest backup, %s, is younger than %s.\n", newest.Path, o.Every)
@@ -98,7 +98,7 @@ func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
 	if o.Keep == 0 {
 		return nil
 	}
-	removed, err := backup.Prune(ctx, o.Location, c.ClusterName, o.Keep, d.Clock.Now())
+	removed, err := backup.Prune(ctx, o.Location, c.ClusterName, c.Node.Name, o.Keep, d.Clock.Now())
 	for _, r := range removed {
 		fmt.Fprintln(d.Out, "removed "+r)
 	}
