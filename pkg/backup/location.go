@@ -26,8 +26,8 @@ type Location interface {
 	// Open opens a file for reading. Its error is fs.ErrNotExist if there is no such file.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
 	// Create makes a file with what write writes, which is at least one byte. The file appears under its name
-	// when it is complete and durable. If there is an error, there is no file. Create makes the directory, but
-	// no bucket.
+	// when it is complete and durable, and never before. If there is an error, there is no file, except that a
+	// server may complete one later if its answers are lost. Create makes the directory, but no bucket.
 	Create(ctx context.Context, name string, write func(io.Writer) error) error
 	// Remove removes a file.
 	Remove(ctx context.Context, name string) error

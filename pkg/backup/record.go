@@ -21,8 +21,12 @@ const (
 	recordTime = "time"
 )
 
-// Record stores in the cluster when its last backup was made.
+// Record stores in the cluster when its last backup was made, unless a later one is recorded.
 func Record(ctx context.Context, client kubernetes.Interface, made time.Time) error {
+	// A damaged record is replaced. If the API cannot be reached, the next request fails too.
+	if last, err := Last(ctx, client); err == nil && !last.Before(made.Truncate(time.Second)) {
+		return nil
+	}
 	maps := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	record := &v1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: recordName}, Data: map[string]string{recordTime: made.UTC().Format(time.RFC3339)},

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 )
 
@@ -26,5 +28,22 @@ func TestRecord(t *testing.T) {
 		if made, err := Last(t.Context(), client); err != nil || !made.Equal(want) {
 			t.Errorf("%v, %v, want %v", made, err, want)
 		}
+		if err := Record(t.Context(), client, want.Add(-time.Hour)); err != nil {
+			t.Error(err)
+		}
+		if made, err := Last(t.Context(), client); err != nil || !made.Equal(want) {
+			t.Errorf("an older backup was recorded: %v, %v", made, err)
+		}
+	}
+	damaged := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: recordName}}
+	if err := client.Tracker().Update(v1.SchemeGroupVersion.WithResource("configmaps"), damaged, "kube-system"); err != nil {
+		t.Fatal(err)
+	}
+	want := time.Unix(1_796_072_400, 5)
+	if err := Record(t.Context(), client, want); err != nil {
+		t.Error("a damaged record:", err)
+	}
+	if made, err := Last(t.Context(), client); err != nil || !made.Equal(want.Truncate(time.Second)) {
+		t.Errorf("after a damaged record: %v, %v", made, err)
 	}
 }

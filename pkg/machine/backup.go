@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/keelson/pkg/atomicfile"
 	"keelson.dev/keelson/pkg/backup"
@@ -51,18 +52,15 @@ type BackupOptions struct {
 var errInterval = fmt.Errorf("the minimum interval is %s", timerInterval)
 
 // Backup makes a backup of the cluster on a machine with a control plane. The cluster goes on meanwhile.
+//
+// What an earlier call could not do any more is done, also if there is no new backup: the newest one is recorded, and
+// old and interrupted ones are removed. Otherwise a disk that is full would stay full.
 func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
 	c, err := ownConfiguration()
 	if err != nil {
 		return err
 	}
-	if newest, ok, err := backup.Newest(ctx, o.Location, c.ClusterName, c.Node.Name, d.Clock.Now()); err != nil {
-		return err
-	} else if ok && d.Clock.Since(newest.Time) < o.Every {
-		_, err := fmt.Fprintf(d.Out, "The newest backup, %s, is younger than %s.\n", newest.Path, o.Every)
-		return err
-	}
-	files, err := backupFiles()
+	newest, ok, err := backup.Newest(ctx, o.Location, c.ClusterName, c.Node.Name, d.Clock.Now())
 	if err != nil {
 		return err
 	}
@@ -74,14 +72,29 @@ func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
 	if err != nil {
 		return err
 	}
+	if ok && d.Clock.Since(newest.Time) < o.Every {
+		_, err = fmt.Fprintf(d.Out, "The newest backup, %s, is younger than %s.\n", newest.Path, o.Every)
+	} else {
+		newest.Time, err = makeBackup(ctx, o, c, api, d)
+	}
+	return errors.Join(err, o.settle(ctx, c, api.client, newest.Time, d))
+}
+
+// makeBackup makes a backup, and returns its time.
+func makeBackup(ctx context.Context, o *BackupOptions, c *config.KeelsonConfiguration, api administrator, d Deps) (
+	made time.Time, err error) {
+	files, err := backupFiles()
+	if err != nil {
+		return made, err
+	}
 	store, err := api.snapshotStore(ctx)
 	if err != nil {
-		return err
+		return made, err
 	}
 	defer store.Close()
 	contents, err := backup.Inspect(ctx, descriptor(store), encryptionKeys(files))
 	if err != nil {
-		return err
+		return made, err
 	}
 	m := &backup.Manifest{
 		Cluster: c.ClusterName, Node: c.Node.Name, Release: daemon.Version, Time: d.Clock.Now().UTC(),
@@ -89,20 +102,27 @@ func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
 	}
 	path, err := backup.Write(ctx, o.Location, m, store, files, o.To...)
 	if err != nil {
-		return err
+		return made, err
 	}
-	fmt.Fprintln(d.Out, path)
-	if err := backup.Record(ctx, api.client, m.Time); err != nil {
-		return err
+	_, err = fmt.Fprintln(d.Out, path)
+	return m.Time, err
+}
+
+// settle records that a backup was made at the given time, unless it is zero, and removes old ones.
+func (o *BackupOptions) settle(ctx context.Context, c *config.KeelsonConfiguration, client kubernetes.Interface,
+	made time.Time, d Deps) error {
+	var errs []error
+	if !made.IsZero() {
+		errs = append(errs, backup.Record(ctx, client, made))
 	}
-	if o.Keep == 0 {
-		return nil
+	if o.Keep > 0 {
+		removed, err := backup.Prune(ctx, o.Location, c.ClusterName, c.Node.Name, o.Keep, d.Clock.Now())
+		for _, r := range removed {
+			fmt.Fprintln(d.Out, "removed "+r)
+		}
+		errs = append(errs, err)
 	}
-	removed, err := backup.Prune(ctx, o.Location, c.ClusterName, c.Node.Name, o.Keep, d.Clock.Now())
-	for _, r := range removed {
-		fmt.Fprintln(d.Out, "removed "+r)
-	}
-	return err
+	return errors.Join(errs...)
 }
 
 // hasControlPlane reports whether this machine has a control plane.
