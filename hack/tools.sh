@@ -42,7 +42,8 @@ describe() {
 	dir=$root/hack/tools sources=() dest=$out flags=() packages=() cgo=0
 	case $1 in
 	containerd)
-		flags=(-tags no_btrfs,no_devmapper,no_zfs)
+		# These tags replace those of GOFLAGS, so they have the one that all programs with gRPC are built with.
+		flags=(-tags no_btrfs,no_devmapper,no_zfs,grpcnotrace)
 		packages=("$containerd/containerd" "$containerd/ctr")
 		;;
 	shim)
