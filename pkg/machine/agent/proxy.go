@@ -12,8 +12,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/certificate"
 
@@ -23,8 +25,11 @@ import (
 // pairEnding is the ending of the names of certificate.FileStore's newest pairs.
 const pairEnding = "-current.pem"
 
-// keepProxyCertificate requests the client certificate of the machine's proxy, and renews it, until
-// ctx ends. A controller of the cluster approves the requests.
+// nodePoll is how often the agent looks whether the machine has a Node.
+const nodePoll = 250 * time.Millisecond
+
+// keepProxyCertificate requests the client certificate of the machine's proxy as soon as the machine has a Node, and
+// renews it, until ctx ends. A controller of the cluster approves the requests.
 func (c *Config) keepProxyCertificate(ctx context.Context, client kubernetes.Interface) error {
 	dir, file := filepath.Split(c.ProxyPair)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -46,8 +51,26 @@ func (c *Config) keepProxyCertificate(ctx context.Context, client kubernetes.Int
 	if err != nil {
 		return fmt.Errorf("proxy's certificate: %w", err)
 	}
+	if !c.awaitNode(ctx, client) {
+		return nil
+	}
 	m.Start()
 	defer m.Stop()
 	<-ctx.Done()
 	return nil
+}
+
+// awaitNode waits until the machine has a Node. Without one, the controller would not approve the request, and log a
+// warning. A control plane that joins has credentials before it has a Node. awaitNode returns false if ctx has ended.
+func (c *Config) awaitNode(ctx context.Context, client kubernetes.Interface) bool {
+	for {
+		if _, err := client.CoreV1().Nodes().Get(ctx, c.Node, metav1.GetOptions{}); err == nil {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-c.Clock.After(nodePoll):
+		}
+	}
 }
