@@ -40,7 +40,20 @@ func (c *cell) controlPlanes(release string, workers int, flags ...string) []*la
 			c.Errorf("join of control plane %d: warns that none may be lost: %t", i+2, warned)
 		}
 	}
+	c.approvesAtOnce(machines[:3])
 	return machines
+}
+
+// approvesAtOnce checks that no controller manager had to try again to approve certificates for machines that joined.
+func (c *cell) approvesAtOnce(controlPlanes []*lab.Machine) {
+	c.Helper()
+	for _, m := range controlPlanes {
+		found := c.run(m, `journalctl --no-pager --unit=keelson-controller-manager | grep '"level":"WARN"' |
+			grep certificatesigningrequest-approving || true`)
+		if found != "" {
+			c.Errorf("%s: warnings:\n%s", m.Name(), found)
+		}
+	}
 }
 
 // resourceVersion returns the resource version of a new object.
@@ -171,9 +184,7 @@ func TestControlPlanesBoot(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			if _, err := c.lab.Run(c.within(), "sleep", "1"); err != nil {
-				t.Fatal(err)
-			}
+			c.awaitNetwork(machines[i])
 		}
 		all.Wait()
 		c.whole(machines[1], 3)
@@ -181,6 +192,16 @@ func TestControlPlanesBoot(t *testing.T) {
 		if d := time.Since(began); d > time.Minute {
 			t.Errorf("order %v: not whole before %s", order, d)
 		}
+	}
+}
+
+// awaitNetwork waits until a machine that boots answers in the lab's network. No program listens at the port.
+func (c *cell) awaitNetwork(m *lab.Machine) {
+	c.Helper()
+	script := fmt.Sprintf(`until timeout 1 bash -c '</dev/tcp/%s/1' 2>&1 | grep -q refused; do sleep 0.1; done`,
+		m.Address())
+	if _, err := c.lab.Run(c.within(), "bash", "-c", script); err != nil {
+		c.Fatal(err)
 	}
 }
 
@@ -197,7 +218,7 @@ func TestControlPlaneTokens(t *testing.T) {
 	}
 	invite := c.inviteControlPlane(first)
 	c.run(first, "ctl get configmap old && ctl wait --for=condition=Ready node m1 --timeout=30s")
-	short := c.run(first, "ctl token create --control-plane --ttl 1s --print-join-command; sleep 2")
+	short := c.run(first, "ctl token create --control-plane --ttl 1s --print-join-command")
 	c.run(first, `until [ -z "$(ctl get roles -n kube-system -o name | grep keelson:join:`+
 		regexp.MustCompile(`^echo (.{6})`).FindStringSubmatch(short)[1]+`)" ]; do sleep 0.2; done`)
 	key := regexp.MustCompile(`[0-9a-f]{64} \|`)

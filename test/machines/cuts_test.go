@@ -5,6 +5,7 @@ package machines
 
 import (
 	"cmp"
+	"context"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"keelson.dev/keelson/pkg/apiserver/storehealth/report"
 	"keelson.dev/keelson/test/machines/lab"
@@ -115,11 +117,11 @@ func (c *cutCell) nodes(m *lab.Machine, of []*lab.Machine) map[string]corev1.Nod
 func (c *cutCell) until(what string, within time.Duration, check func() bool) {
 	c.Helper()
 	began := time.Now()
-	for !check() {
-		if time.Since(began) > within {
-			c.Fatalf("%s: not after %s", what, within)
-		}
-		time.Sleep(time.Second)
+	err := wait.PollUntilContextTimeout(c.Context(), time.Second, within, true, func(context.Context) (bool, error) {
+		return check(), nil
+	})
+	if err != nil {
+		c.Fatalf("%s: not after %s", what, within)
 	}
 	c.Logf("%s: after %.1f s", what, time.Since(began).Seconds())
 }

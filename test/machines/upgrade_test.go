@@ -93,6 +93,7 @@ func TestUpgrade(t *testing.T) {
 	first, worker := machines[0], machines[1]
 	join := c.initialize(first, "")
 	c.join(worker, join)
+	c.approvesAtOnce(machines[:1])
 	c.run(first, `
 		ctl create deployment web --image=nginx --replicas=2
 		ctl patch deployment web --patch '{"spec": {"template": {"spec": {"nodeName": "m2", "containers": [
@@ -120,8 +121,11 @@ func TestUpgrade(t *testing.T) {
 		}
 	})
 	c.run(worker, `until systemctl --quiet is-active keelson-switch; do sleep 0.1; done
+		pid() { systemctl show --property=MainPID --value keelson-switch; }
+		first=$(pid)
 		systemctl kill --signal=KILL keelson-switch
-		sleep 2; systemctl kill --signal=KILL keelson-agent keelson-switch`)
+		until next=$(pid) && [ $next != 0 ] && [ $next != $first ]; do sleep 0.1; done
+		systemctl kill --signal=KILL keelson-agent keelson-switch`)
 	all.Wait()
 	c.undisturbed(stop())
 	c.runs("test2", machines...)
@@ -189,8 +193,9 @@ func TestUpgradeFails(t *testing.T) {
 		})
 	}
 	for name, at := range map[string]string{
-		"at its start": "[ -e /usr/lib/keelson/switching ]", "in the middle": "[ $(readlink /usr/lib/keelson/current) = " +
-			"/usr/lib/keelson/good ] && sleep 4",
+		"at its start": "[ -e /usr/lib/keelson/switching ]",
+		"in the middle": `[ "$(readlink /proc/$(systemctl show --property=MainPID --value keelson-scheduler)/exe)" = ` +
+			"/usr/lib/keelson/good/bin/scheduler ]",
 	} {
 		t.Run("power failure "+name, func(t *testing.T) {
 			c := &cell{T: t, lab: c.lab}
@@ -368,7 +373,10 @@ func TestAgentRestarts(t *testing.T) {
 		stops = append(stops, c.startWriter(m, "/etc/kubernetes/admin.conf"))
 	}
 	began := time.Now()
-	c.run(m, `for i in $(seq 30); do systemctl restart keelson-agent; sleep 0.3; done`)
+	for range 30 {
+		c.run(m, "systemctl restart keelson-agent")
+		c.written(m, 9)
+	}
 	t.Logf("30 restarts: %.1f s", time.Since(began).Seconds())
 	c.run(m, `
 		mkdir -p /run/systemd/system/keelson-agent.service.d
