@@ -113,9 +113,10 @@ func TestRemovalUnpins(t *testing.T) {
 			root := t.TempDir()
 			dir := filepath.Join(root, "usr/lib/keelson")
 			calls := filepath.Join(root, "calls")
+			ctr := "#!/bin/sh\necho \"$*\" >>" + calls + "\n" + c.ctr + "\n"
 			err := errors.Join(os.MkdirAll(filepath.Join(dir, "0.3.0/tools"), 0o755),
 				os.Symlink("0.3.0", filepath.Join(dir, "current")), os.WriteFile(calls, nil, 0o600),
-				os.WriteFile(filepath.Join(dir, "0.3.0/tools/ctr"), []byte("#!/bin/sh\necho \"$*\" >>"+calls+"\n"+c.ctr+"\n"), 0o755))
+				os.WriteFile(filepath.Join(dir, "0.3.0/tools/ctr"), []byte(ctr), 0o755))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -36,7 +36,8 @@ func TestRecord(t *testing.T) {
 		}
 	}
 	damaged := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: recordName}}
-	if err := client.Tracker().Update(v1.SchemeGroupVersion.WithResource("configmaps"), damaged, "kube-system"); err != nil {
+	maps := v1.SchemeGroupVersion.WithResource("configmaps")
+	if err := client.Tracker().Update(maps, damaged, "kube-system"); err != nil {
 		t.Fatal(err)
 	}
 	want := time.Unix(1_796_072_400, 5)

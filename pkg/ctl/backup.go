@@ -153,7 +153,8 @@ prints the path of the new file.`,
 	var o machine.BackupOptions
 	s.addFlags(c.Flags())
 	dir := addDir(c, dirUsage)
-	c.Flags().DurationVar(&o.Every, "every", 0, "do nothing if the newest backup of this machine there is younger than this")
+	c.Flags().DurationVar(&o.Every, "every", 0,
+		"make no backup if the newest one of this machine there is younger than this")
 	c.Flags().IntVar(&o.Keep, "keep", 0, "remove all backups of this machine there except the newest N; 0 keeps all")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		if o.Keep < 0 {

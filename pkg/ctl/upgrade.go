@@ -171,9 +171,8 @@ func (u *upgrades) rollback(ctx context.Context) error {
 // release.
 func (u *upgrades) updateAddons(ctx context.Context, release string) error {
 	if own := machine.OwnRelease(); own != release {
-		_, err := fmt.Fprintf(u.Out, "The add-ons are unchanged, because this program belongs to release %s. To update them, "+
-			"run \"ctl upgrade apply %s\" with the program of release %s, for example %s.\n", own, release, release,
-			machine.Program(release))
+		_, err := fmt.Fprintf(u.Out, "The add-ons are unchanged, because this program belongs to release %s. To update "+
+			"them, run on a machine of the cluster:\n  %s upgrade apply %s\n", own, machine.Program(release), release)
 		return err
 	}
 	kept, err := machine.UpdateAddons(ctx, u.config, u.Clock)

@@ -28,7 +28,8 @@ const addonManager = "ctl"
 // UpdateAddons brings the add-on objects to the state that this release wants, by server-side apply. Fields that
 // the manifests do not have, and the numbers of replicas, stay. An object in which another client has changed a
 // field of the manifest stays as it is: kept has these objects and fields. It can be repeated.
-func (c *Cluster) UpdateAddons(ctx context.Context, client dynamic.Interface, clk clock.Clock) (kept []string, err error) {
+func (c *Cluster) UpdateAddons(ctx context.Context, client dynamic.Interface, clk clock.Clock) (
+	kept []string, err error) {
 	if err := c.ApplyAddons(ctx, client, clk); err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func keepReplicas(o, present *unstructured.Unstructured) {
 	}
 }
 
-// conflicts returns the fields of which other managers have changed the value, if that is what an error says.
+// conflicts returns the fields that other managers have changed, if that is what an error says.
 func conflicts(err error) []string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || !apierrors.IsConflict(err) || status.Status().Details == nil {

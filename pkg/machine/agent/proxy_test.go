@@ -30,10 +30,11 @@ func TestProxyCertificateNeedsNode(t *testing.T) {
 		return true, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m1"}}, nil
 	})
 	requested := make(chan int, 10)
-	client.PrependReactor("create", "certificatesigningrequests", func(clienttesting.Action) (bool, runtime.Object, error) {
+	record := func(clienttesting.Action) (bool, runtime.Object, error) {
 		requested <- asked
 		return false, nil, nil
-	})
+	}
+	client.PrependReactor("create", "certificatesigningrequests", record)
 	c := &Config{Node: "m1", ProxyPair: filepath.Join(t.TempDir(), "proxy", "client-current.pem"), Clock: clock.Real(),
 		Log: discard()}
 	ctx, cancel := context.WithCancel(t.Context())
