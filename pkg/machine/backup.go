@@ -73,11 +73,14 @@ func Backup(ctx context.Context, o *BackupOptions, d Deps) error {
 		return err
 	}
 	if ok && d.Clock.Since(newest.Time) < o.Every {
-		_, err = fmt.Fprintf(d.Out, "The newest backup, %s, is younger than %s.\n", newest.Path, o.Every)
-	} else {
-		newest.Time, err = makeBackup(ctx, o, c, api, d)
+		fmt.Fprintf(d.Out, "The newest backup, %s, is younger than %s.\n", newest.Path, o.Every)
+		return o.settle(ctx, c, api.client, newest.Time, d)
 	}
-	return errors.Join(err, o.settle(ctx, c, api.client, newest.Time, d))
+	made, err := makeBackup(ctx, o, c, api, d)
+	if err != nil {
+		made = newest.Time
+	}
+	return errors.Join(err, o.settle(ctx, c, api.client, made, d))
 }
 
 // makeBackup makes a backup, and returns its time.
@@ -101,10 +104,9 @@ func makeBackup(ctx context.Context, o *BackupOptions, c *config.KeelsonConfigur
 		Revision: contents.Revision, Epoch: contents.Epoch,
 	}
 	path, err := backup.Write(ctx, o.Location, m, store, files, o.To...)
-	if err != nil {
-		return made, err
+	if err == nil {
+		fmt.Fprintln(d.Out, path)
 	}
-	_, err = fmt.Fprintln(d.Out, path)
 	return m.Time, err
 }
 

@@ -15,6 +15,8 @@
 //
 // Invariants:
 //
+//   - The images of the new release are imported before a program stops. After a return, those of the old
+//     one are imported again.
 //   - The journal is on the disk before anything changes. An entry that is not done says which way the
 //     machine goes, so a switcher that was killed at any moment goes on.
 //   - The way goes from the new release to the old one at most once, and never back again. So each
