@@ -88,6 +88,10 @@ func Init(ctx context.Context, c *config.KeelsonConfiguration, d Deps) error {
 // addObjects creates the add-ons and the machine's node, and waits until the node is ready.
 func (s *steps) addObjects(ctx context.Context, api administrator, of *provision.Cluster,
 	c *config.KeelsonConfiguration) error {
+	// Otherwise the controller manager could not approve the certificates of the node at first.
+	if err := of.ApplyRights(ctx, api.objects, s.Clock); err != nil {
+		return err
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		return s.run("add-ons", func() error {

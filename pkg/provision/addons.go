@@ -58,7 +58,18 @@ var errAddonKind = errors.New("unknown kind in an add-on manifest")
 // objects, because an operator may have changed them on purpose. RBAC objects of the cluster's own
 // components are the exception: updateRights keeps them up to date.
 func (c *Cluster) ApplyAddons(ctx context.Context, client dynamic.Interface, clk clock.Clock) error {
-	for _, file := range c.manifestFiles() {
+	return c.applyManifests(ctx, client, clk, c.manifestFiles()...)
+}
+
+// ApplyRights does the part of ApplyAddons without which no node gets its certificates.
+func (c *Cluster) ApplyRights(ctx context.Context, client dynamic.Interface, clk clock.Clock) error {
+	return c.applyManifests(ctx, client, clk, c.rights()...)
+}
+
+// applyManifests creates the objects in files as ApplyAddons does.
+func (c *Cluster) applyManifests(ctx context.Context, client dynamic.Interface, clk clock.Clock,
+	files ...string) error {
+	for _, file := range files {
 		objects, err := c.readManifest(file)
 		if err != nil {
 			return err
@@ -72,14 +83,20 @@ func (c *Cluster) ApplyAddons(ctx context.Context, client dynamic.Interface, clk
 	return nil
 }
 
-// manifestFiles returns the manifests of the cluster's add-ons.
-func (c *Cluster) manifestFiles() []string {
-	files := []string{"manifests/rbac.yaml", "manifests/coredns.yaml", "manifests/storage.yaml"}
-	if c.ownNetwork() { // only Keelson's own pod network enforces these policies
-		files = append(files, "manifests/clusternetworkpolicy.yaml")
-	}
+// rights returns the manifests with the rights of the cluster's own components and of nodes.
+func (c *Cluster) rights() []string {
+	files := []string{"manifests/rbac.yaml"}
 	if c.Machines {
 		files = append(files, "manifests/machines.yaml")
+	}
+	return files
+}
+
+// manifestFiles returns the manifests of the cluster's add-ons.
+func (c *Cluster) manifestFiles() []string {
+	files := append(c.rights(), "manifests/coredns.yaml", "manifests/storage.yaml")
+	if c.ownNetwork() { // only Keelson's own pod network enforces these policies
+		files = append(files, "manifests/clusternetworkpolicy.yaml")
 	}
 	if c.Ingress {
 		files = append(files, "manifests/ingress.yaml")

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -72,6 +73,17 @@ func TestApplyAddons(t *testing.T) {
 	client, err := dynamic.NewForConfig(s.Config)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if err := c.ApplyRights(t.Context(), client, clock.Real()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Client.RbacV1().ClusterRoles().Get(t.Context(), "keelson:kubelet-serving-approval",
+		metav1.GetOptions{}); err != nil {
+		t.Error("rights to approve certificates:", err)
+	}
+	if _, err := s.Client.AppsV1().Deployments("kube-system").Get(t.Context(), "coredns",
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Error("more than the rights:", err)
 	}
 	if err := c.ApplyAddons(t.Context(), client, clock.Real()); err != nil {
 		t.Fatal(err)
