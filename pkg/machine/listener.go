@@ -144,6 +144,7 @@ func untilEnd(ctx context.Context, log *slog.Logger) (context.Context, context.C
 			log.Warn("systemd does not say whether it restarts the agent", "err", err)
 		}
 		if stops(string(out), unit(agentName)) {
+			log.Info("Agent stopped without a restart, closing its connections")
 			end(balancer.ErrStopped)
 		}
 		end(context.Cause(ctx))

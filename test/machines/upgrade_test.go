@@ -395,4 +395,14 @@ func TestAgentRestarts(t *testing.T) {
 	if n := c.run(m, "journalctl -u keelson-agent | grep -c 'Load balancer of the API servers started'"); n != "32" {
 		t.Errorf("the agent has started %s times", n)
 	}
+	ends := func() string {
+		return c.run(m, `journalctl -u keelson-agent | grep -cE 'stopped without a restart|does not say whether' || true`)
+	}
+	if n := ends(); n != "0" {
+		t.Errorf("the agent took %s restarts for its end", n)
+	}
+	c.run(m, "systemctl stop keelson-agent")
+	if n := ends(); n != "1" {
+		t.Errorf("the agent took %s stops for its end, want 1", n)
+	}
 }
