@@ -168,11 +168,13 @@ func TestRestrictions(t *testing.T) {
 	}
 }
 
-// TestStoredSockets checks that systemd keeps the sockets of the agent while it is restarted.
+// TestStoredSockets checks that systemd keeps the sockets of the agent while it is restarted, and does not end the
+// program by which the agent asks whether it is.
 func TestStoredSockets(t *testing.T) {
 	u := readUnit(t, "keelson-agent.service")
 	u.want(t, "Service.FileDescriptorStoreMax", "20001")
 	u.want(t, "Service.NotifyAccess", "main")
+	u.want(t, "Service.KillMode", "mixed")
 }
 
 // TestSwitchUnit checks what makes a switch to another release end: the switcher is a program of the old
@@ -195,7 +197,7 @@ func TestSwitchUnit(t *testing.T) {
 	}
 	for key, value := range map[string]string{"CapabilityBoundingSet": "CAP_SYS_PTRACE", "NoNewPrivileges": "yes",
 		"ProtectSystem": "strict", "ReadWritePaths": "/usr/lib/keelson", "TemporaryFileSystem": "/run",
-		"BindReadOnlyPaths": "/run/systemd"} {
+		"BindReadOnlyPaths": "/run/systemd -/run/containerd"} {
 		u.want(t, "Service."+key, value)
 	}
 }
