@@ -33,11 +33,11 @@ if [[ -z $short && $(id -u) != 0 ]]; then
 	exit 1
 fi
 hack/tools.sh gotestsum
-# -vet=off because hack/lint.sh runs go vet on the same packages. -ldflags=-w leaves debug information
+# -vet=off because hack/lint.sh runs go vet on the same packages. The linker flags leave debug information and symbols
 # out of the test programs, so that they are linked faster. Many tests wait most of the time, so more
 # packages run at once than the machine has processors, and the two longest ones begin first.
 bin/tools/gotestsum --format pkgname --format-icons text --format-hide-empty-pkg -- \
-	-p "$(($(nproc) + 2))" -vet=off -ldflags=-w -timeout 30m "$@" \
+	-p "$(($(nproc) + 2))" -vet=off '-ldflags=-s -w' -timeout 30m "$@" \
 	./test/security ./pkg/apiserver ./... ./staging/src/keelson.dev/{api,apiserver,scheduling}/...
 [[ -z $short ]] || exit 0
 # Four modules are not in go.work: the tests of the CSI drivers with csi-sanity, the tests of an
