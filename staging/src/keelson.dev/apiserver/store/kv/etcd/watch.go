@@ -4,6 +4,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -30,13 +31,13 @@ func (s *Store) Watch(ctx context.Context, prefix string, from int64) (kv.Watch,
 		return nil, err
 	}
 	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(context.Background()))
-	return &watch{
-		client: s.client,
-		ctx:    wctx,
-		cancel: cancel,
-		ch:     s.client.Watch(wctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(from), clientv3.WithProgressNotify()),
-		rev:    from - 1,
-	}, nil
+	stop := context.AfterFunc(ctx, cancel)
+	// The client returns when etcd has made the watch.
+	ch := s.client.Watch(wctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(from), clientv3.WithProgressNotify())
+	if !stop() {
+		return nil, ctx.Err()
+	}
+	return &watch{client: s.client, ctx: wctx, cancel: cancel, ch: ch, rev: from - 1}, nil
 }
 
 // Next implements kv.Watch.
@@ -85,8 +86,16 @@ func (w *watch) batch(resp clientv3.WatchResponse) (kv.Batch, bool) {
 	return b, true
 }
 
-// RequestProgress implements kv.Watch.
-func (w *watch) RequestProgress(context.Context) error { return w.client.RequestProgress(w.ctx) }
+// RequestProgress implements kv.Watch. While the stream is being connected again, it waits.
+func (w *watch) RequestProgress(ctx context.Context) error {
+	limited, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	if err := w.client.RequestProgress(limited); err != nil {
+		return cmp.Or(ctx.Err(), err)
+	}
+	return nil
+}
 
 // Stop implements kv.Watch.
 func (w *watch) Stop() { w.cancel() }
