@@ -7,11 +7,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"keelson.dev/apiserver/store/kv"
 )
@@ -39,8 +41,12 @@ func (s *Store) create(ctx context.Context, w *kv.Write, operation *pb.RequestOp
 		resp, err := s.attempt(ctx, t)
 		switch {
 		case errors.Is(err, errLost):
-			if created, err := s.settle(ctx, w, since, fence); created != 0 || err != nil {
-				return kv.WriteResult{OK: true, Revision: created}, err
+			created, err := s.settle(ctx, w, since, fence)
+			if err != nil {
+				return kv.WriteResult{}, err
+			}
+			if created != 0 {
+				return kv.WriteResult{OK: true, Revision: created}, nil
 			}
 			continue
 		case err != nil:
@@ -91,7 +97,10 @@ func (s *Store) raise(ctx context.Context, fence int64) (int64, error) {
 // creation returns the revision after since and before until at which w was made, or 0. It recognizes a
 // creation by its value: API objects have unique IDs.
 func (s *Store) creation(ctx context.Context, w *kv.Write, since, until int64) (int64, error) {
-	history, err := s.Watch(ctx, w.Key, since+1)
+	// With a stream of its own, the search waits for no other watch, and is not answered for another one.
+	stream := metadata.AppendToOutgoingContext(context.Background(), "search",
+		strconv.FormatInt(s.searches.Add(1), 10))
+	history, err := s.watch(ctx, stream, w.Key, since+1)
 	if err != nil {
 		return 0, err
 	}

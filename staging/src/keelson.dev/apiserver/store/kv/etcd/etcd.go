@@ -44,6 +44,8 @@ type Store struct {
 	leader *leader
 	// fence is the revision of fenceKey as far as it is known.
 	fence atomic.Int64
+	// searches is the number of searches for lost creations.
+	searches atomic.Int64
 
 	revision func(ctx context.Context) (int64, error)
 	size     func(ctx context.Context) (int64, error)

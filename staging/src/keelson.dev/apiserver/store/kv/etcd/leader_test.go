@@ -195,6 +195,25 @@ func TestNotCreatedLater(t *testing.T) {
 	}
 }
 
+// TestOtherWatches checks that the search for a lost creation does not concern other watches. If each of many
+// searches made each of them deliver its progress, that would take long.
+func TestOtherWatches(t *testing.T) {
+	s, _ := elections(t, onlyFirst(dropped))
+	other, err := s.Watch(t.Context(), "/other/", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Stop()
+	for _, key := range []string{"/a", "/other/a"} {
+		if res, err := s.Put(t.Context(), key, []byte("id"), 0, 0); err != nil || !res.OK {
+			t.Fatalf("create: %+v, %v", res, err)
+		}
+	}
+	if batch, err := other.Next(t.Context()); err != nil || len(batch.Events) != 1 {
+		t.Errorf("first batch of another watch: %+v, %v", batch, err)
+	}
+}
+
 // onlyFirst returns the fate of the first transaction once. All others are answered.
 func onlyFirst(f fate) func() fate {
 	var next atomic.Int64

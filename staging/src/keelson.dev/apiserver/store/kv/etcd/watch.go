@@ -12,8 +12,8 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// watch is an etcd watch. All watches of a Store share a stream, which answers a progress request
-// only when all of them have caught up.
+// watch is an etcd watch. The watches of a Store share a stream, which answers a progress request only when
+// all of them have caught up, and then to all of them. The search for a lost creation has its own stream.
 type watch struct {
 	client *clientv3.Client
 	ctx    context.Context // context of the etcd watch; its metadata identifies the stream
@@ -27,10 +27,15 @@ var _ kv.Watch = (*watch)(nil)
 // Watch implements kv.Store. If a member loses its leader, its watch ends and the client continues
 // on another member.
 func (s *Store) Watch(ctx context.Context, prefix string, from int64) (kv.Watch, error) {
+	return s.watch(ctx, context.Background(), prefix, from)
+}
+
+// watch implements Watch. Watches whose stream has the same outgoing metadata share a gRPC stream.
+func (s *Store) watch(ctx, stream context.Context, prefix string, from int64) (kv.Watch, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(context.Background()))
+	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(stream))
 	stop := context.AfterFunc(ctx, cancel)
 	// The client returns when etcd has made the watch.
 	ch := s.client.Watch(wctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(from), clientv3.WithProgressNotify())
