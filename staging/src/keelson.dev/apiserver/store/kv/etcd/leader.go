@@ -22,6 +22,9 @@ const (
 	patience = time.Second
 	// lookInterval is the time between two further looks.
 	lookInterval = time.Second
+	// grace is how long the new leader may take for a request that reached it. While etcd has no leader, a member
+	// holds the requests back, and sends them when it has one.
+	grace = 250 * time.Millisecond
 )
 
 // errLost says that a request has no answer, although etcd has another leader since it was sent. Usually
@@ -72,24 +75,33 @@ func (l *leader) follow(ctx context.Context) (of context.Context, stop func()) {
 	}
 }
 
-// changes waits until etcd has a leader of a later term, and returns true, or false if ctx ends first.
+// changes waits until etcd has a leader of a later term and grace has passed, and returns true, or false if ctx ends
+// first.
 //
-// The linearizable read is answered after the member has caught up with the new leader. If the old leader
-// had taken over the request, the member has answered it by then.
+// A member answers the linearizable read after it has caught up with the new leader. If the old leader had
+// committed the request, and the same member answers it, the answer is due by then.
 func (l *leader) changes(ctx context.Context, term uint64) bool {
 	for {
 		resp, err := l.client.Get(ctx, kv.CompactRevKey, clientv3.WithCountOnly())
 		if err == nil {
 			l.note(resp.Header)
 			if term != 0 && resp.Header.RaftTerm > term {
-				return true
+				return l.wait(ctx, grace)
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !l.wait(ctx, lookInterval) {
 			return false
-		case <-l.clock.After(lookInterval):
 		}
+	}
+}
+
+// wait waits for d, and returns false if ctx ends first.
+func (l *leader) wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-l.clock.After(d):
+		return true
 	}
 }
 

@@ -4,11 +4,13 @@
 package etcd_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,8 +19,10 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+	kclock "k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/store/kv/etcd"
 )
@@ -32,6 +36,7 @@ const (
 	unanswered             // it happens, but the answer does not arrive
 	late                   // it happens after the client has given up
 	fates
+	heldBack // it happens when the new leader is there
 )
 
 // electing is the client of an etcd in which the leader often changes.
@@ -41,6 +46,8 @@ type electing struct {
 	term atomic.Uint64
 	late sync.WaitGroup
 	hold chan struct{} // if it is not nil, late transactions wait until it is closed
+	// held waits until a transaction is sent to the new leader that the member has held back.
+	held func(context.Context)
 }
 
 // Range returns the response of a linearizable read, which does not fail when the leader changes.
@@ -54,12 +61,16 @@ func (e *electing) Range(ctx context.Context, in *pb.RangeRequest, opts ...grpc.
 
 func (e *electing) Txn(ctx context.Context, in *pb.TxnRequest, opts ...grpc.CallOption) (*pb.TxnResponse, error) {
 	end := e.fate()
-	if end == answered {
-		resp, err := e.KVClient.Txn(ctx, in, opts...)
+	if end == heldBack {
+		e.term.Add(1)
+		e.held(ctx)
+	}
+	if end == answered || end == heldBack {
+		resp, err := e.KVClient.Txn(context.WithoutCancel(ctx), in, opts...)
 		if err == nil {
 			resp.Header.RaftTerm = e.term.Load()
 		}
-		return resp, err
+		return resp, cmp.Or(ctx.Err(), err)
 	}
 	if end == unanswered {
 		if _, err := e.KVClient.Txn(context.WithoutCancel(ctx), in, opts...); err != nil {
@@ -79,12 +90,18 @@ func (e *electing) Txn(ctx context.Context, in *pb.TxnRequest, opts ...grpc.Call
 	return nil, ctx.Err()
 }
 
-// elections returns a store on an etcd whose leader changes, with a clock that runs fast.
-func elections(t *testing.T, of func() fate) (*etcd.Store, *electing) {
+// fakeClock is a fake clock that does not wait for the functions that it calls.
+type fakeClock struct{ *testingclock.FakeClock }
+
+func (c fakeClock) AfterFunc(d time.Duration, f func()) kclock.Timer {
+	return c.FakeClock.AfterFunc(d, func() { go f() })
+}
+
+// electingStore returns a store on an etcd whose leader changes.
+func electingStore(t *testing.T, clk clock.Clock, of func() fate) (*etcd.Store, *electing) {
 	t.Helper()
 	server, url := serve(t)
 	t.Cleanup(server.Close)
-	clk := testingclock.NewFakeClock(time.Now())
 	s, err := etcd.Dial(etcd.External{Endpoints: []string{url}, Clock: clk, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -99,6 +116,14 @@ func elections(t *testing.T, of func() fate) (*etcd.Store, *electing) {
 	if _, err := s.Revision(t.Context()); err != nil { // shows the store the first term
 		t.Fatal(err)
 	}
+	return s, e
+}
+
+// elections returns a store on an etcd whose leader changes, with a clock that runs fast.
+func elections(t *testing.T, of func() fate) (*etcd.Store, *electing) {
+	t.Helper()
+	clk := fakeClock{testingclock.NewFakeClock(time.Now())}
+	s, e := electingStore(t, clk, of)
 	ended := make(chan struct{})
 	var stepping sync.WaitGroup
 	stepping.Go(func() {
@@ -211,6 +236,27 @@ func TestOtherWatches(t *testing.T) {
 	}
 	if batch, err := other.Next(t.Context()); err != nil || len(batch.Events) != 1 {
 		t.Errorf("first batch of another watch: %+v, %v", batch, err)
+	}
+}
+
+// TestHeldBack checks that a change is not lost that etcd has held back while it had no leader.
+func TestHeldBack(t *testing.T) {
+	clk := fakeClock{testingclock.NewFakeClock(time.Now())}
+	var next atomic.Int64
+	s, e := electingStore(t, clk, func() fate { return fate(next.Swap(int64(answered))) })
+	e.held = func(ctx context.Context) {
+		clk.Step(time.Second) // the store looks for the leader
+		for ctx.Err() == nil && !clk.HasWaiters() {
+			runtime.Gosched()
+		}
+	}
+	created, err := s.Put(t.Context(), "/a", []byte("1"), 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Store(int64(heldBack))
+	if res, err := s.Put(t.Context(), "/a", []byte("2"), created.Revision, 0); err != nil || !res.OK {
+		t.Errorf("change: %+v, %v", res, err)
 	}
 }
 

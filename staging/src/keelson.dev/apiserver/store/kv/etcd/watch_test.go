@@ -26,7 +26,7 @@ func TestWatchUnreachable(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := dial("unix://" + t.TempDir() + "/none").Watch(ctx, "/", 1); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := dial("unix://"+t.TempDir()+"/none").Watch(ctx, "/", 1); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("watch: %v", err)
 	}
 
