@@ -370,7 +370,12 @@ func (m *adopter) Start(ctx context.Context) error {
 
 // Stop implements adopt.Machine.
 func (m *adopter) Stop(ctx context.Context) error {
-	errs := []error{removeUnits(ctx), removeTree(state)}
+	return errors.Join(removeUnits(ctx), removeTree(state))
+}
+
+// Unlink implements adopt.Machine.
+func (m *adopter) Unlink() error {
+	var errs []error
 	for _, link := range releaseLinks() {
 		errs = append(errs, removeFile(link))
 	}

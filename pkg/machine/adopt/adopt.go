@@ -118,8 +118,11 @@ type Machine interface {
 	Ended(ctx context.Context, components ...string) error
 	// Start starts Keelson's programs, and waits until they and the machine's node are healthy.
 	Start(ctx context.Context) error
-	// Stop stops Keelson's programs, and removes what Enable has made.
+	// Stop stops Keelson's programs, and removes their units.
 	Stop(ctx context.Context) error
+	// Unlink removes the link to the release, which Enable has made. It comes last, because the link is part of the
+	// path under which users know the command that they have to repeat if a step before fails.
+	Unlink() error
 	// Returned waits until the API server of the static pods and the machine's node are healthy.
 	Returned(ctx context.Context) error
 }
@@ -264,6 +267,7 @@ func (a *Adoption) back() []step {
 	}
 	return append(steps,
 		step{"Kubernetes' control plane", a.Machine.Returned},
+		at(a.Machine.Unlink),
 		at(func() error { return remove(a.Own) }),
 		at(func() error { return remove(a.state()) }),
 		at(func() error { return remove(a.Parked) }))

@@ -22,6 +22,7 @@ import (
 type fakeMachine struct {
 	Paths
 	enabled bool
+	linked  bool   // the release is at the path that the manual names
 	keelson bool   // its programs run
 	broken  bool   // Keelson's programs never become healthy
 	stuck   bool   // the kubelet ends no pods
@@ -45,7 +46,7 @@ func (m *fakeMachine) check() {
 	if m.kubernetes() && (m.keelson || m.enabled && exists(filepath.Join(m.Own, "etcd.env"))) {
 		m.faults = append(m.faults, "two control planes")
 	}
-	if (m.enabled || m.keelson || exists(m.Own)) && !exists(m.Parked) {
+	if (m.enabled || m.linked || m.keelson || exists(m.Own)) && !exists(m.Parked) {
 		m.faults = append(m.faults, "a change without a state")
 	}
 }
@@ -58,7 +59,7 @@ func (m *fakeMachine) boot() {
 }
 
 func (m *fakeMachine) Enable(context.Context) error {
-	m.enabled = true
+	m.enabled, m.linked = true, true
 	m.check()
 	return nil
 }
@@ -84,6 +85,11 @@ func (m *fakeMachine) Stop(context.Context) error {
 	if m.stopped != nil {
 		m.stopped()
 	}
+	return nil
+}
+
+func (m *fakeMachine) Unlink() error {
+	m.linked = false
 	return nil
 }
 
@@ -150,6 +156,9 @@ func in(m *fakeMachine, want Phase) error {
 	phase, err := m.Phase()
 	if err != nil || phase != want {
 		return fmt.Errorf("phase %q, want %q, %w", phase, want, err)
+	}
+	if begun := want != ""; m.linked != begun {
+		return fmt.Errorf("phase %q: the command is at its path: %t", want, m.linked)
 	}
 	if adopted := want == Adopted; m.keelson != adopted || m.enabled != adopted || m.kubernetes() == adopted {
 		return fmt.Errorf("phase %q: Keelson's programs run %t, are enabled %t; Kubernetes' run %t", want, m.keelson,
