@@ -289,10 +289,13 @@ func move(from, to, name string) error {
 	return errors.Join(atomicfile.SyncDir(to), atomicfile.SyncDir(from))
 }
 
-// empty removes all files in a directory, which need not exist.
+// empty removes all files in a directory, which need not exist. A power failure does not bring them back.
 func empty(dir string) error {
 	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("files of Keelson's programs: %w", err)
 	}
 	for _, e := range entries {
@@ -300,7 +303,7 @@ func empty(dir string) error {
 			return fmt.Errorf("files of Keelson's programs: %w", err)
 		}
 	}
-	return nil
+	return atomicfile.SyncDir(dir)
 }
 
 // remove removes a file or an empty directory, which need not exist.
