@@ -42,11 +42,8 @@ func (s *Store) create(ctx context.Context, w *kv.Write, operation *pb.RequestOp
 		switch {
 		case errors.Is(err, errLost):
 			created, err := s.settle(ctx, w, since, fence)
-			if err != nil {
-				return kv.WriteResult{}, err
-			}
-			if created != 0 {
-				return kv.WriteResult{OK: true, Revision: created}, nil
+			if created != 0 || err != nil {
+				return kv.WriteResult{OK: created != 0, Revision: created}, err
 			}
 			continue
 		case err != nil:
