@@ -220,6 +220,29 @@ func TestNotCreatedLater(t *testing.T) {
 	}
 }
 
+// TestTwoServers checks that the creations of a second API server do not fail because the first one has repeated one,
+// and that a condition which does not hold is not taken for that.
+func TestTwoServers(t *testing.T) {
+	s, _ := elections(t, onlyFirst(dropped))
+	second, err := etcd.Dial(etcd.External{
+		Endpoints: etcd.Client(s).Endpoints(), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeStore(t, second)
+	for i, by := range []*etcd.Store{second, s, second, s} { // the first creation of s is lost
+		key := fmt.Sprint("/", i)
+		if res, err := by.Put(t.Context(), key, []byte("id"), 0, 0); err != nil || !res.OK {
+			t.Errorf("create %s: %+v, %v", key, res, err)
+		}
+		res, err := by.Put(t.Context(), key+"/child", []byte("id"), 0, 0, kv.Unchanged{Key: "/none", Revision: 1})
+		if err != nil || res.OK || res.Current != nil {
+			t.Errorf("create a child of %s without its condition: %+v, %v", key, res, err)
+		}
+	}
+}
+
 // TestOtherWatches checks that the search for a lost creation does not concern other watches. If each of many
 // searches made each of them deliver its progress, that would take long.
 func TestOtherWatches(t *testing.T) {
