@@ -111,8 +111,8 @@ func (a *Adoption) save(phase Phase) error {
 
 // Machine is what an adoption needs of the machine. All calls can be repeated.
 type Machine interface {
-	// Enable makes the units of Keelson's programs known to systemd, so that those with flags are started at
-	// each boot.
+	// Enable makes the link to the release, and the units of Keelson's programs known to systemd, so that those with
+	// flags are started at each boot.
 	Enable(ctx context.Context) error
 	// Ended waits until the programs of static pods have ended, whose components are given.
 	Ended(ctx context.Context, components ...string) error
@@ -120,8 +120,8 @@ type Machine interface {
 	Start(ctx context.Context) error
 	// Stop stops Keelson's programs, and removes their units.
 	Stop(ctx context.Context) error
-	// Unlink removes the link to the release, which Enable has made. It comes last, because the link is part of the
-	// path under which users know the command that they have to repeat if a step before fails.
+	// Unlink removes the link to the release. It is called when Kubernetes' control plane is back, because the link is
+	// part of the path at which users repeat the command if an earlier step fails.
 	Unlink() error
 	// Returned waits until the API server of the static pods and the machine's node are healthy.
 	Returned(ctx context.Context) error
