@@ -4,7 +4,7 @@
 // Package plugins registers the plugins whose sockets are in the registration directory. It asks
 // each plugin for its type and name, passes it to the Handler of that type, and reports the result to
 // the plugin. A plugin is unregistered when its socket is removed, and registered again when the
-// socket is created again. A rejected plugin is retried later.
+// socket is created again. A rejected plugin is retried after half a second, and then less and less often.
 package plugins
 
 import (
@@ -27,6 +27,9 @@ import (
 )
 
 const (
+	// firstRetry is the time until the first further attempt to register a plugin, as in Kubernetes. On a new
+	// machine, the first attempt fails until the kubelet has its Node.
+	firstRetry = 500 * time.Millisecond
 	// period is the interval at which the directory is read even without an event.
 	period      = 10 * time.Second
 	callTimeout = 10 * time.Second
@@ -91,26 +94,35 @@ func (w *Watcher) Run(ctx context.Context) error {
 		}
 		events = n.Events
 	}
-	t := w.cfg.Clock.NewTicker(period)
-	defer t.Stop()
-	for {
-		w.scan(ctx)
+	for retry := firstRetry; ; {
+		pause := period
+		if w.scan(ctx) {
+			retry = firstRetry
+		} else {
+			pause, retry = retry, min(2*retry, period)
+		}
+		t := w.cfg.Clock.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-events:
 		case <-t.C():
+		}
+		t.Stop()
+		if ctx.Err() != nil {
+			return nil
 		}
 	}
 }
 
-// scan registers the plugins of new sockets, and unregisters those of removed sockets.
-func (w *Watcher) scan(ctx context.Context) {
+// scan registers the plugins of new sockets, and unregisters those of removed sockets. It returns false if a plugin
+// could not be registered.
+func (w *Watcher) scan(ctx context.Context) (complete bool) {
 	entries, err := os.ReadDir(w.cfg.Dir)
 	if err != nil {
 		w.cfg.Log.Warn("Failed to list the sockets of plugins", "err", err)
-		return
+		return false
 	}
+	complete = true
 	there := map[string]bool{}
 	for _, e := range entries {
 		info, err := e.Info()
@@ -126,12 +138,14 @@ func (w *Watcher) scan(ctx context.Context) {
 			w.drop(path)
 		}
 		w.known[path] = w.take(ctx, path, info.ModTime())
+		complete = complete && w.known[path].handler != nil
 	}
 	for path := range w.known {
 		if !there[path] {
 			w.drop(path)
 		}
 	}
+	return complete
 }
 
 func (w *Watcher) drop(path string) {

@@ -10,12 +10,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"keelson.dev/api/clock"
 )
@@ -109,3 +112,43 @@ func TestWatcher(t *testing.T) {
 		t.Errorf("did %q, want %q", h.did, want)
 	}
 }
+
+// TestRetry checks that a plugin that was rejected is retried soon.
+func TestRetry(t *testing.T) {
+	dir, err := os.MkdirTemp("", "k") // the path of a socket has a small maximum length
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	clk := testingclock.NewFakeClock(time.Now())
+	h := make(rejecting, 2)
+	w := New(Config{Dir: dir, Handlers: map[string]Handler{"T": h}, Clock: clk, Log: slog.New(slog.DiscardHandler)})
+	p := &plugin{info: &api.PluginInfo{Type: "T", Name: "p", SupportedVersions: []string{"v1"}}}
+	p.serve(t, filepath.Join(dir, "p.sock"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error)
+	go func() { ended <- w.Run(ctx) }()
+	for _, pause := range []time.Duration{firstRetry, 2 * firstRetry} {
+		<-h
+		for !clk.HasWaiters() {
+			runtime.Gosched()
+		}
+		clk.Step(pause)
+	}
+	<-h
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// rejecting is a Handler that registers no plugin, and counts the attempts.
+type rejecting chan struct{}
+
+func (r rejecting) Register(context.Context, Plugin) error {
+	r <- struct{}{}
+	return errors.New("not now")
+}
+
+func (r rejecting) Unregister(Plugin) {}
