@@ -184,8 +184,11 @@ func TestCluster(t *testing.T) {
 		ctl expose deployment web --port=80
 		ctl rollout status deployment/web --timeout=60s
 		ctl rollout status deployment/coredns --namespace=kube-system --timeout=60s`)
-	get := `ctl run get --rm --stdin --restart=Never --image=busybox --image-pull-policy=Never --quiet -- \
-		wget -q -T 5 -O - http://web.default.svc.cluster.local`
+	// With --stdin, the output of a container that ends at once can be lost, as in kubectl.
+	get := `ctl run get --restart=Never --image=busybox --image-pull-policy=Never -- \
+			wget -q -T 5 -O - http://web.default.svc.cluster.local >/dev/null
+		ctl wait --for=jsonpath='{.status.phase}'=Succeeded pod/get --timeout=30s >/dev/null
+		ctl logs get && ctl delete pod get >/dev/null`
 	if out := c.run(first, get); !strings.Contains(out, "nginx") {
 		t.Errorf("the Service answers %q", out)
 	}

@@ -66,10 +66,13 @@ func newCutCell(t *testing.T) *cutCell {
 	}
 	c.write(first, "/root/cuts.yaml", cutsManifest)
 	c.whole(first, 3)
-	c.run(first, `ctl apply -f /root/cuts.yaml
+	// A pod with a volume does not start on a node that has not registered the driver.
+	c.run(first, fmt.Sprintf(`
+		until [ $(ctl get csinodes -o jsonpath='{.items[*].spec.drivers[*].name}' | wc -w) = %d ]; do sleep 0.2; done
+		ctl apply -f /root/cuts.yaml
 		for set in daemonset/each statefulset/queue statefulset/db deployment/web; do
 			ctl rollout status $set --timeout=100s
-		done`)
+		done`, len(c.all())))
 	return c
 }
 
