@@ -12,13 +12,13 @@
 //     needs less. Clients would not repeat a write after an error.
 //   - After Select, only servers that Admit has admitted get connections, even if no other one works.
 //   - The connections to a server that is no longer in the list are closed, so that its clients
-//     connect to another server. So are those to a server that is not usable while another one is.
+//     connect to another server. So are those to a server that is not usable while another one is. Each is
+//     closed as soon as no request is in the middle of it, and all of them after two seconds.
 //   - Connections to a machine whose link is cut are closed within seconds, also if nothing is sent.
 //   - After SetAge, older servers get no new connections as long as a server that is not older works.
 //   - When a balancer ends, it hands all connections over to the next one, if its caller can do that
 //     (HandOver). No byte is lost, and neither side notices more than a delay. Otherwise, or if there will
-//     be no next one (ErrStopped), it closes each connection as soon as no request is in the middle of it,
-//     and all of them after two seconds.
+//     be no next one (ErrStopped), it closes them in the same way.
 //   - Connections that were handed over follow the same rules as others, except that LeaveOlder spares
 //     those that a balancer of another release has opened.
 //   - The number of open connections is limited. More clients wait in the listener's queue.
@@ -120,7 +120,8 @@ func New(clk clock.Clock, log *slog.Logger) *Balancer {
 }
 
 // SetServers replaces the list of servers. Each is HOST:PORT. New servers are usable. Servers that
-// are in both lists keep their connections and are usable or not as before.
+// are in both lists keep their connections and are usable or not as before. The connections to others are
+// drained.
 func (b *Balancer) SetServers(addresses []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,14 +138,14 @@ func (b *Balancer) SetServers(addresses []string) {
 	}
 	for _, s := range b.servers {
 		if !slices.Contains(next, s) {
-			s.closeAll()
+			b.drainAll(s)
 		}
 	}
 	b.servers = next
 }
 
-// SetUsable says whether connections may go to a server. It ignores servers that are not in the
-// list.
+// SetUsable says whether connections may go to a server. If not, they are drained, unless no server is usable.
+// It ignores servers that are not in the list.
 func (b *Balancer) SetUsable(address string, usable bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,7 +159,7 @@ func (b *Balancer) SetUsable(address string, usable bool) {
 	}
 	for _, s := range b.servers {
 		if s.unusable {
-			s.closeAll()
+			b.drainAll(s)
 		}
 	}
 }
@@ -241,6 +242,18 @@ func (b *Balancer) find(address string) *server {
 		return b.servers[i]
 	}
 	return nil
+}
+
+// drainAll closes the connections to a server without cutting off answers. A server that has left the list may work:
+// API servers that do not hear from it remove it. The caller holds b.mu.
+func (b *Balancer) drainAll(s *server) {
+	for conn := range s.conns {
+		go func() {
+			b.drain(context.Background(), conn)
+			_ = conn.Close()
+		}()
+	}
+	clear(s.conns)
 }
 
 func (s *server) closeAll() {

@@ -362,22 +362,7 @@ func TestRestart(t *testing.T) {
 func TestDrain(t *testing.T) {
 	l := listen(t)
 	f := serve(t, l.Addr().String())
-	conn, err := net.Dial("tcp", f.listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	server, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	if _, err := io.WriteString(server, "."); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
+	conn, server := f.answering(l)
 	f.stop()
 	for refused := false; !refused; { // until the balancer has closed its listener
 		if _, err := server.Write([]byte(".")); err != nil {
@@ -394,4 +379,49 @@ func TestDrain(t *testing.T) {
 	if answer, err := io.ReadAll(conn); err != nil || !strings.HasSuffix(string(answer), ".end") {
 		t.Errorf("answer %q, %v", answer, err)
 	}
+}
+
+// TestAnswerIsNotCut checks that an answer that has begun gets through if its server leaves the list or becomes
+// unusable, and that its connection is closed then.
+func TestAnswerIsNotCut(t *testing.T) {
+	other, _ := talker(t, "2")
+	for name, leave := range map[string]func(f *front, server string){
+		"list":   func(f *front, _ string) { f.SetServers([]string{other}) },
+		"usable": func(f *front, server string) { f.SetUsable(server, false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := listen(t)
+			f := serve(t, l.Addr().String())
+			conn, server := f.answering(l)
+			f.SetServers([]string{l.Addr().String(), other})
+			leave(f, l.Addr().String())
+			if _, err := server.Write([]byte("end")); err != nil {
+				t.Fatal(err)
+			}
+			if answer, err := io.ReadAll(conn); err != nil || string(answer) != "end" {
+				t.Errorf("answer %q, %v", answer, err)
+			}
+		})
+	}
+}
+
+// answering returns both ends of a connection to a listener, through which an answer has begun.
+func (f *front) answering(l net.Listener) (client, server net.Conn) {
+	f.Helper()
+	client, err := net.Dial("tcp", f.listener.Addr().String())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = client.Close() })
+	if server, err = l.Accept(); err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = server.Close() })
+	if _, err := io.WriteString(server, "."); err != nil {
+		f.Fatal(err)
+	}
+	if _, err := io.ReadFull(client, make([]byte, 1)); err != nil {
+		f.Fatal(err)
+	}
+	return client, server
 }

@@ -15,7 +15,7 @@ const (
 	// quietTime is how long nothing must have been sent through a connection until it counts as idle. A
 	// server answers most requests sooner.
 	quietTime = 200 * time.Millisecond
-	// drainLimit is how long a balancer that ends waits for the end of requests.
+	// drainLimit is how long a balancer waits for the end of requests when it closes connections.
 	drainLimit = 2 * time.Second
 	drainPoll  = 20 * time.Millisecond
 )
