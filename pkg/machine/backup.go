@@ -128,7 +128,7 @@ func (o *BackupOptions) settle(ctx context.Context, c *config.KeelsonConfigurati
 }
 
 // hasControlPlane reports whether this machine has a control plane.
-func hasControlPlane() bool { return exists(argsFile(provision.APIServer)) }
+func hasControlPlane() bool { return hasFlags(provision.APIServer) }
 
 // ownConfiguration returns the configuration of this machine, which must have a control plane.
 func ownConfiguration() (*config.KeelsonConfiguration, error) {

@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -45,22 +46,50 @@ func TestEnded(t *testing.T) {
 	}
 }
 
+// fakeSystemctl puts a program systemctl with the given status into PATH, and returns what gives its calls, one on a
+// line.
+func fakeSystemctl(t *testing.T, status string) (calls func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	script := "#!/bin/sh\necho $* >>" + dir + "/calls\nexit " + status + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	return func() string {
+		out, err := os.ReadFile(filepath.Join(dir, "calls"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+}
+
 // TestStopQueued checks that systemd is asked to stop units whether they run or not, because their start may be in
 // its queue, and that units that it does not know are no fault.
 func TestStopQueued(t *testing.T) {
 	for status, fine := range map[string]bool{"0": true, "5": true, "1": false} {
-		dir := t.TempDir()
-		script := "#!/bin/sh\necho $* >>" + dir + "/calls\nexit " + status + "\n"
-		if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		t.Setenv("PATH", dir)
+		calls := fakeSystemctl(t, status)
 		if err := stopAgent(t.Context()); (err == nil) != fine {
 			t.Errorf("status %s: %v", status, err)
 		}
 		const want = "stop keelson-agent.service\nstop keelson-switch.service keelson-rejoin.service\n"
-		if calls, err := os.ReadFile(filepath.Join(dir, "calls")); err != nil || string(calls) != want {
-			t.Errorf("status %s: systemctl was called with %q, %v", status, calls, err)
+		if got := calls(); got != want {
+			t.Errorf("status %s: systemctl was called with %q", status, got)
 		}
+	}
+}
+
+// TestResume checks that a restore that fails, or that its user interrupts, starts what it has stopped, and does not
+// wait for that: etcd without a quorum never becomes ready.
+func TestResume(t *testing.T) {
+	calls := fakeSystemctl(t, "0")
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if err := resume(ctx, func(p string) bool { return p == etcd || p == agentName }); err != nil {
+		t.Error(err)
+	}
+	if got := calls(); got != "start --no-block keelson-etcd.service keelson-agent.service\n" {
+		t.Errorf("systemctl was called with %q", got)
 	}
 }

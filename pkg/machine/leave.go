@@ -31,7 +31,7 @@ func Membership(trusted []byte) (*members.Client, error) {
 	}
 	// After a restore, the credentials may be left although the etcd is in the API server. The other members that
 	// this machine knows are then those of the old cluster.
-	member := exists(argsFile(etcd)) && exists(etcdCredentials())
+	member := hasFlags(etcd) && exists(etcdCredentials())
 	if err != nil || !member || !bytes.Contains(trusted, bytes.TrimSpace(own)) {
 		return nil, nil
 	}
@@ -53,7 +53,7 @@ func etcdURLs() []string {
 // mayBeMember reports whether this machine may have a member of the cluster's etcd. A control plane that joins a
 // restored cluster may have one before it has the flags of etcd.
 func mayBeMember() bool {
-	return exists(etcdCredentials()) && (exists(argsFile(etcd)) || exists(string(rejoinJournal)))
+	return exists(etcdCredentials()) && (hasFlags(etcd) || exists(string(rejoinJournal)))
 }
 
 // leave stops this machine's control plane and removes its member of etcd, if there are others. It

@@ -71,7 +71,7 @@ func newWatch(d Deps) *rejoin.Watch {
 		Start: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, callLimit) // the checks of API servers wait for it
 			defer cancel()
-			return systemctl(ctx, "start", "--no-block", unit(rejoiner))
+			return queueStart(ctx, unit(rejoiner))
 		},
 	}
 }
@@ -342,10 +342,11 @@ func (m *oldControlPlane) Start(ctx context.Context, epoch int64) error {
 		return err
 	}
 	programs := units([]string{provision.APIServer, provision.ControllerManager, provision.Scheduler})
-	for _, verb := range []string{"enable", "start"} {
-		if err := systemctl(ctx, append([]string{verb}, programs...)...); err != nil {
-			return err
-		}
+	if err := systemctl(ctx, append([]string{"enable"}, programs...)...); err != nil {
+		return err
+	}
+	if err := queueStart(ctx, programs...); err != nil {
+		return err
 	}
 	rc, err := kubeletConfig()
 	if err != nil {

@@ -128,7 +128,7 @@ func restoreTo(ctx context.Context, o *RestoreOptions, d Deps) error {
 	r := &restore{steps: &steps{Deps: d}, stamp: oldPrefix + d.Clock.Now().UTC().Format("20060102T150405Z")}
 	of, err := r.prepare(ctx, o)
 	if err != nil {
-		return errors.Join(err, clearRestoring(), resume(ctx))
+		return errors.Join(err, clearRestoring(), resume(ctx, hasFlags))
 	}
 	if err := r.run("files", func() error { return r.replace(ctx) }); err != nil {
 		return err
@@ -252,18 +252,19 @@ func (r *restore) stopControlPlane(ctx context.Context) error {
 	return endControlPrograms(ctx, r.Clock) // without a quorum, an API server takes a minute
 }
 
-// resume starts the programs again that stopControlPlane has stopped.
-func resume(ctx context.Context) error {
+// resume starts the programs again that stopControlPlane has stopped, also if ctx has ended because the user has
+// interrupted the command. isInstalled reports whether the machine has a program.
+func resume(ctx context.Context, isInstalled func(program string) bool) error {
 	var stopped []string
 	for _, p := range append(controlPrograms(), agentName) {
-		if exists(argsFile(p)) {
+		if isInstalled(p) {
 			stopped = append(stopped, unit(p))
 		}
 	}
 	if len(stopped) == 0 {
 		return nil
 	}
-	return systemctl(ctx, append([]string{"start"}, stopped...)...)
+	return queueStart(context.WithoutCancel(ctx), stopped...)
 }
 
 // fits checks that this machine can become the control plane with the configuration c and the given files:

@@ -104,7 +104,7 @@ func (s *steps) separateEtcd(ctx context.Context, c *config.KeelsonConfiguration
 			return fmt.Errorf("%w\nRepeat the command: the API server of this machine may stand still until it succeeds", err)
 		}
 	}
-	if err := systemctl(ctx, "start", "--no-block", unit(etcd), unit(provision.APIServer)); err != nil {
+	if err := queueStart(ctx, unit(etcd), unit(provision.APIServer)); err != nil {
 		return err
 	}
 	api, err := newAdministrator(p.Server)

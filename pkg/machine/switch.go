@@ -87,7 +87,7 @@ var (
 // Programs implements upgrade.Machine.
 func (m *host) Programs(ctx context.Context, from, to string) ([]string, error) {
 	all := restartOrder(older(m.releases.version(ctx, to), m.releases.version(ctx, from)))
-	return slices.DeleteFunc(all, func(p string) bool { return !exists(argsFile(p)) }), nil
+	return slices.DeleteFunc(all, func(p string) bool { return !hasFlags(p) }), nil
 }
 
 // restartOrder returns all programs in the order in which they are restarted. older is true if the new release has
@@ -368,5 +368,5 @@ func (m *host) Switch(ctx context.Context, e *upgrade.Entry) error {
 	if err := atomicfile.SyncDir(releases); err != nil {
 		return err
 	}
-	return systemctl(ctx, "start", "--no-block", unit(switcher))
+	return queueStart(ctx, unit(switcher))
 }

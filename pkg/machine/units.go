@@ -36,6 +36,9 @@ func unit(program string) string { return "keelson-" + program + ".service" }
 
 func argsFile(program string) string { return filepath.Join(ownConfig, program+".env") }
 
+// hasFlags reports whether this machine has the flags of a program. Its unit does not start without them.
+func hasFlags(program string) bool { return exists(argsFile(program)) }
+
 // writeArgs writes the flags of a program for its unit.
 func writeArgs(program string, args []string) error {
 	content, err := argsContent(program, args)
@@ -88,6 +91,12 @@ func units(programs []string) []string {
 		out[i] = unit(p)
 	}
 	return out
+}
+
+// queueStart lets systemd start units, and does not wait for that: etcd is ready only when it has a quorum, which can
+// take forever, and the API server starts after etcd.
+func queueStart(ctx context.Context, units ...string) error {
+	return systemctl(ctx, append([]string{"start", "--no-block"}, units...)...)
 }
 
 // slice is the slice of all units.
