@@ -46,12 +46,12 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// fakeSystemctl puts a program systemctl with the given status into PATH, and returns what gives its calls, one on a
-// line.
+// fakeSystemctl puts a program systemctl with the given status into PATH, for which all units are active. It returns
+// what gives its calls, one on a line.
 func fakeSystemctl(t *testing.T, status string) (calls func() string) {
 	t.Helper()
 	dir := t.TempDir()
-	script := "#!/bin/sh\necho $* >>" + dir + "/calls\nexit " + status + "\n"
+	script := "#!/bin/sh\necho $* >>" + dir + "/calls\necho ActiveState=active\nexit " + status + "\n"
 	if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -117,8 +117,10 @@ func older(v, than string) bool {
 func (m *host) Import(ctx context.Context, name string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, importLimit)
 	defer cancel()
-	if st, err := showUnit(ctx, containerd); err != nil || !st.active {
-		m.Log.Warn("The images of the release are not imported yet, because containerd does not run", "err", err)
+	// The switcher may not see the socket: if containerd has not run since the boot when the switcher starts, and in a
+	// unit of an early release, in which a return goes on after a power failure.
+	if st, err := showUnit(ctx, containerd); err != nil || !st.active || !exists(containerImages.Socket) {
+		m.Log.Warn("The images of the release are not imported yet, because containerd cannot be reached", "err", err)
 		return false, nil
 	}
 	if err := importImages(ctx, name); err != nil {

@@ -4,6 +4,8 @@
 package machine
 
 import (
+	"log/slog"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -22,5 +24,18 @@ func TestRestartOrder(t *testing.T) {
 		if others := order[api+1:]; older && len(others) > 0 || !older && len(others) != len(order)-2 {
 			t.Errorf("older=%t: %q: the API server is restarted at the wrong time", older, order)
 		}
+	}
+}
+
+// TestImportWithoutSocket checks that a switch goes on without the images if the switcher does not see containerd's
+// socket. If that were a failure, a return to an early release that a power failure has interrupted would be undone.
+func TestImportWithoutSocket(t *testing.T) {
+	fakeSystemctl(t, "0")
+	before := containerImages
+	t.Cleanup(func() { containerImages = before })
+	containerImages.Socket = filepath.Join(t.TempDir(), "socket")
+	m := &host{Deps: Deps{Log: slog.New(slog.DiscardHandler)}}
+	if imported, err := m.Import(t.Context(), "0.1.0"); imported || err != nil {
+		t.Errorf("imported: %t, %v", imported, err)
 	}
 }

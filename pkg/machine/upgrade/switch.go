@@ -16,7 +16,7 @@ type Machine interface {
 	// from one release to another.
 	Programs(ctx context.Context, from, to string) ([]string, error)
 	// Import imports the images of a release and pins them, so that its add-ons need no registry. It returns
-	// false if that is not possible now because the container runtime does not run.
+	// false if that is not possible now because the container runtime cannot be reached.
 	Import(ctx context.Context, release string) (imported bool, err error)
 	// Use makes a release the one whose programs systemd starts from now on. When it returns, this is
 	// on the disk. Running programs go on.
