@@ -61,8 +61,8 @@ func (e *epochs) raise(shown int64) error {
 	return nil
 }
 
-// apply takes the epochs of servers, and lets b refuse those with a lower epoch than the highest one. It
-// returns false if b knows that the cluster was restored, but no server with the highest epoch answers.
+// apply takes the epochs of servers, and lets b refuse those with another epoch than the highest one. A higher one
+// could not be stored. apply returns false if the cluster was restored, but no server with the highest epoch answers.
 func (e *epochs) apply(b *balancer.Balancer, servers []string, shown []int64) bool {
 	best := slices.Max(append(shown, 0))
 	_ = e.raise(best) // has logged the error; the next check tries again
@@ -73,13 +73,14 @@ func (e *epochs) apply(b *balancer.Balancer, servers []string, shown []int64) bo
 			refused[s] = e.refused[s]
 			continue
 		}
-		if refused[s] = shown[i] < highest; refused[s] && !e.refused[s] {
+		refused[s] = shown[i] != highest
+		if shown[i] < highest && !e.refused[s] {
 			e.log.Warn("Refused an API server with the state before a restore", "server", s, "epoch", shown[i])
 		}
 		b.Admit(s, !refused[s])
 	}
 	e.refused = refused
-	if highest == 0 {
+	if highest == 0 && best == 0 {
 		return true
 	}
 	b.Select()

@@ -299,18 +299,36 @@ func TestFormerServersAreLimited(t *testing.T) {
 	}
 }
 
-// TestUnstoredEpoch checks that an epoch that cannot be stored is not used, so that servers are not refused
-// until the machine restarts, and used again afterwards.
+// TestUnstoredEpoch checks that a server whose epoch cannot be stored is not used: after a restart, the machine would
+// use servers with the state before the restore again. As soon as the epoch can be stored, the server is used.
 func TestUnstoredEpoch(t *testing.T) {
-	b := balancer.New(clock.Real(), discard())
-	b.SetServers([]string{"192.0.2.1:1", "192.0.2.2:1"})
-	blocked := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	e := newEpochs(filepath.Join(blocked, "epoch"), b, discard())
-	if !e.apply(b, b.Servers(), []int64{7, 0}) || e.highest() != 0 || e.refused["192.0.2.2:1"] {
-		t.Errorf("epochs %+v", e)
+	for name, own := range map[string]int64{"never restored": 0, "restored before": 5} {
+		t.Run(name, func(t *testing.T) {
+			servers := map[string]*server{"a": newServer(t), "b": newServer(t)}
+			servers["a"].code.Store(http.StatusOK)
+			servers["b"].code.Store(http.StatusForbidden)
+			servers["a"].epoch.Store(own)
+			m := boot(t, filepath.Join(t.TempDir(), "epoch"), 0, servers)
+			defer func() { m.stop() }()
+			uses := func(step, want string) {
+				t.Helper()
+				m.round(t.Context())
+				if got := m.used(); got != want {
+					t.Errorf("%s: uses %s, want %s", step, got, want)
+				}
+			}
+			servers["b"].epoch.Store(own)
+			uses("before", "ab")
+			stored := m.epochs.file
+			m.epochs.file += "/file" // nothing can be stored below a file
+			if err := os.WriteFile(string(stored), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			servers["b"].epoch.Store(7)
+			uses("restored on b", "a")
+			m.epochs.file = stored
+			uses("stored", "b")
+		})
 	}
 }
 
