@@ -6,12 +6,14 @@ package ctl
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/api/machines/v1alpha1"
@@ -79,6 +81,15 @@ func TestUpgradeCommands(t *testing.T) {
 		"The add-ons are those of release "+own+".\n" {
 		t.Errorf("apply of the add-ons: %q, %v", out, err)
 	}
+	removeDNS(t, s)
+	if out, err := execute(t, "upgrade", "apply", own, config); err != nil || !strings.Contains(out,
+		"Another client has changed an add-on, so it was not updated: CoreDNS: its ConfigMap coredns is deleted\n") {
+		t.Errorf("apply of the add-ons without CoreDNS: %q, %v", out, err)
+	}
+	if _, err := s.Client.AppsV1().Deployments("kube-system").Get(t.Context(), "coredns",
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("CoreDNS, which an administrator has removed: %v", err)
+	}
 	fails("--ignore-preflight-errors=Release", "upgrade", "apply", "3")
 	fails("nothing to return to", "upgrade", "rollback")
 	fails("accepts 1 arg", "upgrade", "plan")
@@ -93,6 +104,16 @@ func shareConfiguration(t *testing.T, s *testserver.Server) {
 		ObjectMeta: metav1.ObjectMeta{Name: "keelson-config"}, Data: map[string]string{"config.yaml": shared},
 	}, metav1.CreateOptions{})
 	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// removeDNS removes CoreDNS, as an administrator does who uses another DNS server.
+func removeDNS(t *testing.T, s *testserver.Server) {
+	t.Helper()
+	err := s.Client.CoreV1().ConfigMaps("kube-system").Delete(t.Context(), "coredns", metav1.DeleteOptions{})
+	if err := errors.Join(err, s.Client.AppsV1().Deployments("kube-system").Delete(t.Context(), "coredns",
+		metav1.DeleteOptions{})); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -78,6 +78,10 @@ func sharedCluster(ctx context.Context, client kubernetes.Interface) (*provision
 	}
 	// The first machine has decided this.
 	dns, err := client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "coredns", metav1.GetOptions{})
+	if apierrors.IsNotFound(err) { // an administrator uses another DNS server
+		of.NoDNS = true
+		return of, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("configuration of CoreDNS: %w", err)
 	}

@@ -94,7 +94,11 @@ func (c *Cluster) rights() []string {
 
 // manifestFiles returns the manifests of the cluster's add-ons.
 func (c *Cluster) manifestFiles() []string {
-	files := append(c.rights(), "manifests/coredns.yaml", "manifests/storage.yaml")
+	files := c.rights()
+	if !c.NoDNS {
+		files = append(files, "manifests/coredns.yaml")
+	}
+	files = append(files, "manifests/storage.yaml")
 	if c.ownNetwork() { // only Keelson's own pod network enforces these policies
 		files = append(files, "manifests/clusternetworkpolicy.yaml")
 	}

@@ -27,11 +27,15 @@ const addonManager = "ctl"
 
 // UpdateAddons brings the add-on objects to the state that this release wants, by server-side apply. Fields that
 // the manifests do not have, and the numbers of replicas, stay. An object in which another client has changed a
-// field of the manifest stays as it is: kept has these objects and fields. It can be repeated.
+// field of the manifest stays as it is: kept has these objects and fields. Objects that do not exist are created.
+// UpdateAddons can be repeated.
 func (c *Cluster) UpdateAddons(ctx context.Context, client dynamic.Interface, clk clock.Clock) (
 	kept []string, err error) {
 	if err := c.ApplyAddons(ctx, client, clk); err != nil {
 		return nil, err
+	}
+	if c.NoDNS {
+		kept = append(kept, "CoreDNS: its ConfigMap coredns is deleted")
 	}
 	for _, file := range c.manifestFiles() {
 		objects, err := c.readManifest(file)

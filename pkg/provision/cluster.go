@@ -59,6 +59,8 @@ type Cluster struct {
 	// ForwardDNS makes the cluster's DNS servers forward names outside Domain to the name servers of
 	// their nodes. Without it, such names do not exist.
 	ForwardDNS bool
+	// NoDNS leaves CoreDNS out, because an administrator has removed it.
+	NoDNS bool
 	// Life has the lifetimes of new certificates.
 	Life Lifetimes
 }
