@@ -131,7 +131,7 @@ func restoreTo(ctx context.Context, o *RestoreOptions, d Deps) error {
 		return errors.Join(err, clearRestoring(), resume(ctx, hasFlags))
 	}
 	if err := r.run("files", func() error { return r.replace(ctx) }); err != nil {
-		return err
+		return unfinished(err, o.DataDir, storeDir, r.stamp)
 	}
 	err = r.run("certificates and configuration", func() error {
 		p := controlPlane(r.config, of)
@@ -144,9 +144,21 @@ func restoreTo(ctx context.Context, o *RestoreOptions, d Deps) error {
 		return writeControlPlane(ctx, dir, r.config, p, nil, d.Clock, apiAddress(r.config))
 	})
 	if err != nil {
-		return err
+		return unfinished(err, o.DataDir, storeDir, r.stamp)
 	}
 	return r.start(ctx)
+}
+
+// unfinished adds the remedy to the error of a restore that has begun to replace files. source is the data directory
+// that it restores, or empty. If that is store, the directory of this machine's etcd, its data may be in the directory
+// stamp below it.
+func unfinished(err error, source, store, stamp string) error {
+	remedy := "run the command again"
+	if moved := filepath.Join(store, stamp); source != "" && filepath.Clean(source) == store &&
+		exists(filepath.Join(moved, storeData)) {
+		remedy = "run \"ctl restore --from-data-dir " + moved + "\""
+	}
+	return fmt.Errorf("%w\nThe control plane of this machine stands still. When the cause is removed, %s", err, remedy)
 }
 
 // prepare reads the source of the restore, and makes the new store in restoringStore.

@@ -115,3 +115,26 @@ func TestAside(t *testing.T) {
 		t.Error("a file is not where it should be")
 	}
 }
+
+// TestUnfinished checks that the error of a restore that has stopped the control plane names the command that goes on,
+// also after the data of etcd were moved.
+func TestUnfinished(t *testing.T) {
+	const stamp = "before-restore-20261201T000000Z"
+	store := t.TempDir()
+	cause := errors.New("no space left")
+	for name, tc := range map[string]struct{ source, moved, want string }{
+		"a backup":               {moved: stamp, want: "run the command again"},
+		"the store":              {source: store + "/", moved: "other", want: "run the command again"},
+		"the store, moved":       {source: store + "/", moved: stamp, want: `--from-data-dir ` + store + "/" + stamp + `"`},
+		"another data directory": {source: store + "/x", moved: stamp, want: "run the command again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mkdirs(t, store, filepath.Join(tc.moved, storeData))
+			t.Cleanup(func() { _ = os.RemoveAll(filepath.Join(store, tc.moved)) })
+			err := unfinished(cause, tc.source, store, stamp)
+			if !errors.Is(err, cause) || !strings.HasSuffix(err.Error(), tc.want) {
+				t.Errorf("error %v, want %s", err, tc.want)
+			}
+		})
+	}
+}
