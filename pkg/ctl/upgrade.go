@@ -177,7 +177,8 @@ func (u *upgrades) updateAddons(ctx context.Context, release string) error {
 	}
 	kept, err := machine.UpdateAddons(ctx, u.config, u.Clock)
 	if err != nil {
-		return err
+		return fmt.Errorf("all machines run release %s, but its add-ons are not complete; remove the cause, and run "+
+			"\"ctl upgrade apply %s\" again: %w", release, release, err)
 	}
 	for _, k := range kept {
 		fmt.Fprintf(u.Out, "Another client has changed an add-on, so it was not updated: %s\n", k)

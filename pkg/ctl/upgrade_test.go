@@ -75,7 +75,8 @@ func TestUpgradeCommands(t *testing.T) {
 	if err := client.SetStatus(t.Context(), "m1", func(m *v1alpha1.Machine) { m.Status.Release = own }); err != nil {
 		t.Fatal(err)
 	}
-	fails("keelson-config", "upgrade", "apply", own) // nothing says what the add-ons need
+	fails(`run "ctl upgrade apply `+own+`" again: add-ons: configuration of the cluster: configmaps "keelson-config"`,
+		"upgrade", "apply", own) // nothing says what the add-ons need
 	shareConfiguration(t, s)
 	if out, err := execute(t, "upgrade", "apply", own, config); err != nil || out != "All machines run this release.\n"+
 		"The add-ons are those of release "+own+".\n" {
