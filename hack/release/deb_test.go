@@ -73,20 +73,26 @@ func TestDebian(t *testing.T) {
 // TestRemoval checks that the package of the version that a machine runs cannot be removed.
 func TestRemoval(t *testing.T) {
 	for name, c := range map[string]struct {
-		link, action string
-		refused      bool
+		link, target, action string
+		refused              bool
 	}{
-		"no version runs":                 {"", "remove", false},
-		"another version runs":            {"0.3.0", "remove", false},
-		"the version runs":                {"0.2.0", "remove", true},
-		"the version runs, whole path":    {"/usr/lib/keelson/0.2.0", "remove", true},
-		"the version's files are renewed": {"0.2.0", "upgrade", false},
+		"no version runs":                     {"current", "", "remove", false},
+		"another version runs":                {"current", "0.3.0", "remove", false},
+		"the version runs":                    {"current", "0.2.0", "remove", true},
+		"the version runs, whole path":        {"current", "/usr/lib/keelson/0.2.0", "remove", true},
+		"the version's files are renewed":     {"current", "0.2.0", "upgrade", false},
+		"a switch from the version":           {"switching", "/usr/lib/keelson/0.2.0", "remove", true},
+		"a switch from another version":       {"switching", "/usr/lib/keelson/0.3.0", "remove", false},
+		"files are renewed during the switch": {"switching", "/usr/lib/keelson/0.2.0", "upgrade", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
-			if c.link != "" {
-				dir := filepath.Join(root, "usr/lib/keelson")
-				if err := errors.Join(os.MkdirAll(dir, 0o755), os.Symlink(c.link, filepath.Join(dir, "current"))); err != nil {
+			dir := filepath.Join(root, "usr/lib/keelson")
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if c.target != "" {
+				if err := os.Symlink(c.target, filepath.Join(dir, c.link)); err != nil {
 					t.Fatal(err)
 				}
 			}
