@@ -382,7 +382,7 @@ func (r *restore) replace(ctx context.Context) error {
 	if err := writeConfiguration(r.config); err != nil {
 		return err
 	}
-	if err := moveAside(ownConfig, r.stamp, controlFlags()); err != nil {
+	if err := keepFlags(ownConfig, r.stamp); err != nil {
 		return err
 	}
 	if err := moveAside(storeDir, r.stamp, []string{storeData}); err != nil {
@@ -408,6 +408,19 @@ func (r *restore) replace(ctx context.Context) error {
 	// From here on, this machine has the restored store. Before, it had no flags, so the agent does not make it
 	// join another one.
 	return errors.Join(storeEpoch.Write(r.epoch), epochFile.Write(r.epoch), clearRestoring())
+}
+
+// keepFlags moves the flags of the control plane's programs from dir into the directory stamp below it, and keeps there
+// those of the machine's other programs, which are replaced later: an administrator may have edited them.
+func keepFlags(dir, stamp string) error {
+	for _, p := range programs() {
+		if name := filepath.Base(argsFile(p)); !slices.Contains(controlPrograms(), p) {
+			if err := keepAside(dir, stamp, name); err != nil {
+				return err
+			}
+		}
+	}
+	return moveAside(dir, stamp, controlFlags())
 }
 
 // place writes a file of the backup, and keeps an old file with another content. At a place that other programs may

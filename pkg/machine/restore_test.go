@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -136,5 +137,33 @@ func TestUnfinished(t *testing.T) {
 				t.Errorf("error %v, want %s", err, tc.want)
 			}
 		})
+	}
+}
+
+// TestKeepFlags checks that a restore keeps the flags of all programs, and that no program of the control plane has
+// flags until the restore has written them again.
+func TestKeepFlags(t *testing.T) {
+	const stamp = "before-restore-20261201T000000Z"
+	dir := t.TempDir()
+	for _, p := range programs() {
+		if err := os.WriteFile(filepath.Join(dir, p+".env"), []byte("of "+p), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := keepFlags(dir, stamp); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range programs() {
+		file := filepath.Join(dir, p+".env")
+		if control := slices.Contains(controlPrograms(), p); exists(file) == control {
+			t.Errorf("%s: the file is there: %t", p, exists(file))
+		} else if !control {
+			if err := atomicfile.Write(file, []byte("new"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if kept, err := os.ReadFile(filepath.Join(dir, stamp, p+".env")); err != nil || string(kept) != "of "+p {
+			t.Errorf("%s: kept %q, %v", p, kept, err)
+		}
 	}
 }
