@@ -42,8 +42,8 @@ func InviteControlPlane(ctx context.Context, o provision.TokenOptions, d Deps) (
 	if err != nil {
 		return nil, err
 	}
-	err = exclusively(func() error {
-		if err := errors.Join(notSwitching(), notRejoining(rejoinJournal)); err != nil {
+	err = undisturbed(func() error {
+		if err := notRejoining(rejoinJournal); err != nil {
 			return err
 		}
 		out, err = inviteControlPlane(ctx, c, p, o, d)
@@ -99,12 +99,7 @@ func FetchAuthorities(ctx context.Context, i *Invitation, authority []byte, toke
 // replaced.
 func JoinControlPlane(ctx context.Context, c *config.KeelsonConfiguration, i *Invitation, a provision.Authorities,
 	d Deps) error {
-	return exclusively(func() error {
-		if err := notSwitching(); err != nil {
-			return err
-		}
-		return joinControlPlane(ctx, c, i, a, d)
-	})
+	return undisturbed(func() error { return joinControlPlane(ctx, c, i, a, d) })
 }
 
 // joinControlPlane is JoinControlPlane after the checks whether other work runs.

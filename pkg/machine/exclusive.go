@@ -47,6 +47,16 @@ func exclusively(f func() error) error {
 	return f()
 }
 
+// undisturbed is exclusively, but it returns an error while the machine switches to another release.
+func undisturbed(f func() error) error {
+	return exclusively(func() error {
+		if err := notSwitching(); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
 // notSwitching returns an error while the machine switches to another release. The switcher restarts programs, so
 // no other command may need one to stand still.
 func notSwitching() error { return ended(switchJournal, switching) }

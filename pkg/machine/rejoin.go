@@ -59,15 +59,7 @@ func newWatch(d Deps) *rejoin.Watch {
 			}
 			return ""
 		},
-		Store: storeEpoch, Journal: rejoinJournal, Clock: d.Clock, Log: d.Log,
-		Exclusively: func(begin func() error) error {
-			return exclusively(func() error {
-				if err := notSwitching(); err != nil {
-					return err
-				}
-				return begin()
-			})
-		},
+		Store: storeEpoch, Journal: rejoinJournal, Clock: d.Clock, Log: d.Log, Exclusively: undisturbed,
 		Start: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, callLimit) // the checks of API servers wait for it
 			defer cancel()
@@ -342,10 +334,8 @@ func (m *oldControlPlane) Start(ctx context.Context, epoch int64) error {
 		return err
 	}
 	programs := units([]string{provision.APIServer, provision.ControllerManager, provision.Scheduler})
-	if err := systemctl(ctx, append([]string{"enable"}, programs...)...); err != nil {
-		return err
-	}
-	if err := queueStart(ctx, programs...); err != nil {
+	enable := append([]string{"enable"}, programs...)
+	if err := errors.Join(systemctl(ctx, enable...), queueStart(ctx, programs...)); err != nil {
 		return err
 	}
 	rc, err := kubeletConfig()

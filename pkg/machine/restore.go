@@ -111,12 +111,7 @@ func Restore(ctx context.Context, o *RestoreOptions, d Deps) error {
 	if err := NotAdopted(); err != nil {
 		return err
 	}
-	return exclusively(func() error {
-		if err := notSwitching(); err != nil {
-			return err
-		}
-		return restoreTo(ctx, o, d)
-	})
+	return undisturbed(func() error { return restoreTo(ctx, o, d) })
 }
 
 // restoreTo is Restore after the checks whether other work runs.
