@@ -34,7 +34,7 @@ var budget = map[string]int{
 	"pkg/netpolicy":                     1040,
 	"pkg/network":                       1300,
 	"pkg/pki":                           195,
-	"pkg/provision":                     860,
+	"pkg/provision":                     866,
 	"pkg/proxy":                         2360,
 	"pkg/quota":                         330,
 	"pkg/relay":                         220,
