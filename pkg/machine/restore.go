@@ -120,7 +120,7 @@ func restoreTo(ctx context.Context, o *RestoreOptions, d Deps) error {
 	if err != nil {
 		return err
 	}
-	r := &restore{steps: &steps{Deps: d}, stamp: oldPrefix + d.Clock.Now().UTC().Format("20060102T150405Z")}
+	r := &restore{steps: &steps{Deps: d}, stamp: oldPrefix + d.Clock.Now().UTC().Format(stampLayout)}
 	of, err := r.prepare(ctx, o)
 	if err != nil {
 		return errors.Join(err, clearRestoring(), resume(ctx, hasFlags))
@@ -371,7 +371,7 @@ func (r *restore) replace(ctx context.Context) error {
 		return err
 	}
 	// First, so that Reset recognizes the machine, and a repeated restore accepts it.
-	if err := keepAside(ownConfig, r.stamp, filepath.Base(configFile)); err != nil {
+	if err := keepAside(ownConfig, r.stamp, []string{filepath.Base(configFile)}); err != nil {
 		return err
 	}
 	if err := writeConfiguration(r.config); err != nil {
@@ -408,12 +408,14 @@ func (r *restore) replace(ctx context.Context) error {
 // keepFlags moves the flags of the control plane's programs from dir into the directory stamp below it, and keeps there
 // those of the machine's other programs, which are replaced later: an administrator may have edited them.
 func keepFlags(dir, stamp string) error {
+	var others []string
 	for _, p := range programs() {
-		if name := filepath.Base(argsFile(p)); !slices.Contains(controlPrograms(), p) {
-			if err := keepAside(dir, stamp, name); err != nil {
-				return err
-			}
+		if !slices.Contains(controlPrograms(), p) {
+			others = append(others, filepath.Base(argsFile(p)))
 		}
+	}
+	if err := keepAside(dir, stamp, others); err != nil {
+		return err
 	}
 	return moveAside(dir, stamp, controlFlags())
 }
@@ -430,7 +432,7 @@ func (r *restore) place(f backup.File) error {
 		return os.Chmod(path, f.Mode)
 	}
 	if own {
-		if err := keepAside(string(controlDir), r.stamp, below); err != nil {
+		if err := keepAside(string(controlDir), r.stamp, []string{below}); err != nil {
 			return err
 		}
 	}
@@ -439,6 +441,9 @@ func (r *restore) place(f backup.File) error {
 	}
 	return atomicfile.WriteDurably(path, f.Data, f.Mode)
 }
+
+// stampLayout is the form of the time in the names of directories with what a command has replaced.
+const stampLayout = "20060102T150405Z"
 
 // moveAside moves those of the named entries of dir that exist into the directory stamp below dir. It returns
 // when that is on the disk.
@@ -451,9 +456,16 @@ func moveAside(dir, stamp string, names []string) error {
 	return nil
 }
 
-// keepAside is moveAside for a file that is replaced next. It is never missing, so that an interrupted
-// restore can be repeated.
-func keepAside(dir, stamp, name string) error { return aside(dir, stamp, name, os.Link) }
+// keepAside is moveAside for files that are replaced next. They are never missing, so that an interrupted
+// command can be repeated.
+func keepAside(dir, stamp string, names []string) error {
+	for _, name := range names {
+		if err := aside(dir, stamp, name, os.Link); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func aside(dir, stamp, name string, put func(from, to string) error) error {
 	from, to := filepath.Join(dir, name), filepath.Join(dir, stamp, name)

@@ -97,7 +97,7 @@ func TestAside(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"config.yaml", "pki/ca.crt", "missing"} {
-		if err := keepAside(dir, "stamp", name); err != nil {
+		if err := keepAside(dir, "stamp", []string{name}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -139,7 +139,12 @@ func separated(p *provision.ControlPlane) (bool, error) {
 // API server stands still for some seconds.
 func (s *steps) convert(ctx context.Context, c *config.KeelsonConfiguration, p *provision.ControlPlane) error {
 	err := filelock.While(certificatesLock, func() error { return p.IssueCertificates(false, s.Clock) })
-	if err := errors.Join(err, writeManagerArgs(p)); err != nil {
+	// An administrator may have edited the flags.
+	stamp := "before-separate-etcd-" + s.Clock.Now().UTC().Format(stampLayout)
+	if err := errors.Join(err, keepAside(ownConfig, stamp, controlFlags())); err != nil {
+		return err
+	}
+	if err := writeManagerArgs(p); err != nil {
 		return err
 	}
 	if err := stopUnits(ctx, unit(provision.APIServer)); err != nil {
