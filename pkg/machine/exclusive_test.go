@@ -46,8 +46,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// fakeSystemctl puts a program systemctl with the given status into PATH, for which all units are active. It returns
-// what gives its calls, one on a line.
+// fakeSystemctl puts a program systemctl into PATH that ends with the given status, and for which all units are
+// active. It returns a function that returns the arguments of all calls, one call on each line.
 func fakeSystemctl(t *testing.T, status string) (calls func() string) {
 	t.Helper()
 	dir := t.TempDir()
