@@ -23,7 +23,7 @@ var budget = map[string]int{
 	"pkg/backup":                        830,
 	"pkg/balancer":                      290,
 	"pkg/cluster":                       2200,
-	"pkg/controllers":                   12240,
+	"pkg/controllers":                   12250,
 	"pkg/ctl":                           1350,
 	"pkg/daemon":                        700,
 	"pkg/features":                      180,

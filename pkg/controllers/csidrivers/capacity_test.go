@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -114,6 +115,7 @@ func TestCapacity(t *testing.T) {
 		t.Fatal(err)
 	}
 	controllertest.Run(t, s, controller.Options{}, func(deps controller.Deps) (controller.Controller, error) {
+		deps.Options.Periods.Attachments = time.Hour // what is published must not depend on it
 		made, err := New(deps)
 		if err == nil {
 			made.(*Controller).drivers = d
@@ -153,6 +155,14 @@ func TestCapacity(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitPublished(t, s, "3Gi of waits in map[zone:y]")
+
+	// When a node becomes ready, its capacity is published. On a new machine, this is after its driver is registered.
+	d.set("silent", 4<<30)
+	if _, err := s.Client.CoreV1().Nodes().Patch(t.Context(), "silent", types.StrategicMergePatchType,
+		[]byte(`{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`), metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	awaitPublished(t, s, "3Gi of waits in map[zone:y]", "4Gi of waits in map[zone:z]")
 	if _, err := storage.CSIDrivers().Patch(t.Context(), name, types.MergePatchType,
 		[]byte(`{"metadata":{"labels":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)

@@ -154,7 +154,26 @@ func New(d controller.Deps) (controller.Controller, error) {
 				c.syncAll()
 			}
 		}),
+		controller.OnChange(core.Nodes().Informer(), func(old, n *v1.Node) {
+			// Drivers are asked for their capacities on ready nodes only.
+			if old != nil && n != nil && !ready(old) && ready(n) {
+				c.publishOn(n.Name)
+			}
+		}),
 	)
+}
+
+// publishOn queues the capacities of the drivers of a node.
+func (c *Controller) publishOn(node string) {
+	n, err := c.csiNodes.Get(node)
+	if err != nil {
+		return // the drivers are queued when they are registered
+	}
+	for _, d := range n.Spec.Drivers {
+		if c.serves(d.Name) {
+			c.capacityQueue.AddPaced(d.Name)
+		}
+	}
 }
 
 // queueAll returns a function that adds all objects in the informer's cache to a queue.
