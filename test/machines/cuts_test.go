@@ -495,8 +495,9 @@ func (p *partition) heal() {
 	p.until("etcd's members have the same revision", busy, func() bool { _, equal := p.members(p.healthy); return equal })
 	for m := range p.cut {
 		for _, reason := range []string{"NodeNotReady", "NodeReady"} {
-			p.run(p.healthy, fmt.Sprintf("ctl get events -n default -o name --field-selector "+
-				"involvedObject.kind=Node,involvedObject.name=%s,reason=%s | grep .", m.Name(), reason))
+			// A client repeats an event after ten seconds if the API server cannot be reached.
+			p.run(p.healthy, fmt.Sprintf("until ctl get events -n default -o name --field-selector "+
+				"involvedObject.kind=Node,involvedObject.name=%s,reason=%s | grep -q .; do sleep 0.5; done", m.Name(), reason))
 		}
 	}
 	p.replaced(uptime)
