@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
@@ -55,9 +56,8 @@ func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.Cert
 	}
 	why, early := refuseServing(csr, req, nodes.Items, reserved)
 	if early {
-		// A kubelet requests the certificate before it has reported its addresses. The error makes the
-		// queue try again.
-		return fmt.Errorf("serving certificate for %s: %s", csr.Spec.Username, why)
+		// A kubelet requests the certificate before it has reported its addresses.
+		return fmt.Errorf("serving certificate for %s: %w: %s", csr.Spec.Username, controller.ErrNotYet, why)
 	}
 	if why != "" {
 		c.Log.Info("Request for a serving certificate needs manual approval", "request", csr.Name, "user",

@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -65,6 +66,10 @@ type pause struct {
 	// that sync.
 	running, changed bool
 }
+
+// ErrNotYet is for errors of a sync that are normal, because another program has not done its part yet. The key is
+// retried as after other errors, but without a warning in the log.
+var ErrNotYet = errors.New("not yet")
 
 // NewQueue returns a queue that calls sync for each key. It has the given number of workers, but at
 // least one.
@@ -196,6 +201,8 @@ func (q *Queue) process(ctx context.Context, key string) {
 			"controller", q.name, "key", key, "err", err)
 		q.items.AddAfter(key, max(q.conflicts.When(key), conflictPause))
 		return
+	case errors.Is(err, ErrNotYet):
+		q.log.Debug("Sync waits, retrying", "controller", q.name, "key", key, "err", err)
 	default:
 		q.log.Warn("Sync failed, retrying", "controller", q.name, "key", key, "err", err)
 	}

@@ -4,7 +4,9 @@
 package controller
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -101,4 +103,26 @@ func TestConflictsDoNotDelayRetries(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestNotYet checks that a sync that only waits for another program is retried without a warning.
+func TestNotYet(t *testing.T) {
+	var logged bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&logged, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := 0
+	q := NewQueue("test", clock.Real(), log, 1, func(context.Context, string) error {
+		if calls++; calls < 3 {
+			return fmt.Errorf("the node: %w", ErrNotYet)
+		}
+		cancel()
+		return nil
+	})
+	q.Add("default/a")
+	if err := q.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if calls != 3 || logged.Len() > 0 {
+		t.Errorf("%d calls, want 3; logged %q", calls, &logged)
+	}
 }
